@@ -1,0 +1,121 @@
+"""Every error that Windhover raises, classed by what the caller must do.
+
+::
+
+    WindhoverError
+    ├── UsageError               exit 2: the call itself is wrong; correct it
+    ├── Unreachable              exit 3: Kafka, or a part of Windhover, does not answer; start it, or wait
+    ├── ConfigError              exit 4: topics.yaml, or what the topics are, is wrong; correct it
+    │   ├── TopicError           a topic is missing or has settings that lose data
+    │   └── Disagreement         broker, topics.yaml and stored state say different things
+    ├── ConditionFound           exit 5: nothing is broken; what was asked for is the case
+    ├── CheckFailed              exit 1: a check that the command makes did not hold
+    ├── CodecError               a record of the wire cannot be read; it is quarantined
+    ├── DataLoss                 a record that is still needed is no longer in the log
+    ├── SessionError             two sessions want one group
+    │   ├── SessionRefused       a higher session holds the group
+    │   └── SessionSuperseded    a higher session took the group while this one ran
+    ├── TrackingError            a batch cannot be published; its query must stop
+    ├── TupleError               a bolt broke a rule of the collector
+    ├── BreakerOpen              too much of the stream dies; a person must look
+    └── LogError                 the log refused an operation
+        ├── Fenced               another process owns this transactional id; give the partition up
+        ├── Aborted              the transaction was aborted; restore and go on
+        └── OutOfRange           a position is not in the log
+
+A message says what happened, to what, and the next step. Secrets never stand in one.
+"""
+
+from __future__ import annotations
+
+
+class WindhoverError(Exception):
+    """Base of all errors of Windhover. `exit_code` is what a command ends with."""
+
+    exit_code = 1
+
+
+class UsageError(WindhoverError):
+    """The call itself is wrong: an argument, a file that is not there, a port that is in use."""
+
+    exit_code = 2
+
+
+class Unreachable(WindhoverError):
+    """Something that must answer does not: the broker, an acker, a Java runtime."""
+
+    exit_code = 3
+
+
+class ConfigError(WindhoverError):
+    """What topics.yaml says is wrong, or cannot be had from this broker."""
+
+    exit_code = 4
+
+
+class TopicError(ConfigError):
+    """A topic is missing, or has settings under which records would be lost."""
+
+
+class Disagreement(ConfigError):
+    """Broker, topics.yaml and stored state say different things; going on would mix two worlds."""
+
+
+class ConditionFound(WindhoverError):
+    """Nothing is broken; the condition that the command looks for was found."""
+
+    exit_code = 5
+
+
+class CheckFailed(WindhoverError):
+    """A check that a command makes at its end did not hold."""
+
+    exit_code = 1
+
+
+class CodecError(WindhoverError):
+    """A record of the wire cannot be read."""
+
+
+class DataLoss(WindhoverError):
+    """A record that is still needed is no longer in the log."""
+
+
+class SessionError(WindhoverError):
+    """Two sessions want one group."""
+
+
+class SessionRefused(SessionError):
+    """A higher session holds the group; this one may not start."""
+
+
+class SessionSuperseded(SessionError):
+    """A higher session took the group while this one ran; this one must stop."""
+
+
+class TrackingError(WindhoverError):
+    """What a micro-batch did cannot be published, so nothing of it may be acked; the query must stop."""
+
+
+class TupleError(WindhoverError):
+    """A bolt broke a rule of the collector: it acked twice, or emitted on an anchor that it had acked."""
+
+
+class BreakerOpen(WindhoverError):
+    """Too large a share of the stream dies; the worker stops rather than drain it into dead letters."""
+
+
+class LogError(WindhoverError):
+    """The log refused an operation for good."""
+
+
+class Fenced(LogError):
+    """Another process owns this transactional id now; give the partition up."""
+
+
+class Aborted(LogError):
+    """The transaction cannot be committed and was aborted; restore, or write it again."""
+
+
+class OutOfRange(LogError):
+    """A position to read from is not in the log (retention ran ahead, or the topic was re-created)."""

@@ -1,0 +1,221 @@
+"""The records of the wire, as values: what the codec reads and writes and what the ledger consumes.
+
+Field for field the Avro schemas in ``acker/wire/``. Packed arrays stay bytes (positions int64, values
+uint64, little-endian), so that a record can be compared, hashed and handed on without a copy; `positions`
+and `values` look at them as NumPy arrays. Runs are half-open: [start, end). Times are milliseconds, of the
+session's clock unless the field is called ``wall``.
+
+Source: DESIGN.md, section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from acker.identity import I64, U64
+
+
+class Run(NamedTuple):
+    """Positions [start, end) of the source that the record names."""
+
+    start: int
+    end: int
+
+
+class SourceRun(NamedTuple):
+    """Positions [start, end) of one source."""
+
+    source: int
+    start: int
+    end: int
+
+
+class Reason(StrEnum):
+    """Why a root was not fully processed."""
+
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    ABANDONED = "ABANDONED"
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A session announces itself; written to every partition of ``_ack_init`` at every start."""
+
+    group: str
+    session: str
+    epoch: int
+    now: int
+    partitions: int
+    sources: tuple[TakeSource, ...]
+
+
+class TakeSource(NamedTuple):
+    """A partition of an input, as a session knows it. `from_` is the field ``from`` of the wire."""
+
+    source: int
+    topic: str
+    topic_id: str
+    generation: int
+    from_: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An acker partition's answer to a `Take`. `refused` is empty when taken, else says why not."""
+
+    group: str
+    session: str
+    epoch: int
+    asked_by: str
+    refused: str
+    part: int
+    parts: int
+    clock: int
+    sources: tuple[TakenSource, ...]
+    open: tuple[SourceRun, ...]
+
+
+class TakenSource(NamedTuple):
+    """What an acker partition knows of a source. `next` is its watermark."""
+
+    source: int
+    topic_id: str
+    generation: int
+    from_: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """Ranges that a session emits, all of one acker partition; durable before their tuples exist."""
+
+    group: str
+    session: str
+    epoch: int
+    now: int
+    wall: int
+    timeout_ms: int
+    partitions: int
+    topic: str
+    topic_id: str
+    runs: tuple[SourceRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The clock of a session."""
+
+    group: str
+    session: str
+    epoch: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """One lane's contributions, in one batch, to the roots of one block of one source."""
+
+    lane: str
+    seq: int
+    group: str
+    session: str
+    epoch: int
+    source: int
+    block: int
+    runs: tuple[Run, ...]
+    positions: bytes
+    values: bytes
+    absent: tuple[Run, ...]
+    touched: bytes
+    touched_at: int
+
+
+class FailCause(NamedTuple):
+    """One cause, many roots."""
+
+    operator: str
+    error: str
+    message: str
+    positions: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fails:
+    """Roots of one block of one source that one lane's batch failed."""
+
+    lane: str
+    seq: int
+    group: str
+    session: str
+    epoch: int
+    source: int
+    block: int
+    causes: tuple[FailCause, ...]
+
+
+class Lost(NamedTuple):
+    """Roots of one source that were not fully processed, by cause."""
+
+    reason: Reason
+    group: str
+    topic: str
+    topic_id: str
+    operator: str
+    error: str
+    message: str
+    emitted_at: int
+    emitted_wall: int
+    decided_at: int
+    source: int
+    positions: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What became of roots; one verdict for each, ever."""
+
+    acked: tuple[SourceRun, ...]
+    absent: tuple[SourceRun, ...]
+    lost: tuple[Lost, ...]
+
+
+Event = Take | Taken | Init | Tick | Acks | Fails | Verdicts
+
+
+def positions(packed: bytes) -> I64:
+    """Look at packed positions as a read-only int64 array, without a copy."""
+    return np.frombuffer(packed, "<i8")
+
+
+def values(packed: bytes) -> U64:
+    """Look at packed values as a read-only uint64 array, without a copy."""
+    return np.frombuffer(packed, "<u8")
+
+
+def pack_positions(array: I64) -> bytes:
+    """Pack positions as the wire has them: int64, little-endian."""
+    return array.astype("<i8", copy=False).tobytes()
+
+
+def pack_values(array: U64) -> bytes:
+    """Pack values as the wire has them: uint64, little-endian."""
+    return array.astype("<u8", copy=False).tobytes()
+
+
+def runs_of(sorted_positions: I64) -> list[Run]:
+    """Group ascending, distinct positions into maximal runs.
+
+    Returns:
+        Ascending runs that do not touch each other; empty for no positions.
+    """
+    if not len(sorted_positions):
+        return []
+    breaks = np.flatnonzero(np.diff(sorted_positions) != 1)
+    starts = sorted_positions[np.concatenate(([0], breaks + 1))]
+    ends = sorted_positions[np.concatenate((breaks, [len(sorted_positions) - 1]))] + 1
+    return [Run(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]

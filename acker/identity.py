@@ -1,0 +1,216 @@
+"""Names of things on the wire: sources, positions, roots, edges and acker partitions.
+
+Every identity is computed, never drawn, so that a task that Spark runs twice, a restarted acker and a
+program in another language all arrive at the same number.
+
+=================  =========================================================================
+source             int32: ``input id << 16 | partition``; a replay topic has ``input id + 16384``
+position           int64: ``generation << 48 | offset``; the positions of a source only ever rise
+root               (source, position): one emission of one record
+root edge          ``mix64(mix64(source) + position)``
+child edge         ``mix64(parent_edge + mix64(crc32(subscription) << 32 | ordinal))``
+acker partition    ``mix64(mix64(source) + (position >> 16)) % N``
+=================  =========================================================================
+
+An edge that comes out 0 is 1, since 0 is what a completed tree folds to.
+
+Source: DESIGN.md, section 2; SplitMix64 is from Steele, Lea and Flood, "Fast splittable pseudorandom
+number generators" (2014).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple, NewType
+
+import numpy as np
+import numpy.typing as npt
+
+Source = NewType("Source", int)
+Position = NewType("Position", int)
+Offset = NewType("Offset", int)
+Edge = NewType("Edge", int)
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+INPUT_ID_MAX = 16_383
+REPLAY_ID_OFFSET = 16_384
+PARTITION_MAX = (1 << 16) - 1
+GENERATION_MAX = (1 << 15) - 1
+OFFSET_BITS = 48
+OFFSET_MAX = (1 << OFFSET_BITS) - 1
+
+ACKER_BLOCK_BITS = 16
+"""Neighbouring positions that share an acker partition: 65,536."""
+
+WIRE_BLOCK_BITS = 15
+"""Positions that one Acks or Fails record may speak of: 32,768, so that it stays below 900,000 bytes."""
+
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_M1 = 0xBF58476D1CE4E5B9
+_M2 = 0x94D049BB133111EB
+
+# One block of intermediate values (256 KiB) stays in the second-level cache; whole arrays would make
+# the mix memory-bound and twenty times slower.
+_CHUNK = 32_768
+
+
+class Root(NamedTuple):
+    """One emission of one record."""
+
+    source: Source
+    position: Position
+
+
+def mix64(x: int) -> int:
+    """Mix 64 bits as SplitMix64 does.
+
+    Args:
+        x: any integer; taken modulo 2^64.
+
+    Returns:
+        An integer in [0, 2^64).
+    """
+    z = (x + _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * _M1) & _MASK
+    z = ((z ^ (z >> 27)) * _M2) & _MASK
+    return z ^ (z >> 31)
+
+
+def source_of(input_id: int, partition: int, *, replay: bool = False) -> Source:
+    """Name the source that a partition of an input, or of its replay topic, is.
+
+    Args:
+        input_id: the input's id, 1 to 16,383.
+        partition: Kafka's partition number, 0 to 65,535.
+        replay: whether the partition is of the input's replay topic.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    if not 1 <= input_id <= INPUT_ID_MAX:
+        raise ValueError(f"input id {input_id} is not in 1..{INPUT_ID_MAX}")
+    if not 0 <= partition <= PARTITION_MAX:
+        raise ValueError(f"partition {partition} is not in 0..{PARTITION_MAX}")
+    return Source((input_id + (REPLAY_ID_OFFSET if replay else 0)) << 16 | partition)
+
+
+def input_id_of(source: int) -> int:
+    """Return the input's id (1 to 16,383), for a replay source that of its input."""
+    wire_id = source >> 16
+    return wire_id - REPLAY_ID_OFFSET if wire_id >= REPLAY_ID_OFFSET else wire_id
+
+
+def partition_of(source: int) -> int:
+    """Return Kafka's partition number of a source."""
+    return source & PARTITION_MAX
+
+
+def is_replay(source: int) -> bool:
+    """Tell whether a source is a partition of a replay topic."""
+    return source >> 16 >= REPLAY_ID_OFFSET
+
+
+def position_at(generation: int, offset: int) -> Position:
+    """Join a generation (0 to 32,767) and an offset (0 to 2^48 - 1) to a position.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    if not 0 <= generation <= GENERATION_MAX:
+        raise ValueError(f"generation {generation} is not in 0..{GENERATION_MAX}")
+    if not 0 <= offset <= OFFSET_MAX:
+        raise ValueError(f"offset {offset} is not in 0..{OFFSET_MAX}")
+    return Position(generation << OFFSET_BITS | offset)
+
+
+def generation_of(position: int) -> int:
+    """Return the generation that a position lies in."""
+    return position >> OFFSET_BITS
+
+
+def offset_of(position: int) -> Offset:
+    """Return Kafka's offset of a position."""
+    return Offset(position & OFFSET_MAX)
+
+
+def acker_partition(source: int, position: int, partitions: int) -> int:
+    """Return the acker partition, 0 to ``partitions`` - 1, that keeps a root."""
+    return mix64(mix64(source) + (position >> ACKER_BLOCK_BITS)) % partitions
+
+
+def root_edge(source: int, position: int) -> Edge:
+    """Return the edge of a root: what the fold of its tree must equal for the root to be complete."""
+    return Edge(mix64(mix64(source) + position) or 1)
+
+
+def subscription_key(producer: str, stream: str, consumer: str) -> int:
+    """Return the 32-bit key of a subscription: who emits, on which stream, to whom."""
+    return zlib.crc32(f"{producer}/{stream}/{consumer}".encode())
+
+
+def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
+    """Return the edge of one delivery.
+
+    Args:
+        parent: edge of the tuple it is anchored on.
+        subscription: `subscription_key` of the subscription that delivers it.
+        ordinal: how many deliveries of that parent on that subscription came before, 0 to 2^32 - 1.
+    """
+    return Edge(mix64(parent + mix64(subscription << 32 | ordinal)) or 1)
+
+
+def mix64_in_place(values: U64) -> None:
+    """Mix every value of a contiguous uint64 array, in place.
+
+    Source: as `mix64`; unsigned NumPy arithmetic wraps modulo 2^64 by definition.
+    """
+    scratch = np.empty(min(_CHUNK, len(values)), np.uint64)
+    for start in range(0, len(values), _CHUNK):
+        z = values[start : start + _CHUNK]
+        s = scratch[: len(z)]
+        z += np.uint64(_GAMMA)
+        np.right_shift(z, np.uint64(30), out=s)
+        z ^= s
+        z *= np.uint64(_M1)
+        np.right_shift(z, np.uint64(27), out=s)
+        z ^= s
+        z *= np.uint64(_M2)
+        np.right_shift(z, np.uint64(31), out=s)
+        z ^= s
+
+
+def _never_zero(values: U64) -> None:
+    if not values.all():
+        values[values == 0] = 1
+
+
+def root_edges(source: int, positions: I64) -> U64:
+    """Return the root edge of each position, uint64, one for one."""
+    edges = positions.astype(np.uint64)
+    edges += np.uint64(mix64(source))
+    mix64_in_place(edges)
+    _never_zero(edges)
+    return edges
+
+
+def root_edges_of_run(source: int, start: int, end: int) -> U64:
+    """Return the root edges of the positions [start, end), uint64, in order."""
+    edges = np.arange(start, end, dtype=np.uint64)
+    edges += np.uint64(mix64(source))
+    mix64_in_place(edges)
+    _never_zero(edges)
+    return edges
+
+
+def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.integer]) -> U64:
+    """Return the edge of each delivery, uint64, one for one with its parent's edge and its ordinal."""
+    edges = ordinals.astype(np.uint64)
+    edges |= np.uint64(subscription << 32)
+    mix64_in_place(edges)
+    edges += parents
+    mix64_in_place(edges)
+    _never_zero(edges)
+    return edges

@@ -1,0 +1,195 @@
+"""The port: what the services need of Kafka, and nothing more.
+
+`KafkaLog` (``acker.kafka_log``) is the real one, `MemoryLog` (``acker.memory_log``) the one of the tests and
+the simulation; one contract suite runs on both. No method waits longer than the deadline it is given or
+its client is configured with. What goes wrong surfaces as an error of ``acker.errors``: `Unreachable`,
+`OutOfRange`, `Fenced`, `Aborted`, `TopicError`, `LogError`.
+
+"End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
+stable offset, where a read_committed reader stops. A reader's position may pass control records and
+records of aborted transactions, so it can be compared with an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """A record as it was read. `timestamp_ms` is -1 where the log has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = -1
+
+
+class Outgoing(NamedTuple):
+    """A record to write. The partition is always ours to compute. `timestamp_ms` None: the broker's time."""
+
+    topic: str
+    partition: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the broker has it. `id` is Kafka's id of the topic: another after it was re-created."""
+
+    name: str
+    id: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+class Reader(Protocol):
+    """Reads assigned partitions at one isolation level, fixed when it was made."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment; each partition is read from the offset given.
+
+        A partition that stays assigned at its present position keeps what was fetched for it.
+        """
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Return records as soon as there are any, or none when `timeout_ms` is over.
+
+        Raises:
+            OutOfRange: a position is not in the log; never a silent jump.
+            Unreachable: the broker does not answer.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned by `poll`, control records passed."""
+
+    def close(self) -> None:
+        """Leave; further calls are errors."""
+
+
+class Producer(Protocol):
+    """Writes records outside any transaction, idempotently and with acks=all."""
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record; records to one partition keep their order."""
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until everything sent is durable.
+
+        Raises:
+            Unreachable: not everything was durable when `timeout_ms` was over.
+            LogError: the broker refused a record; which, and why, stands in the message.
+        """
+
+    def close(self) -> None:
+        """Leave; what was not flushed may be lost."""
+
+
+class Transactions(Protocol):
+    """Writes records in transactions under one transactional id.
+
+    After `Aborted` the transaction is gone and `begin` may be called again; after `Fenced` nothing may.
+    """
+
+    def init(self, timeout_ms: int) -> None:
+        """End the transaction of a predecessor of the same id, and fence it. Call it once, first."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record into the open transaction."""
+
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Add a group's next offsets to the open transaction; fenced by the transactional id alone."""
+
+    def commit(self, timeout_ms: int) -> None:
+        """Make the open transaction durable and visible, whole.
+
+        Raises:
+            Aborted: it was aborted instead; nothing of it is visible.
+            Fenced: another owner of the id was initialised.
+            Unreachable: it is not known whether it was committed; `init` a new owner and look.
+        """
+
+    def abort(self, timeout_ms: int) -> None:
+        """Undo the open transaction. Without an open one nothing happens."""
+
+    def close(self) -> None:
+        """Leave. An open transaction stays open until it is fenced or times out at the broker."""
+
+
+class Membership(Protocol):
+    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics."""
+
+    def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Keep the place and return the partition numbers that this member owns now.
+
+        A partition that moves away is missing from the result from the next call on; its new owner
+        fences us by the transactional id, so that being late here is harmless.
+        """
+
+    def close(self) -> None:
+        """Leave the group at once, so that the partitions move without waiting for a timeout."""
+
+
+class Log(Protocol):
+    """A cluster. Makes readers and writers, and answers questions about topics and groups."""
+
+    def reader(self, *, committed: bool) -> Reader:
+        """Make a reader: of what is committed only, or of all records (read_uncommitted)."""
+
+    def producer(self) -> Producer:
+        """Make a producer without transactions."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make a transactional producer."""
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Join a consumer group that shares co-partitioned topics, one partition number to one member."""
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each partition, asked of the broker now."""
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offset of each partition, asked of the broker now."""
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offset of each partition, asked of the broker now."""
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offset at or after a wall time for each partition, or its end when none is."""
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist."""
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets a group has committed; partitions without one are missing."""
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit next offsets of a group that has no members."""
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the broker drop records below the given offsets."""
+
+    def close(self) -> None:
+        """Release what the log itself holds; readers and writers are closed on their own."""

@@ -1,0 +1,115 @@
+"""What sections and keys of topics.yaml are made of: the base of a section, and the types of values.
+
+Source: DESIGN.md, section 7.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+
+from acker.units import duration_ms, time_ms
+
+FROM_FILE: Final = "topics.yaml"
+"""The validation context of a file, where a duration needs its unit; in Python an int is milliseconds."""
+
+NAME_KEY: Final = "(name)"
+"""Under this an input learns the name of its section; a file may not set it."""
+
+TOPIC_CHARACTERS_MAX: Final = 249
+GROUP_CHARACTERS_MAX: Final = 255
+NAME_CHARACTERS_MAX: Final = 100
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]*")
+
+
+class Section(BaseModel):
+    """A section of the file: frozen, without unknown keys, and silent about values in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+def key(description: str, *, range: str, unit: str = "", storm: str = "", **field: Any) -> Any:
+    """Describe one key.
+
+    Args:
+        description: what it does, a sentence.
+        range: what it may be set to, in words; stands in messages behind "give".
+        unit: of its value; empty for names and choices.
+        storm: Storm's name for the same thing.
+        field: further arguments of pydantic's Field, such as the default.
+    """
+    extra: dict[str, Any] = {"unit": unit, "range": range, "storm": storm}
+    return Field(description=description, json_schema_extra=extra, **field)
+
+
+def _duration(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str):
+        return duration_ms(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("is no duration with its unit (ms, s, m, h or d)")
+    if info.context == FROM_FILE and value != 0:
+        raise ValueError("has no unit (ms, s, m, h or d)")
+    return value
+
+
+def _timeout(value: int) -> int:
+    if 0 < value < TIMEOUT_MS_MIN:
+        raise ValueError("is too low")
+    return value
+
+
+def _topic(value: str) -> str:
+    if value in (".", "..") or not _TOPIC.fullmatch(value):
+        raise ValueError("is no name of a topic")
+    if len(value) > TOPIC_CHARACTERS_MAX:
+        raise ValueError(f"is longer than {TOPIC_CHARACTERS_MAX} characters")
+    return value
+
+
+def _group(value: str) -> str:
+    if not value.strip() or not value.isprintable() or len(value) > GROUP_CHARACTERS_MAX:
+        raise ValueError("is no name of a consumer group")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value) or len(value) > NAME_CHARACTERS_MAX:
+        raise ValueError("is no name of an input")
+    return value
+
+
+def _prefix(value: str) -> str:
+    if not _PREFIX.fullmatch(value) or len(value) > NAME_CHARACTERS_MAX:
+        raise ValueError("cannot begin the name of a topic")
+    return value
+
+
+def _start(value: object) -> object:
+    if value in ("committed", "earliest", "latest"):
+        return value
+    if isinstance(value, str):
+        return time_ms(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("is no place to start")
+    return value
+
+
+Whole = Annotated[int, Strict()]
+Ratio = Annotated[float, Strict()]
+DurationMs = Annotated[int, BeforeValidator(_duration)]
+TimeoutMs = Annotated[DurationMs, AfterValidator(_timeout)]
+TopicName = Annotated[str, AfterValidator(_topic)]
+GroupName = Annotated[str, AfterValidator(_group)]
+InputName = Annotated[str, AfterValidator(_name)]
+TopicPrefix = Annotated[str, AfterValidator(_prefix)]
+StartAt = Annotated[Literal["committed", "earliest", "latest"] | int, BeforeValidator(_start)]
+
+TIMEOUT_MS_MIN: Final = 500
+"""The clock moves with the session's ticks, every 500 ms; a shorter timeout would mean nothing."""

@@ -1,0 +1,167 @@
+"""What is wrong with a configuration file: one line for each problem, all of them at once.
+
+A line names file, line, key path, value and cure. Values of the section ``kafka`` and of unknown keys are
+never shown: they may be secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from acker.errors import ConfigError
+
+Path = tuple[str, ...]
+
+VALUE_CHARACTERS_MAX: Final = 80
+"""A value is cut to this many characters in a message."""
+
+PROBLEMS_MAX: Final = 50
+"""More problems than this are counted, not listed."""
+
+_MEANING: Final = {
+    "greater_than_equal": "is too low",
+    "greater_than": "is too low",
+    "less_than_equal": "is too high",
+    "literal_error": "is none of the choices",
+    "finite_number": "is no finite number",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, at one key. `value` None: there is none to show."""
+
+    path: Path
+    text: str
+    value: str | None = None
+
+    def line(self, file: str, lines: Mapping[Path, int]) -> str:
+        """Write the problem in one line.
+
+        Args:
+            file: name of the file.
+            lines: line number of each key path, where known.
+        """
+        number = line_of(self.path, lines)
+        where = f"{file}:{number}" if number else file
+        key = ".".join(part if part.isprintable() else repr(part) for part in self.path)
+        shown = f" = {self.value}" if self.value is not None else ""
+        return f"{where}: {key}{shown}: {self.text}" if key else f"{where}: {self.text}"
+
+
+def line_of(path: Path, lines: Mapping[Path, int]) -> int:
+    """Return the line of a key, or of the section that it would stand in; 0 where nothing is known."""
+    return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), 0)
+
+
+def refuse(problems: Iterable[Problem], file: str, lines: Mapping[Path, int]) -> None:
+    """Raise all problems as one error; without any, return.
+
+    Raises:
+        ConfigError: there is a problem; the message holds one line for each, in the order of the file.
+    """
+    found = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
+    if not found:
+        return
+    shown = [problem.line(file, lines) for problem in found[:PROBLEMS_MAX]]
+    if len(found) > PROBLEMS_MAX:
+        shown.append(f"{file}: and {len(found) - PROBLEMS_MAX} problems more")
+    raise ConfigError("\n".join(shown))
+
+
+def show(value: object) -> str:
+    """Write a value in one bounded line."""
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARACTERS_MAX else text[: VALUE_CHARACTERS_MAX - 1] + "…"
+
+
+def unknown_key(path: Path, known: Iterable[str]) -> Problem:
+    """Describe a key that means nothing where it stands, with the nearest one that does."""
+    keys = sorted(known)
+    near = get_close_matches(path[-1], keys, n=1)
+    cure = f"did you mean `{near[0]}`?" if near else f"the keys here are {', '.join(keys)}"
+    return Problem(path, f"is not a key of this section; {cure}")
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the keys of a section as the file writes them, those that the file cannot set left out."""
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    return {key: field for key, field in fields.items() if not key.startswith("(")}
+
+
+def allowed(field: FieldInfo) -> str:
+    """Return what a key may be set to, in words."""
+    extra = field.json_schema_extra
+    return str(extra["range"]) if isinstance(extra, dict) else ""
+
+
+def problems_of(
+    error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], above: Path
+) -> list[Problem]:
+    """Translate what pydantic refused in one section.
+
+    Args:
+        error: of validating `model`.
+        model: the section.
+        data: what the file says there.
+        above: path of the section.
+    """
+    return [
+        _problem(item, model, data, above)
+        for item in error.errors(include_url=False)
+        if item["type"] != "default_factory_not_called"  # only follows from another error of the section
+    ]
+
+
+def _problem(
+    item: Mapping[str, Any], model: type[BaseModel], data: Mapping[str, Any], above: Path
+) -> Problem:
+    section, field, keys = _find(model, tuple(str(part) for part in item["loc"]))
+    if item["type"] == "extra_forbidden":
+        return unknown_key(above + tuple(str(part) for part in item["loc"]), keys_of(section))
+    path = above + keys
+    cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
+    if item["type"] == "missing":
+        return Problem(path, f"is missing{cure}")
+    if item["type"] == "value_error":
+        what = str(item["ctx"]["error"])
+    elif field is None or item["type"] in ("model_type", "dict_type", "mapping_type"):
+        what = "must be a section: keys with values, indented below it"
+    else:
+        what = _MEANING.get(item["type"], "is of the wrong type")
+    value = _written(data, keys, item["input"])
+    whole = isinstance(value, dict | BaseModel)
+    return Problem(path, what + cure, None if whole else show(value))
+
+
+def _written(data: Any, keys: Path, otherwise: Any) -> Any:
+    """Return a value as the file has it, or where it has none what was refused: a default."""
+    for key in keys:
+        if not isinstance(data, Mapping) or key not in data:
+            return otherwise
+        data = data[key]
+    return data
+
+
+def _find(model: type[BaseModel], loc: Path) -> tuple[type[BaseModel], FieldInfo | None, Path]:
+    """Find the innermost section, the key of it, and the path, that a location of pydantic speaks of.
+
+    The location of a default is made of the names of fields, not of keys.
+    """
+    field: FieldInfo | None = None
+    path: Path = ()
+    for part in loc:
+        fields = model.model_fields
+        field = next((found for name, found in fields.items() if part in (name, found.alias)), None)
+        path += () if part.startswith("(") else ((field and field.alias) or part,)
+        if field is None:
+            break
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model, field = field.annotation, None
+    return model, field, path

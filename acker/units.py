@@ -1,0 +1,76 @@
+"""Durations and times as people write them, as int milliseconds.
+
+A duration is a number and its unit, ``500ms``, ``30s``, ``5m``, ``12h``, ``7d``; a time is ISO 8601 with its
+offset from UTC. A number without a unit is refused rather than guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+
+_DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def duration_ms(text: str) -> int:
+    """Read a duration.
+
+    Args:
+        text: a number and its unit, ms, s, m, h or d, such as ``30s`` or ``1.5m``.
+
+    Returns:
+        Milliseconds, 0 or more.
+
+    Raises:
+        ValueError: the unit is missing or unknown, or the duration is no whole number of milliseconds.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("is no duration with its unit (ms, s, m, h or d)")
+    value = Fraction(match[1]) * UNITS_MS[match[2]]
+    if value.denominator != 1:
+        raise ValueError("is finer than a millisecond")
+    return int(value)
+
+
+def duration_text(value_ms: int) -> str:
+    """Write a duration in milliseconds in the largest unit that holds it exactly; `duration_ms` reads it."""
+    for unit, size in UNITS_MS.items():
+        if value_ms and value_ms % size == 0:
+            return f"{value_ms // size}{unit}"
+    return "0s"
+
+
+def time_ms(text: str) -> int:
+    """Read a time.
+
+    Args:
+        text: ISO 8601 with its offset from UTC, such as ``2026-07-01T00:00:00Z``.
+
+    Returns:
+        Milliseconds since 1970, UTC; 0 or more.
+
+    Raises:
+        ValueError: it is no time, has no offset, or lies before 1970.
+    """
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError("is no time in ISO 8601") from None
+    if parsed.tzinfo is None:
+        raise ValueError("has no offset from UTC, such as Z or +02:00")
+    value = (parsed - _EPOCH) // timedelta(milliseconds=1)
+    if value < 0:
+        raise ValueError("lies before 1970")
+    return value
+
+
+def time_text(value_ms: int) -> str:
+    """Write milliseconds since 1970 as ISO 8601, UTC; `time_ms` reads it."""
+    moment = _EPOCH + timedelta(milliseconds=value_ms)
+    return moment.isoformat().replace("+00:00", "Z")

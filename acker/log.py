@@ -185,8 +185,13 @@ class Log(Protocol):
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets a group has committed; partitions without one are missing."""
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit next offsets of a group that has no members."""
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit next offsets of a group that has no members, each with a short text kept beside it."""
+
+    def commit_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return the text kept beside each committed offset; partitions without a commit are missing."""
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the broker drop records below the given offsets."""

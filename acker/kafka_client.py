@@ -1,0 +1,313 @@
+"""What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
+
+librdkafka's error codes fall into six classes, told apart here and nowhere else:
+
+==============  ==================================================================================
+class           what happens
+==============  ==================================================================================
+transient       retried until the deadline, then `Unreachable`: elections, coordinators that load
+silence         the same; the broker does not answer at all
+topic           `TopicError`, after a second of grace for a topic that was created just now
+fence           `Fenced`: the transactional id has another owner
+abort           `Aborted`: the transaction cannot be committed any more
+the rest        `OutOfRange`, `ConfigError` (not allowed to), or `LogError` with what the broker said
+==============  ==================================================================================
+
+No message holds the value of a setting other than the bootstrap servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from acker.errors import (
+    Aborted,
+    ConfigError,
+    Fenced,
+    LogError,
+    OutOfRange,
+    TopicError,
+    Unreachable,
+    WindhoverError,
+)
+from acker.kafka_settings import refused_setting
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+RETRY_PAUSE_S = 0.05
+PROPAGATION_MS = 1000
+"""How long a topic may be unknown to the broker that is asked after another one has created it."""
+
+_log = logging.getLogger(__name__)
+# without a handler of the application's, Python would print to stderr what comes as an exception anyhow
+_log.addHandler(logging.NullHandler())
+
+LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _log})
+"""Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
+
+SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
+"""Drops librdkafka's own log lines. For producers: they die in the ordinary course (fenced), and
+confluent-kafka then runs Python callbacks with the exception already set, which Python does not survive."""
+
+TRANSIENT: Final = frozenset(
+    {
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+    }
+)
+SILENCE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+    }
+)
+NO_SUCH_TOPIC: Final = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+FENCE: Final = frozenset(
+    {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED}
+)  # fmt: skip
+NOT_IN_LOG: Final = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
+)
+NOT_ALLOWED: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+
+COMMON: Mapping[str, Any] = MappingProxyType(
+    {
+        # the defaults, 100 and 10,000 ms, make a client of a restarted broker late by seconds
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+    }
+)
+
+
+class Deadline:
+    """A moment until which something may take. Made from a timeout, so that calls can share one."""
+
+    __slots__ = ("_clock", "_until", "timeout_ms")
+
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        """Begin now.
+
+        Args:
+            clock: monotonic seconds.
+            timeout_ms: milliseconds from now, 0 or more.
+        """
+        self._clock = clock
+        self._until = clock() + timeout_ms / 1000
+        self.timeout_ms = timeout_ms
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self._until - self._clock())
+
+    @property
+    def past_ms(self) -> float:
+        """Milliseconds since it began."""
+        return (self._clock() - self._until) * 1000 + self.timeout_ms
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self._clock() >= self._until
+
+
+class Background:
+    """What a client's own threads reported: the handler for librdkafka's ``error_cb``."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with nothing reported."""
+        self._clock = clock
+        self._down_since: float | None = None
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
+        self.last = error
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
+            self._down_since = self._clock()
+        _log.warning("kafka client: %s", error.str())
+
+    def heard(self) -> None:
+        """Take note that a broker has answered."""
+        self._down_since = None
+
+    def silent_ms(self) -> float:
+        """Milliseconds since all brokers went down, 0 while one answers."""
+        return 0.0 if self._down_since is None else (self._clock() - self._down_since) * 1000
+
+
+class KafkaClient:
+    """Settings and manners that readers, writers and the log itself have in common."""
+
+    def __init__(
+        self, settings: Mapping[str, str], client_id: str, operation_timeout_ms: int, clock: Clock
+    ) -> None:
+        """Keep the settings; nothing is connected.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this client in the broker's logs and metrics.
+            operation_timeout_ms: deadline of calls that do not bring one.
+            clock: monotonic seconds.
+        """
+        self._settings = dict(settings)
+        self._client_id = client_id
+        self.operation_timeout_ms = operation_timeout_ms
+        self.clock = clock
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers, for messages."""
+        return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
+
+    def make(
+        self,
+        kind: Callable[[dict[str, Any]], T],
+        defaults: Mapping[str, Any],
+        forced: Mapping[str, Any],
+        background: Background,
+    ) -> T:
+        """Make a client of confluent-kafka.
+
+        Args:
+            kind: ``Consumer``, ``Producer`` or ``AdminClient``.
+            defaults: what the user's settings may overrule.
+            forced: what a guarantee rests on, and they may not.
+            background: where errors of its threads go.
+
+        Raises:
+            ConfigError: librdkafka does not accept the settings.
+        """
+        own = {"client.id": self._client_id, "error_cb": background}
+        try:
+            return kind({**COMMON, **defaults, **self._settings, **own, **forced})
+        except KafkaException as error:
+            raise ConfigError(refused_setting(error.args[0].str(), self._settings)) from None
+
+    def deadline(self, timeout_ms: int | None = None) -> Deadline:
+        """Begin a deadline, by default that of an operation."""
+        return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def retry(self, doing: str, deadline: Deadline, call: Callable[[], T]) -> T:
+        """Call until it succeeds, fails for good, or the deadline is over.
+
+        Raises:
+            WindhoverError: as the table above tells.
+        """
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if not self._may_pass(cause, deadline):
+                    raise self.error(cause, doing, deadline.timeout_ms) from error
+            time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
+
+    def partitions_of(self, asker: Consumer, topic: str) -> int:
+        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word.
+
+        Raises:
+            TopicError: there is no such topic.
+            Unreachable: the broker does not answer.
+        """
+        deadline = self.deadline()
+
+        def ask() -> int:
+            found = asker.list_topics(topic, max(deadline.left_s, 0.001)).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return len(found.partitions)
+
+        return self.retry(f"looking for {topic}", deadline, ask)
+
+    def error(self, cause: KafkaError, doing: str, timeout_ms: int | None = None) -> WindhoverError:
+        """Translate an error of librdkafka.
+
+        Args:
+            cause: what librdkafka said.
+            doing: what was done to what, as "reading sentences/3".
+            timeout_ms: the deadline that was over, for the message of `Unreachable`.
+        """
+        code, text = cause.code(), self._text(cause)
+        if code in FENCE:
+            return Fenced(f"{doing}: another process owns this transactional id now ({text})")
+        if cause.txn_requires_abort():
+            return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")
+        if code in SILENCE or code in TRANSIENT:
+            return self.unreachable(doing, timeout_ms, text)
+        if code in NO_SUCH_TOPIC:
+            return TopicError(f"{doing}: there is no such topic or partition ({text}); create it first")
+        if code in NOT_IN_LOG:
+            return OutOfRange(f"{doing}: the position is not in the log ({text})")
+        if code in NOT_ALLOWED:
+            return ConfigError(f"{doing}: not allowed by {self.bootstrap} ({text}); check the kafka settings")
+        return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
+
+    def unreachable(self, doing: str, timeout_ms: int | None, text: str) -> Unreachable:
+        """Make the error of a broker that does not answer."""
+        within = "" if timeout_ms is None else f" within {timeout_ms} ms"
+        return Unreachable(
+            f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
+        )
+
+    def _may_pass(self, cause: KafkaError, deadline: Deadline) -> bool:
+        if deadline.is_over or cause.fatal() or cause.txn_requires_abort():
+            return False
+        if cause.code() in NO_SUCH_TOPIC:
+            return deadline.past_ms < PROPAGATION_MS
+        return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
+
+    def _text(self, cause: KafkaError) -> str:
+        text = cause.str()
+        for name, value in self._settings.items():
+            if value and any(word in name for word in ("password", "secret", "token", "key", "jaas")):
+                text = text.replace(value, "***")
+        return f"{cause.name()}: {text}"

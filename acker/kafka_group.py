@@ -1,0 +1,123 @@
+"""A place in a consumer group: which partition numbers are ours. Nothing is read here.
+
+The consumer subscribes, and answers every assignment by assigning itself nothing: it keeps its place and
+fetches no record. The range assignor gives one partition number of topics of equal size to one member.
+A rebalance first revokes everything (the eager protocol); what is ours again a moment later must not be
+dropped and restored, so a revocation alone changes nothing, and the assignment that follows does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from acker.errors import TopicError
+from acker.kafka_client import LOGGED, Background, KafkaClient
+
+DEFAULTS = MappingProxyType(
+    {
+        # a killed member's partitions move this long after its last heartbeat; the broker's least
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 1000,
+    }
+)
+FORCED = MappingProxyType(
+    {
+        **LOGGED,
+        "partition.assignment.strategy": "range",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "allow.auto.create.topics": False,
+        "topic.metadata.refresh.interval.ms": 5000,
+    }
+)
+
+# what a member gets to hear when it was put out of the group; it joins again by itself
+_PASSING = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError._MAX_POLL_EXCEEDED,
+    }
+)
+
+
+class KafkaMembership:
+    """A place in a group; implements `acker.log.Membership`."""
+
+    def __init__(self, client: KafkaClient, group: str, topics: Sequence[str]) -> None:
+        """Begin to join; `poll` completes it.
+
+        Args:
+            client: settings and deadlines.
+            group: the consumer group.
+            topics: topics with equal numbers of partitions.
+        """
+        self._client = client
+        self._group = group
+        self._topics = tuple(topics)
+        self._owned: frozenset[int] = frozenset()
+        self._checked = False
+        self._background = Background(client.clock)
+        self._consumer: Consumer = client.make(
+            Consumer, DEFAULTS, {**FORCED, "group.id": group}, self._background
+        )
+        self._consumer.subscribe(
+            list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Keep the place and return the partition numbers owned now."""
+        self._check_topics()
+        doing = f"in group {self._group} of {', '.join(self._topics)}"
+        try:
+            event = self._consumer.poll(timeout_ms / 1000)
+        except KafkaException as error:  # only what is fatal for the whole client
+            raise self._client.error(error.args[0], doing) from error
+        cause = None if event is None else event.error()
+        if cause is not None and not cause.retriable() and cause.code() not in _PASSING:
+            raise self._client.error(cause, doing)
+        if event is None and self._background.silent_ms() >= self._client.operation_timeout_ms:
+            self._check_answers()
+        return self._owned
+
+    def close(self) -> None:
+        """Leave the group at once."""
+        self._owned = frozenset()
+        self._consumer.close()
+
+    def _check_topics(self) -> None:
+        """Ask once for the sizes of the topics; with different ones, numbers would be owned by nobody."""
+        if self._checked:
+            return
+        counts = {topic: self._client.partitions_of(self._consumer, topic) for topic in self._topics}
+        if len(set(counts.values())) != 1:
+            told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+            raise TopicError(f"group {self._group} needs topics with as many partitions each: {told}")
+        self._checked = True
+
+    def _check_answers(self) -> None:
+        """Raise when all brokers have been down for longer than an operation may take."""
+        try:
+            self._consumer.list_topics(self._topics[0], 1.0)
+        except KafkaException as error:
+            limit_ms = self._client.operation_timeout_ms
+            doing = f"in group {self._group}"
+            raise self._client.unreachable(doing, limit_ms, str(error.args[0])) from error
+        self._background.heard()
+
+    def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]
+        self._owned = frozenset(set.intersection(*numbers))
+        consumer.assign([])
+
+    def _revoked(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        consumer.unassign()
+
+    def _lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        self._owned = frozenset()
+        consumer.unassign()

@@ -1,0 +1,282 @@
+"""The real Kafka: the port of ``acker.log`` over confluent-kafka.
+
+`KafkaLog` asks its questions through one admin client and makes readers and writers; each of those is a
+client of its own, used by one thread. Ends, starts and times cost one request for all partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+import confluent_kafka
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+)
+
+from acker.kafka_client import LOGGED, Background, Clock, KafkaClient
+from acker.kafka_group import KafkaMembership
+from acker.kafka_reader import FORCED, KafkaReader
+from acker.kafka_transactions import KafkaTransactions
+from acker.kafka_writer import KafkaProducer
+from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, Transactions
+
+OPERATION_TIMEOUT_MS: Final = 30_000
+"""How long a call without a timeout of its own may take; an election or a restart fits into it."""
+
+T = TypeVar("T")
+
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
+
+
+class KafkaLog:
+    """A Kafka cluster; implements `acker.log.Log`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        client_id: str = "windhover",
+        operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Keep the settings; nothing is connected before the first call.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this process in the broker's logs.
+            operation_timeout_ms: deadline of calls without a timeout of their own, 1 or more.
+            clock: monotonic seconds, for deadlines.
+        """
+        self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
+        self._background = Background(clock)
+        self._admin: AdminClient | None = None
+        self._metadata: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self._client.bootstrap})"
+
+    def reader(self, *, committed: bool) -> Reader:
+        """Make a reader."""
+        return KafkaReader(self._client, committed=committed)
+
+    def producer(self) -> Producer:
+        """Make a producer without transactions."""
+        return KafkaProducer(self._client)
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make a transactional producer."""
+        return KafkaTransactions(self._client, transactional_id, self._group_metadata)
+
+    def join(self, group: str, topics: Sequence[str]) -> Membership:
+        """Join a consumer group."""
+        return KafkaMembership(self._client, group, topics)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each partition."""
+        return self._offsets("ends", partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offset of each partition."""
+        return self._offsets("stable ends", partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offset of each partition."""
+        return self._offsets("starts", partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offset at or after a wall time for each partition, or its end."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets("times", partitions, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        return self._ask(f"describing {', '.join(wanted)}", lambda timeout_s: self._topics(wanted, timeout_s))
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
+        found = self._committed(group, partitions)
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit next offsets of a group that has no members."""
+        if not offsets:
+            return
+        wanted = [
+            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata)
+            for p, offset in offsets.items()
+        ]
+        request = ConsumerGroupTopicPartitions(group, wanted)
+
+        def ask(timeout_s: float) -> None:
+            asked = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
+            _sound(_settled(asked[group], timeout_s).topic_partitions)
+
+        self._ask(f"committing offsets of group {group}", ask)
+
+    def commit_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return the text kept beside each committed offset."""
+        found = self._committed(group, partitions)
+        return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in found}
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the broker drop records below the given offsets."""
+        if not offsets:
+            return
+        wanted = [_named(p, offset) for p, offset in offsets.items()]
+
+        def ask(timeout_s: float) -> None:
+            asked = self._connected().delete_records(wanted, request_timeout=timeout_s)
+            for future in asked.values():
+                _settled(future, timeout_s)
+
+        self._ask("deleting records", ask)
+
+    def close(self) -> None:
+        """Drop the admin client."""
+        self._admin = None
+
+    def _offsets(
+        self,
+        what: str,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+    ) -> dict[TopicPartition, int]:
+        wanted = {_named(p): spec for p in partitions}
+        if not wanted:
+            return {}
+
+        def ask(timeout_s: float) -> dict[TopicPartition, int]:
+            asked = self._connected().list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
+            )
+            try:
+                return {
+                    TopicPartition(p.topic, p.partition): _settled(future, timeout_s).offset
+                    for p, future in asked.items()
+                }
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._NOENT:
+                    raise self._leaderless(wanted, timeout_s) from error
+                raise
+
+        topics = sorted({p.topic for p in wanted})
+        return self._ask(f"{what} of {', '.join(topics)}", ask)
+
+    def _leaderless(
+        self, partitions: Iterable[confluent_kafka.TopicPartition], timeout_s: float
+    ) -> KafkaException:
+        """Tell partitions that do not exist from those that have no leader at the moment."""
+        there = self._connected().list_topics(timeout=timeout_s).topics
+        missing = [
+            p for p in partitions if p.topic not in there or p.partition not in there[p.topic].partitions
+        ]
+        code = KafkaError.UNKNOWN_TOPIC_OR_PART if missing else KafkaError.LEADER_NOT_AVAILABLE
+        text = f"{missing[0].topic}/{missing[0].partition}" if missing else "no leader"
+        return KafkaException(KafkaError(code, text))
+
+    def _committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        wanted = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+        if not wanted:
+            return []
+        request = ConsumerGroupTopicPartitions(group, wanted)
+
+        def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
+            # stable: what was committed in a transaction counts as soon as the commit was answered
+            asked = self._connected().list_consumer_group_offsets(
+                [request], require_stable=True, request_timeout=timeout_s
+            )
+            found = _sound(_settled(asked[group], timeout_s).topic_partitions)
+            return [p for p in found if p.offset >= 0]
+
+        return self._ask(f"offsets of group {group}", ask)
+
+    def _topics(self, names: list[str], timeout_s: float) -> dict[str, TopicInfo]:
+        admin = self._connected()
+        described = {}
+        for name, future in admin.describe_topics(TopicCollection(names), request_timeout=timeout_s).items():
+            try:
+                described[name] = _settled(future, timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in described]
+        configured = admin.describe_configs(resources, request_timeout=timeout_s) if resources else {}
+        settings = {resource.name: _settled(future, timeout_s) for resource, future in configured.items()}
+        return {
+            name: TopicInfo(
+                name=name,
+                id=str(topic.topic_id),
+                partitions=len(topic.partitions),
+                replication=min(len(part.replicas) for part in topic.partitions),
+                settings={key: entry.value for key, entry in settings[name].items()},
+            )
+            for name, topic in described.items()
+        }
+
+    def _ask(self, doing: str, question: Callable[[float], T]) -> T:
+        deadline = self._client.deadline()
+        return self._client.retry(doing, deadline, lambda: question(max(deadline.left_s, 0.1)))
+
+    def _connected(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+        return self._admin
+
+    def _group_metadata(self, group: str) -> Any:
+        """Return the metadata of a consumer of the group that never joined; it is the same for ever."""
+        if group not in self._metadata:
+            consumer = self._client.make(Consumer, {}, {**FORCED, "group.id": group}, self._background)
+            self._metadata[group] = consumer.consumer_group_metadata()
+            consumer.close()
+        return self._metadata[group]
+
+
+def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
+
+
+def _settled(future: Future[T], timeout_s: float) -> T:
+    """Wait for an answer; the client gives up at the timeout by itself, this is a second lock."""
+    try:
+        return future.result(timeout_s + 1)
+    except TimeoutError as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error
+
+
+def _sound(
+    partitions: list[confluent_kafka.TopicPartition],
+) -> list[confluent_kafka.TopicPartition]:
+    """Return partitions of an answer when none of them has an error.
+
+    Raises:
+        KafkaException: one has.
+    """
+    for partition in partitions:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    return partitions

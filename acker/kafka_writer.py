@@ -1,0 +1,133 @@
+"""Writing to Kafka: a plain producer, and a transactional one. Both idempotent, with acks=all.
+
+A record that is refused is remembered, and raised where the caller waits: `flush` for the plain producer,
+`commit` for a transaction, which then is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from acker.errors import WindhoverError
+from acker.kafka_client import SILENT, Background, Deadline, KafkaClient
+from acker.log import Outgoing
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        # the topic's max.message.bytes decides, not librdkafka's default of 1,000,000: a copy or a dead
+        # letter is larger than its record by its headers
+        "message.max.bytes": 100_000_000,
+        "queue.buffering.max.messages": 1_000_000,
+        # with the default of 100 ms a transaction waits that long for the end of the one before
+        "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 200,
+    }
+)
+FORCED: Mapping[str, Any] = MappingProxyType(
+    {
+        "acks": "all",
+        "enable.idempotence": True,
+        "topic.metadata.propagation.max.ms": 5000,
+    }
+)
+
+GroupMetadata = Callable[[str], Any]
+"""Gives confluent-kafka's metadata object of a group's consumer that never joined."""
+
+
+class KafkaWriter:
+    """What both kinds of producer do with one record."""
+
+    def __init__(self, client: KafkaClient, forced: Mapping[str, Any]) -> None:
+        self._client = client
+        self._background = Background(client.clock)
+        self._refused: WindhoverError | None = None
+        settings = {**FORCED, **SILENT, **forced}
+        self._producer: confluent_kafka.Producer = client.make(
+            confluent_kafka.Producer, DEFAULTS, settings, self._background
+        )
+
+    def _produce(self, record: Outgoing) -> None:
+        """Queue one record; wait while the queue is full.
+
+        Raises:
+            KafkaException: librdkafka refuses it at once.
+            Unreachable: the queue stayed full until the deadline.
+        """
+        deadline: Deadline | None = None
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    record.partition,
+                    timestamp=record.timestamp_ms or 0,
+                    headers=list(record.headers) or None,
+                )
+            except BufferError:
+                deadline = deadline or self._client.deadline()
+                if deadline.is_over:
+                    text = "the queue stays full"
+                    raise self._client.unreachable(doing(record), deadline.timeout_ms, text) from None
+                self._producer.flush(0.05)
+            else:
+                return
+
+    def _serve(self) -> None:
+        """Let callbacks run; what kills the producer is raised there, and kept as a refusal."""
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:
+            self._refused = self._refused or self._client.error(error.args[0], "writing")
+
+    def close(self) -> None:
+        """Leave; what was not delivered is dropped, an open transaction stays as it is."""
+        # the client ends with its last reference; its own close() would abort, and wait
+        vars(self).pop("_producer", None)
+
+
+class KafkaProducer(KafkaWriter):
+    """Writes outside transactions; implements `acker.log.Producer`."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        """Make a producer; nothing is connected before the first record."""
+        super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record."""
+        try:
+            self._produce(record)
+        except KafkaException as error:
+            self._refused = self._refused or self._client.error(error.args[0], doing(record))
+        self._serve()
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until everything sent is durable."""
+        try:
+            left = self._producer.flush(timeout_ms / 1000)
+        except KafkaException as error:
+            raise self._client.error(error.args[0], "writing") from error
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
+        if left:
+            text = f"{left} records are not acknowledged; {self._background.last or 'no error reported'}"
+            raise self._client.unreachable("writing", timeout_ms, text)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._refused is None:
+            self._refused = self._client.error(error, f"writing {message.topic()}/{message.partition()}")
+
+
+def doing(record: Outgoing) -> str:
+    """Say what a write did, for messages."""
+    return f"writing {record.topic}/{record.partition}"

@@ -1,0 +1,257 @@
+"""Readers, writers and memberships of the in-memory log: what a client keeps for itself.
+
+A client that crashes is one that is dropped without `close`: what it had queued is gone, its transaction
+stays open until it is fenced, its place in a group stays until `MemoryMembership.vanish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError
+from acker.log import Outgoing, Record, TopicPartition
+from acker.memory_broker import MemoryBroker, TransactionState
+
+
+class Faults(Protocol):
+    """Decides which calls to the cluster go wrong, by raising an error of ``acker.errors``.
+
+    Operations: ``poll``, ``flush``, ``init``, ``send_offsets``, ``commit``, ``abort``, ``membership``,
+    ``ends``, ``stable_ends``, ``starts``, ``offsets_at``, ``topics``, ``committed``, ``commit_offsets``,
+    ``delete_before``.
+    """
+
+    def before(self, operation: str) -> None:
+        """Raise to let the call fail without effect; `Aborted` before ``commit`` aborts for real."""
+
+    def after(self, operation: str) -> None:
+        """Raise to let the call fail although its effect stands, as when an answer is lost."""
+
+
+class NoFaults:
+    """Lets everything succeed."""
+
+    def before(self, operation: str) -> None:
+        """Do nothing."""
+
+    def after(self, operation: str) -> None:
+        """Do nothing."""
+
+
+class MemoryReader:
+    """Reads assigned partitions in turn; implements `acker.log.Reader`."""
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, *, committed: bool) -> None:
+        """Begin without partitions."""
+        self._broker = broker
+        self._faults = faults
+        self._committed = committed
+        self._positions: dict[TopicPartition, int] = {}
+        self._turn = 0
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+        self._positions = dict(positions)
+        self._turn = 0
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Return what is there now, at most `max_records`; it never waits."""
+        self._faults.before("poll")
+        partitions = {name: self._broker.partition(name) for name in self._positions}
+        for name, partition in partitions.items():
+            if not partition.start <= self._positions[name] <= partition.end:
+                raise OutOfRange(
+                    f"position {self._positions[name]} of {name.topic}/{name.partition} is not in its log,"
+                    f" which holds {partition.start} to {partition.end}"
+                )
+        names = list(partitions)
+        found: list[Record] = []
+        for name in names[self._turn :] + names[: self._turn]:
+            records, self._positions[name] = partitions[name].read(
+                self._positions[name], max_records - len(found), committed=self._committed
+            )
+            found += records
+        self._turn = (self._turn + 1) % len(names) if names else 0
+        self._faults.after("poll")
+        return found
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned, control records passed."""
+        try:
+            return self._positions[partition]
+        except KeyError:
+            raise LogError(f"{partition} is not assigned to this reader") from None
+
+    def close(self) -> None:
+        """Forget the assignment."""
+        self._positions = {}
+
+
+class MemoryProducer:
+    """Writes at `flush` what was sent; implements `acker.log.Producer`.
+
+    Nothing is in the log before `flush`: code that forgets to flush must fail a test.
+    """
+
+    def __init__(self, broker: MemoryBroker, faults: Faults) -> None:
+        """Begin with nothing queued."""
+        self._broker = broker
+        self._faults = faults
+        self._queue: list[Outgoing] = []
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record."""
+        self._queue.append(record)
+
+    def flush(self, timeout_ms: int) -> None:
+        """Append everything sent; a refused record is dropped, raised, and holds back no other."""
+        self._faults.before("flush")
+        queue, self._queue = self._queue, []
+        refused: LogError | TopicError | None = None
+        for record in queue:
+            try:
+                self._broker.check(record).append(record, self._broker.now_ms)
+            except (LogError, TopicError) as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+        self._faults.after("flush")
+
+    def close(self) -> None:
+        """Lose what was not flushed."""
+        self._queue = []
+
+
+class MemoryTransactions:
+    """Writes in transactions; implements `acker.log.Transactions`.
+
+    Records are in the log as soon as they are sent, so they hold the stable end back, as in Kafka. A
+    fenced owner learns it where the broker's answer is awaited: in `send_offsets`, `commit` and `abort`.
+    """
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, transactional_id: str) -> None:
+        """Name the transactional id; nothing happens at the cluster before `init`."""
+        self._broker = broker
+        self._faults = faults
+        self._id = transactional_id
+        self._epoch = 0
+        self._in_transaction = False
+        self._is_fenced = False
+        self._is_closed = False
+        self._refused: LogError | TopicError | None = None
+
+    def init(self, timeout_ms: int) -> None:
+        """Fence the predecessor and abort its transaction."""
+        self._faults.before("init")
+        if self._epoch:
+            raise LogError(f"transactional id {self._id} was initialised before; make a new owner")
+        self._epoch = self._broker.init_transactions(self._id)
+        self._faults.after("init")
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._require(begun=False)
+        self._in_transaction = True
+        self._refused = None
+
+    def send(self, record: Outgoing) -> None:
+        """Append a record into the open transaction."""
+        self._require(begun=True)
+        try:
+            state = self._broker.transaction(self._id, self._epoch)
+            partition = self._broker.check(record)
+        except Fenced:
+            return  # as a broker's refusal that has not come back yet; `commit` will say it
+        except (LogError, TopicError) as error:
+            self._refused = self._refused or error
+            return
+        state.touched[partition.name] = partition
+        partition.append(record, self._broker.now_ms, self._id)
+
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Add a group's next offsets to the open transaction."""
+        self._require(begun=True)
+        self._faults.before("send_offsets")
+        state = self._owned()
+        state.offsets.setdefault(group, {}).update(offsets)
+        self._faults.after("send_offsets")
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit the open transaction, or abort it if a record of it was refused."""
+        self._require(begun=True)
+        try:
+            self._faults.before("commit")
+            if self._refused is not None:
+                raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
+        except Aborted:
+            self._end(committed=False)
+            raise
+        self._end(committed=True)
+        self._faults.after("commit")
+
+    def abort(self, timeout_ms: int) -> None:
+        """Undo the open transaction, if there is one."""
+        if not self._in_transaction:
+            return
+        self._faults.before("abort")
+        self._end(committed=False)
+        self._faults.after("abort")
+
+    def close(self) -> None:
+        """Leave; an open transaction stays open."""
+        self._is_closed = True
+
+    def _owned(self) -> TransactionState:
+        try:
+            return self._broker.transaction(self._id, self._epoch)
+        except Fenced:
+            self._is_fenced = True
+            raise
+
+    def _end(self, *, committed: bool) -> None:
+        self._owned()
+        self._broker.end_transaction(self._id, committed=committed)
+        self._in_transaction = False
+
+    def _require(self, *, begun: bool) -> None:
+        if self._is_fenced:
+            raise Fenced(f"transactional id {self._id} has another owner; give its partition up")
+        if self._is_closed:
+            raise LogError(f"the writer of transactional id {self._id} is closed")
+        if not self._epoch:
+            raise LogError(f"transactional id {self._id} was not initialised; call init first")
+        if self._in_transaction != begun:
+            raise LogError(f"transactional id {self._id} has {'no' if begun else 'an'} open transaction")
+
+
+class MemoryMembership:
+    """A place in a group; implements `acker.log.Membership`."""
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, group: str, topics: tuple[str, ...]) -> None:
+        """Name the group; the place is taken by the first `poll`."""
+        self._broker = broker
+        self._faults = faults
+        self._group = group
+        self._topics = topics
+        self._member: int | None = None
+
+    def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Return the partition numbers owned now; one that had vanished joins again."""
+        self._faults.before("membership")
+        owned = None if self._member is None else self._broker.owned(self._group, self._member)
+        if owned is None:
+            self._member = self._broker.join(self._group, self._topics)
+            owned = self._broker.owned(self._group, self._member)
+        self._faults.after("membership")
+        return owned or frozenset()
+
+    def vanish(self) -> None:
+        """Let the group's session timeout pass: the others get the partitions, this member is not told."""
+        if self._member is not None:
+            self._broker.leave(self._group, self._member)
+
+    def close(self) -> None:
+        """Leave the group at once."""
+        self.vanish()
+        self._member = None

@@ -1,0 +1,227 @@
+"""The two kinds of cluster of the contract suite, with what a test does to a cluster besides the port."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from acker.errors import LogError
+from acker.kafka_log import KafkaLog
+from acker.log import Log, Membership, Outgoing, Producer, Reader, Record, TopicPartition, Transactions
+from acker.memory_log import MemoryCluster, MemoryMembership
+
+TIMEOUT_MS = 20_000
+DEADLINE_S = 30.0
+T = TypeVar("T")
+
+
+class Cluster(ABC):
+    """A cluster under test. Names of topics, groups and transactions are made unique by `name`."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin with nothing opened."""
+        self._prefix = prefix
+        self._opened: list[Reader | Producer | Transactions | Membership] = []
+        self.log = self.new_log()
+
+    @abstractmethod
+    def new_log(self) -> Log:
+        """Make another client's view."""
+
+    @abstractmethod
+    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
+        """Create a topic."""
+
+    @abstractmethod
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+
+    @abstractmethod
+    def vanish(self, member: Membership) -> None:
+        """Let a member die without a word; the test does not poll it any more."""
+
+    def name(self, name: str) -> str:
+        """Make a name unique."""
+        return self._prefix + name
+
+    def topic(self, partitions: int = 1, *, compacted: bool = False, name: str = "topic") -> str:
+        """Create a topic and return its name."""
+        topic = self.name(name)
+        self.create(topic, partitions, compacted=compacted)
+        return topic
+
+    def reader(self, positions: Mapping[TopicPartition, int], *, committed: bool = True) -> Reader:
+        """Make a reader with an assignment."""
+        reader = self.log.reader(committed=committed)
+        self._opened.append(reader)
+        reader.assign(positions)
+        return reader
+
+    def producer(self) -> Producer:
+        """Make a producer."""
+        producer = self.log.producer()
+        self._opened.append(producer)
+        return producer
+
+    def owner(self, name: str = "owner") -> Transactions:
+        """Make and initialise a transactional producer."""
+        owner = self.log.transactions(self.name(name))
+        self._opened.append(owner)
+        owner.init(TIMEOUT_MS)
+        return owner
+
+    def member(self, group: str, topics: Iterable[str]) -> Membership:
+        """Join a group."""
+        member = self.log.join(self.name(group), list(topics))
+        self._opened.append(member)
+        return member
+
+    def write(self, *records: Outgoing) -> None:
+        """Write records outside transactions, durably."""
+        producer = self.producer()
+        for record in records:
+            producer.send(record)
+        producer.flush(TIMEOUT_MS)
+
+    def commit(self, owner: Transactions, *records: Outgoing) -> None:
+        """Write records in one transaction, and wait until its markers are written."""
+        owner.begin()
+        for record in records:
+            owner.send(record)
+        owner.commit(TIMEOUT_MS)
+        self.settled({TopicPartition(record.topic, record.partition) for record in records})
+
+    def settled(self, partitions: Iterable[TopicPartition]) -> None:
+        """Wait until no transaction is open; markers follow the answer to a commit within milliseconds."""
+        partitions = list(partitions)
+        eventually(lambda: self.log.stable_ends(partitions) == self.log.ends(partitions))
+
+    def close(self) -> None:
+        """Close everything that was opened."""
+        for each in self._opened:
+            with suppress(LogError):
+                each.close()
+        self.log.close()
+
+
+class InMemoryCluster(Cluster):
+    """The in-memory cluster."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin an empty cluster, whose clock stands at the present time."""
+        self._cluster = MemoryCluster(now_ms=int(time.time() * 1000))
+        super().__init__(prefix)
+
+    def new_log(self) -> Log:
+        """Make another client's view."""
+        return self._cluster.log()
+
+    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
+        """Create a topic."""
+        self._cluster.create_topic(topic, partitions, compacted)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self._cluster.delete_topic(topic)
+
+    def vanish(self, member: Membership) -> None:
+        """Let the member's session time out."""
+        if not isinstance(member, MemoryMembership):
+            raise TypeError(f"{member} is not a member of this cluster")
+        member.vanish()
+
+
+class KafkaCluster(Cluster):
+    """A real broker."""
+
+    def __init__(self, prefix: str, bootstrap: str) -> None:
+        """Connect to a broker."""
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        super().__init__(prefix)
+
+    def new_log(self) -> Log:
+        """Make another client's view; who does not poll for six seconds is taken for dead."""
+        settings = {"bootstrap.servers": self._bootstrap, "max.poll.interval.ms": "6000"}
+        return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
+
+    def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
+        """Create a topic."""
+        policy = "compact" if compacted else "delete"
+        wanted = NewTopic(topic, partitions, 1, config={"cleanup.policy": policy})
+        _all_done(self._admin.create_topics([wanted]))
+        eventually(lambda: topic in self.log.topics([topic]))
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        _all_done(self._admin.delete_topics([topic]))
+        eventually(lambda: topic not in self.log.topics([topic]))
+
+    def vanish(self, member: Membership) -> None:
+        """Do nothing: a member that is not polled is dead to the group after six seconds."""
+
+
+def _all_done(futures: Mapping[str, Any]) -> None:
+    for future in futures.values():
+        future.result(DEADLINE_S)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
+    """Wait until a condition holds; fail when it does not within the deadline."""
+    pause, until = threading.Event(), time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError(f"condition does not hold after {seconds} s")
+        pause.wait(0.02)
+
+
+def read_until(reader: Reader, positions: Mapping[TopicPartition, int]) -> list[Record]:
+    """Read until a reader's positions have reached the given ones."""
+    found: list[Record] = []
+
+    def arrived() -> bool:
+        if all(reader.position(p) >= offset for p, offset in positions.items()):
+            return True
+        found.extend(reader.poll(100))
+        return False
+
+    eventually(arrived)
+    return found
+
+
+def read_count(reader: Reader, count: int) -> list[Record]:
+    """Read until at least `count` records have come."""
+    found: list[Record] = []
+
+    def arrived() -> bool:
+        found.extend(reader.poll(100))
+        return len(found) >= count
+
+    eventually(arrived)
+    return found
+
+
+def first_error(reader: Reader, kind: type[Exception]) -> Exception:
+    """Poll until an error of a kind comes, and return it."""
+    caught: list[Exception] = []
+
+    def failed() -> bool:
+        try:
+            reader.poll(100)
+        except kind as error:
+            caught.append(error)
+        return bool(caught)
+
+    eventually(failed)
+    return caught[0]
+
+
+def values(records: Iterable[Record]) -> list[bytes | None]:
+    """Return the values of records."""
+    return [record.value for record in records]

@@ -1,0 +1,23 @@
+"""The contract suite runs every test on the in-memory cluster and on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster
+
+MEMORY = "memory"
+KAFKA = "kafka"
+
+
+@pytest.fixture(params=[MEMORY, pytest.param(KAFKA, marks=pytest.mark.kafka)])
+def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
+    """A cluster of each kind, with names that no other test uses; what was opened is closed."""
+    if request.param == MEMORY:
+        opened: Cluster = InMemoryCluster(prefix)
+    else:
+        opened = KafkaCluster(prefix, request.getfixturevalue("broker").bootstrap)
+    yield opened
+    opened.close()

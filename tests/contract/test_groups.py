@@ -1,0 +1,122 @@
+"""What the port promises of `Membership`."""
+
+from __future__ import annotations
+
+from acker.errors import TopicError
+from acker.log import Membership
+from tests.contract.clusters import Cluster, eventually
+
+
+def _share(*members: Membership) -> list[frozenset[int]]:
+    return [member.poll(100) for member in members]
+
+
+def _shared(partitions: int, *members: Membership) -> bool:
+    """Tell whether the members own all partitions between them, each one once, and no member waits."""
+    owned = _share(*members)
+    waiting = owned.count(frozenset())
+    return (
+        waiting == max(0, len(members) - partitions)
+        and sum(map(len, owned)) == partitions
+        and frozenset().union(*owned) == set(range(partitions))
+    )
+
+
+def _fails(member: Membership) -> bool:
+    try:
+        member.poll(100)
+    except TopicError:
+        return True
+    return False
+
+
+def test_a_single_member_owns_all_partitions(cluster: Cluster) -> None:
+    """One number stands for that partition of every topic."""
+    topics = [cluster.topic(3, name="one"), cluster.topic(3, name="two")]
+    member = cluster.member("group", topics)
+    eventually(lambda: member.poll(100) == {0, 1, 2})
+
+
+def test_two_members_share_the_partitions(cluster: Cluster) -> None:
+    """Each number belongs to one of them, and neither has none."""
+    topics = [cluster.topic(4, name="one"), cluster.topic(4, name="two")]
+    first = cluster.member("group", topics)
+    eventually(lambda: _shared(4, first))
+    second = cluster.member("group", topics)
+    eventually(lambda: _shared(4, first, second))
+    assert [len(owned) for owned in _share(first, second)] == [2, 2]
+
+
+def test_a_member_too_many_owns_nothing(cluster: Cluster) -> None:
+    """It waits for a place; that is no error."""
+    topic = cluster.topic()
+    first = cluster.member("group", [topic])
+    eventually(lambda: _shared(1, first))
+    second = cluster.member("group", [topic])
+    eventually(lambda: _shared(1, first, second))
+
+
+def test_a_partition_that_stays_is_owned_throughout_a_rebalance(cluster: Cluster) -> None:
+    """What is taken away and given back at once must not be dropped and restored."""
+    topic = cluster.topic(2)
+    first = cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first))
+    second = cluster.member("group", [topic])
+    seen = []
+
+    def settled() -> bool:
+        seen.append(first.poll(50))
+        return len(second.poll(50)) == 1 and len(seen[-1]) == 1
+
+    eventually(settled)
+    assert frozenset() not in seen
+    assert all(seen[-1] <= owned for owned in seen)
+
+
+def test_a_member_that_leaves_hands_its_partitions_over_at_once(cluster: Cluster) -> None:
+    """Without waiting for its session to time out, which would take six seconds."""
+    topic = cluster.topic(2)
+    first = cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first))
+    second = cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first, second))
+    second.close()
+    eventually(lambda: _shared(2, first), seconds=5)
+
+
+def test_a_member_that_vanishes_loses_its_partitions(cluster: Cluster) -> None:
+    """Some seconds later, without a word of it."""
+    topic = cluster.topic(2)
+    first, second = cluster.member("group", [topic]), cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first, second))
+    cluster.vanish(second)
+    eventually(lambda: _shared(2, first))
+
+
+def test_a_member_that_vanished_may_come_back(cluster: Cluster) -> None:
+    """It was only slow; polling gives it a place again."""
+    topic = cluster.topic(2)
+    first, second = cluster.member("group", [topic]), cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first, second))
+    cluster.vanish(second)
+    eventually(lambda: _shared(2, first))
+    eventually(lambda: _shared(2, first, second))
+
+
+def test_groups_do_not_share_with_each_other(cluster: Cluster) -> None:
+    """Each group has all partitions."""
+    topic = cluster.topic(2)
+    one, two = cluster.member("one", [topic]), cluster.member("two", [topic])
+    eventually(lambda: _shared(2, one) and _shared(2, two))
+
+
+def test_joining_for_topics_of_different_sizes_is_an_error(cluster: Cluster) -> None:
+    """One number would belong to different members, or to none."""
+    member = cluster.member("group", [cluster.topic(2, name="two"), cluster.topic(3, name="three")])
+    eventually(lambda: _fails(member))
+
+
+def test_joining_for_a_topic_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
+    """Rather than waiting for it without a word."""
+    member = cluster.member("group", [cluster.name("missing")])
+    eventually(lambda: _fails(member))

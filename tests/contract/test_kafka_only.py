@@ -1,0 +1,148 @@
+"""What the port promises when Kafka is away, and what only the real one can be asked."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from acker.errors import ConfigError, Unreachable
+from acker.kafka_log import KafkaLog
+from acker.log import Log, Outgoing, TopicPartition
+from spout.embedded import EmbeddedBroker
+from tests.brokers import Broker
+from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, eventually, read_count, values
+
+SECRET = "hunter2-and-more"
+NOWHERE = TopicPartition("nowhere", 0)
+
+
+@pytest.fixture
+def dead() -> Iterator[str]:
+    """An address at which nobody listens, and nobody will while the test runs."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{unused.getsockname()[1]}"
+
+
+@pytest.fixture
+def lost(dead: str) -> Log:
+    """A log of a cluster that does not answer, with a secret among its settings."""
+    settings = {"bootstrap.servers": dead, "sasl.password": SECRET, "ssl.key.password": SECRET}
+    return KafkaLog(settings, operation_timeout_ms=1000)
+
+
+def _poll_reader(log: Log) -> None:
+    reader = log.reader(committed=True)
+    reader.assign({NOWHERE: 0})
+    reader.poll(100)
+
+
+def _poll_member(log: Log) -> None:
+    member = log.join("group", ["nowhere"])
+    eventually(lambda: member.poll(100) == {0})
+
+
+def _write(log: Log) -> None:
+    producer = log.producer()
+    producer.send(Outgoing("nowhere", 0, b"v"))
+    producer.flush(500)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log: log.ends([NOWHERE]),
+        lambda log: log.offsets_at([NOWHERE], 5),
+        lambda log: log.topics(["nowhere"]),
+        lambda log: log.committed("group", [NOWHERE]),
+        lambda log: log.commit("group", {NOWHERE: 1}),
+        lambda log: log.delete_before({NOWHERE: 1}),
+        lambda log: log.transactions("owner").init(500),
+        _poll_reader,
+        _poll_member,
+        _write,
+    ],
+    ids=[
+        "ends",
+        "offsets_at",
+        "topics",
+        "committed",
+        "commit",
+        "delete",
+        "init",
+        "reader",
+        "member",
+        "write",
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_unreachable_after_the_deadline(
+    lost: Log, dead: str, call: Callable[[Log], None]
+) -> None:
+    """The message names the address, and no secret."""
+    with pytest.raises(Unreachable) as raised:
+        call(lost)
+    assert dead in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_log_does_not_show_its_secrets(lost: Log, dead: str) -> None:
+    """Nor do the readers and writers that it made."""
+    shown = [repr(each) for each in (lost, lost.reader(committed=True), lost.producer())]
+    assert dead in shown[0]
+    assert not any(SECRET in text for text in shown)
+
+
+def test_a_setting_that_librdkafka_refuses_is_an_error_of_the_configuration(dead: str) -> None:
+    """It names the setting, not its value."""
+    log = KafkaLog({"bootstrap.servers": dead, "fetch.wait.max.ms": SECRET})
+    with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms") as raised:
+        log.reader(committed=True)
+    assert SECRET not in str(raised.value)
+
+
+def test_settings_that_a_guarantee_rests_on_cannot_be_overruled(broker: Broker, prefix: str) -> None:
+    """A reader with auto.offset.reset from outside still refuses to jump."""
+    cluster = KafkaCluster(prefix, broker.bootstrap)
+    partition = TopicPartition(cluster.topic(), 0)
+    settings = {"bootstrap.servers": broker.bootstrap, "auto.offset.reset": "latest", "acks": "0"}
+    reader = KafkaLog(settings).reader(committed=True)
+    reader.assign({partition: 77})
+    with pytest.raises(Exception, match="not in the log"):
+        eventually(lambda: bool(reader.poll(100)))
+    reader.close()
+    cluster.close()
+
+
+@pytest.mark.slow
+def test_readers_and_writers_go_on_when_the_broker_is_back(prefix: str) -> None:
+    """While it is away they raise `Unreachable`; nothing that was sent is lost, nothing is read twice."""
+    with EmbeddedBroker() as broker:
+        cluster = KafkaCluster(prefix, broker.bootstrap)
+        topic = cluster.topic()
+        log = KafkaLog({"bootstrap.servers": broker.bootstrap}, operation_timeout_ms=1000)
+        reader, producer = log.reader(committed=True), log.producer()
+        owner = cluster.owner()
+        cluster.commit(owner, Outgoing(topic, 0, b"before"))
+        reader.assign({TopicPartition(topic, 0): 0})
+        assert values(read_count(reader, 1)) == [b"before"]
+
+        broker.kill()
+        producer.send(Outgoing(topic, 0, b"while away"))
+        with pytest.raises(Unreachable):
+            producer.flush(500)
+        with pytest.raises(Unreachable):
+            eventually(lambda: bool(reader.poll(100)))
+        owner.begin()
+        owner.send(Outgoing(topic, 0, b"in a transaction"))
+
+        broker.restart()
+        producer.flush(TIMEOUT_MS)
+        owner.commit(TIMEOUT_MS)
+        assert sorted(map(str, values(read_count(reader, 2)))) == [
+            str(b"in a transaction"),
+            str(b"while away"),
+        ]
+        for each in (reader, producer, cluster):
+            each.close()

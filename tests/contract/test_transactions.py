@@ -1,0 +1,352 @@
+"""What the port promises of `Transactions`, and of readers beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import Aborted, Fenced, LogError
+from acker.log import Outgoing, TopicPartition
+from tests.contract.clusters import TIMEOUT_MS, Cluster, eventually, read_count, read_until, values
+
+
+def _both(cluster: Cluster, name: str) -> tuple[str, TopicPartition]:
+    topic = cluster.topic(name=name)
+    return topic, TopicPartition(topic, 0)
+
+
+def _ends(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
+    return cluster.log.stable_ends([partition])[partition], cluster.log.ends([partition])[partition]
+
+
+def _sent(cluster: Cluster, partition: TopicPartition, end: int) -> None:
+    """Wait until what was sent into an open transaction has reached the log."""
+    eventually(lambda: cluster.log.ends([partition])[partition] >= end)
+
+
+def test_what_is_committed_is_visible_to_every_reader(cluster: Cluster) -> None:
+    """Committed readers and uncommitted ones see the same records."""
+    topic, partition = _both(cluster, "topic")
+    cluster.commit(cluster.owner(), Outgoing(topic, 0, b"1"), Outgoing(topic, 0, b"2"))
+    for committed in (True, False):
+        assert values(read_count(cluster.reader({partition: 0}, committed=committed), 2)) == [b"1", b"2"]
+
+
+def test_a_marker_takes_an_offset(cluster: Cluster) -> None:
+    """One record and its commit marker: the end is 2, in both senses."""
+    topic, partition = _both(cluster, "topic")
+    cluster.commit(cluster.owner(), Outgoing(topic, 0, b"1"))
+    assert _ends(cluster, partition) == (2, 2)
+
+
+def test_an_aborted_record_is_in_the_log_and_invisible_to_committed_readers(cluster: Cluster) -> None:
+    """So "not empty" is not "holds a committed record"."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    owner.begin()
+    owner.send(Outgoing(topic, 0, b"aborted"))
+    _sent(cluster, partition, 1)
+    owner.abort(TIMEOUT_MS)
+    cluster.settled([partition])
+    assert _ends(cluster, partition) == (2, 2)
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 2})) == []
+    uncommitted = cluster.reader({partition: 0}, committed=False)
+    assert values(read_until(uncommitted, {partition: 2})) == [b"aborted"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_position_passes_the_markers_at_the_end_of_a_partition(cluster: Cluster, committed: bool) -> None:
+    """So that it can be compared with an end; three markers stand between and behind the records."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    for number in range(3):
+        cluster.commit(owner, Outgoing(topic, 0, b"%d" % number))
+    reader = cluster.reader({partition: 0}, committed=committed)
+    assert values(read_until(reader, {partition: 6})) == [b"0", b"1", b"2"]
+    assert reader.position(partition) == 6
+
+
+def test_a_position_that_passed_a_marker_can_be_assigned_again(cluster: Cluster) -> None:
+    """Behind a marker at the end, and right before it."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    cluster.commit(owner, Outgoing(topic, 0, b"1"))
+    behind, before = cluster.reader({partition: 2}), cluster.reader({partition: 1})
+    cluster.commit(owner, Outgoing(topic, 0, b"2"))
+    assert values(read_until(behind, {partition: 4})) == [b"2"]
+    assert values(read_until(before, {partition: 4})) == [b"2"]
+
+
+def test_an_open_transaction_is_visible_to_uncommitted_readers_only(cluster: Cluster) -> None:
+    """Its record holds the stable end, and the committed reader, back."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    owner.begin()
+    owner.send(Outgoing(topic, 0, b"open"))
+    assert values(read_count(cluster.reader({partition: 0}, committed=False), 1)) == [b"open"]
+    assert _ends(cluster, partition) == (0, 1)
+    reader = cluster.reader({partition: 0})
+    assert list(reader.poll(300)) == []
+    assert reader.position(partition) == 0
+    owner.commit(TIMEOUT_MS)
+    assert values(read_until(reader, {partition: 2})) == [b"open"]
+
+
+def test_an_open_transaction_holds_back_what_others_committed_behind_it(cluster: Cluster) -> None:
+    """A dead owner of one id hides the records of all, until it is fenced."""
+    topic, partition = _both(cluster, "topic")
+    slow, quick = cluster.owner("slow"), cluster.owner("quick")
+    cluster.commit(quick, Outgoing(topic, 0, b"before"))
+    slow.begin()
+    slow.send(Outgoing(topic, 0, b"slow"))
+    _sent(cluster, partition, 3)
+    quick.begin()
+    quick.send(Outgoing(topic, 0, b"quick"))
+    quick.commit(TIMEOUT_MS)
+    cluster.write(Outgoing(topic, 0, b"plain"))
+    _sent(cluster, partition, 6)
+    assert _ends(cluster, partition) == (2, 6)
+    reader = cluster.reader({partition: 0})
+    assert values(read_until(reader, {partition: 2})) == [b"before"]
+    slow.abort(TIMEOUT_MS)
+    assert values(read_until(reader, {partition: 7})) == [b"quick", b"plain"]
+
+
+def test_a_transaction_over_several_partitions_is_committed_whole(cluster: Cluster) -> None:
+    """And a partition that it did not touch gets no marker."""
+    topic = cluster.topic(3)
+    partitions = [TopicPartition(topic, p) for p in range(3)]
+    cluster.commit(cluster.owner(), Outgoing(topic, 0, b"0"), Outgoing(topic, 1, b"1"))
+    assert list(cluster.log.ends(partitions).values()) == [2, 2, 0]
+    found = read_count(cluster.reader(dict.fromkeys(partitions, 0)), 2)
+    assert sorted(str(record.value) for record in found) == [str(b"0"), str(b"1")]
+
+
+def test_an_aborted_transaction_over_several_partitions_is_gone_whole(cluster: Cluster) -> None:
+    """Offsets included; the next transaction of the same owner stands."""
+    topic = cluster.topic(2)
+    partitions = [TopicPartition(topic, p) for p in range(2)]
+    group, owner = cluster.name("group"), cluster.owner()
+    owner.begin()
+    for partition in partitions:
+        owner.send(Outgoing(*partition, b"aborted"))
+    owner.send_offsets(group, {partitions[0]: 7})
+    owner.abort(TIMEOUT_MS)
+    cluster.commit(owner, *[Outgoing(*partition, b"kept") for partition in partitions])
+    found = read_until(cluster.reader(dict.fromkeys(partitions, 0)), cluster.log.ends(partitions))
+    assert values(found) == [b"kept", b"kept"]
+    assert cluster.log.committed(group, partitions) == {}
+
+
+def test_a_new_owner_ends_the_transaction_of_its_predecessor(cluster: Cluster) -> None:
+    """When `init` returns, the stable end has passed what the predecessor left open."""
+    topic, partition = _both(cluster, "topic")
+    dead = cluster.owner()
+    dead.begin()
+    dead.send(Outgoing(topic, 0, b"left open"))
+    _sent(cluster, partition, 1)
+    assert _ends(cluster, partition) == (0, 1)
+    cluster.owner()
+    assert _ends(cluster, partition) == (2, 2)
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 2})) == []
+
+
+def test_a_closed_writer_leaves_its_transaction_open(cluster: Cluster) -> None:
+    """As a crash does; a new owner ends it."""
+    topic, partition = _both(cluster, "topic")
+    leaving = cluster.owner()
+    leaving.begin()
+    leaving.send(Outgoing(topic, 0, b"left open"))
+    _sent(cluster, partition, 1)
+    leaving.close()
+    assert _ends(cluster, partition) == (0, 1)
+    cluster.owner()
+    assert _ends(cluster, partition) == (2, 2)
+
+
+def test_a_fenced_owner_commits_nothing(cluster: Cluster) -> None:
+    """The zombie's commit raises `Fenced`, and so does whatever it tries afterwards."""
+    topic, partition = _both(cluster, "topic")
+    zombie = cluster.owner()
+    zombie.begin()
+    zombie.send(Outgoing(topic, 0, b"zombie"))
+    _sent(cluster, partition, 1)
+    cluster.commit(cluster.owner(), Outgoing(topic, 0, b"new"))
+    with pytest.raises(Fenced):
+        zombie.commit(TIMEOUT_MS)
+    with pytest.raises(Fenced):
+        zombie.begin()
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 4})) == [b"new"]
+
+
+def test_a_fenced_owner_cannot_begin_anew_and_commit(cluster: Cluster) -> None:
+    """It was fenced between two of its transactions, so it learns it in the next one."""
+    topic, partition = _both(cluster, "topic")
+    zombie = cluster.owner()
+    cluster.commit(zombie, Outgoing(topic, 0, b"while it owned"))
+    cluster.owner()
+    zombie.begin()
+    zombie.send(Outgoing(topic, 0, b"zombie"))
+    with pytest.raises(Fenced):
+        zombie.commit(TIMEOUT_MS)
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 2})) == [b"while it owned"]
+    assert _ends(cluster, partition) == (2, 2)
+
+
+def test_a_fenced_owner_cannot_commit_offsets(cluster: Cluster) -> None:
+    """They are refused by the transactional id alone."""
+    _topic, partition = _both(cluster, "topic")
+    group, zombie = cluster.name("group"), cluster.owner()
+    zombie.begin()
+    cluster.owner()
+    with pytest.raises(Fenced):
+        zombie.send_offsets(group, {partition: 3})
+    assert cluster.log.committed(group, [partition]) == {}
+
+
+def test_a_fenced_owner_cannot_abort_its_successors_transaction(cluster: Cluster) -> None:
+    """Its abort raises; what the successor has open goes on."""
+    topic, partition = _both(cluster, "topic")
+    zombie = cluster.owner()
+    zombie.begin()
+    zombie.send(Outgoing(topic, 0, b"zombie"))
+    _sent(cluster, partition, 1)
+    successor = cluster.owner()
+    successor.begin()
+    successor.send(Outgoing(topic, 0, b"successor"))
+    with pytest.raises(Fenced):
+        zombie.abort(TIMEOUT_MS)
+    successor.commit(TIMEOUT_MS)
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 4})) == [b"successor"]
+
+
+def test_owners_of_different_ids_do_not_fence_each_other(cluster: Cluster) -> None:
+    """One id is one acker partition."""
+    topic, partition = _both(cluster, "topic")
+    one = cluster.owner("one")
+    two = cluster.owner("two")
+    cluster.commit(one, Outgoing(topic, 0, b"1"))
+    cluster.commit(two, Outgoing(topic, 0, b"2"))
+    cluster.commit(one, Outgoing(topic, 0, b"3"))
+    assert values(read_until(cluster.reader({partition: 0}), {partition: 6})) == [b"1", b"2", b"3"]
+
+
+def test_a_refused_record_aborts_the_whole_transaction(cluster: Cluster) -> None:
+    """A compacted topic takes no record without a key; the next transaction may be begun at once."""
+    topic, partition = _both(cluster, "topic")
+    compacted = cluster.topic(name="compacted", compacted=True)
+    owner = cluster.owner()
+    owner.begin()
+    owner.send(Outgoing(topic, 0, b"good"))
+    owner.send(Outgoing(compacted, 0, b"without key"))
+    with pytest.raises(Aborted):
+        owner.commit(TIMEOUT_MS)
+    cluster.commit(owner, Outgoing(topic, 0, b"written again"))
+    end = cluster.log.ends([partition])
+    assert values(read_until(cluster.reader({partition: 0}), end)) == [b"written again"]
+
+
+def test_offsets_are_committed_with_the_records(cluster: Cluster) -> None:
+    """Not before the commit; and in the answer to the first question after it."""
+    topic, partition = _both(cluster, "topic")
+    group, owner = cluster.name("group"), cluster.owner()
+    for offset in range(1, 4):
+        owner.begin()
+        owner.send(Outgoing(topic, 0, b"v"))
+        owner.send_offsets(group, {partition: offset})
+        owner.commit(TIMEOUT_MS)
+        assert cluster.log.committed(group, [partition]) == {partition: offset}
+
+
+def test_offsets_of_a_fenced_owners_transaction_are_dropped(cluster: Cluster) -> None:
+    """The predecessor had added them and died before its commit."""
+    topic, partition = _both(cluster, "topic")
+    group, dead = cluster.name("group"), cluster.owner()
+    dead.begin()
+    dead.send(Outgoing(topic, 0, b"v"))
+    dead.send_offsets(group, {partition: 9})
+    cluster.owner()
+    assert cluster.log.committed(group, [partition]) == {}
+
+
+def test_offsets_can_be_committed_while_the_group_has_members(cluster: Cluster) -> None:
+    """The owner is no member of the group; only its transactional id can fence it."""
+    topic, partition = _both(cluster, "topic")
+    member = cluster.member("group", [topic])
+    eventually(lambda: member.poll(100) == {0})
+    group, owner = cluster.name("group"), cluster.owner()
+    owner.begin()
+    owner.send(Outgoing(topic, 0, b"v"))
+    owner.send_offsets(group, {partition: 1})
+    owner.commit(TIMEOUT_MS)
+    assert cluster.log.committed(group, [partition]) == {partition: 1}
+    assert member.poll(100) == {0}
+
+
+def test_offsets_can_be_committed_while_the_group_rebalances(cluster: Cluster) -> None:
+    """Ten transactions while a second member joins and leaves again."""
+    topic = cluster.topic(2)
+    partition = TopicPartition(topic, 0)
+    first = cluster.member("group", [topic])
+    eventually(lambda: len(first.poll(100)) == 2)
+    group, owner = cluster.name("group"), cluster.owner()
+    second = cluster.member("group", [topic])
+    for offset in range(10):
+        owner.begin()
+        owner.send_offsets(group, {partition: offset})
+        owner.commit(TIMEOUT_MS)
+        first.poll(50)
+        second.poll(50)
+    second.close()
+    assert cluster.log.committed(group, [partition]) == {partition: 9}
+
+
+def test_an_empty_transaction_commits(cluster: Cluster) -> None:
+    """And leaves no trace."""
+    _topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    owner.begin()
+    owner.commit(TIMEOUT_MS)
+    assert _ends(cluster, partition) == (0, 0)
+
+
+def test_an_abort_without_a_transaction_does_nothing(cluster: Cluster) -> None:
+    """Before the first, and after one that was committed."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    owner.abort(TIMEOUT_MS)
+    cluster.commit(owner, Outgoing(topic, 0, b"1"))
+    owner.abort(TIMEOUT_MS)
+    assert values(read_count(cluster.reader({partition: 0}), 1)) == [b"1"]
+
+
+def test_calls_without_an_open_transaction_are_errors(cluster: Cluster) -> None:
+    """`send`, `send_offsets` and `commit`; none of them writes anything."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    with pytest.raises(LogError):
+        owner.send(Outgoing(topic, 0, b"v"))
+    with pytest.raises(LogError):
+        owner.send_offsets(cluster.name("group"), {partition: 1})
+    with pytest.raises(LogError):
+        owner.commit(TIMEOUT_MS)
+    assert _ends(cluster, partition) == (0, 0)
+
+
+def test_a_second_begin_is_an_error(cluster: Cluster) -> None:
+    """The open transaction stays as it is."""
+    topic, partition = _both(cluster, "topic")
+    owner = cluster.owner()
+    owner.begin()
+    owner.send(Outgoing(topic, 0, b"1"))
+    with pytest.raises(LogError):
+        owner.begin()
+    owner.commit(TIMEOUT_MS)
+    assert values(read_count(cluster.reader({partition: 0}), 1)) == [b"1"]
+
+
+def test_begin_before_init_is_an_error(cluster: Cluster) -> None:
+    """A transaction without fencing would be worth nothing."""
+    owner = cluster.log.transactions(cluster.name("owner"))
+    with pytest.raises(LogError):
+        owner.begin()
+    owner.close()

@@ -1,0 +1,48 @@
+"""Every limit of the replay worker, with its default and what happens when it is reached.
+
+Source: DESIGN.md, section 3 rule 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLimits:
+    """Bounds of one worker; those that say so hold for each verdict partition.
+
+    Attributes:
+        poll_ms: a step that finds nothing to do waits at most this long.
+        operation_timeout_ms: what the broker does not answer within this raises `Unreachable`.
+        verdict_records_max: verdict records taken from the log at once.
+        intake_max: roots in one first transaction, per partition; more wait for the next step.
+        fire_max: roots in one second transaction, per partition; more wait for the next step.
+        waiting_max: roots that wait for their due time, per partition; at the limit no further verdicts
+            are read until some have left.
+        waiting_bytes_max: memory of those roots, per partition; the same happens.
+        position_interval_ms: verdicts without a lost root are committed this often, no more.
+        fetch_bytes_max: payload fetched at once; the rest is fetched in the next step.
+        fetch_gap_bytes: between two wanted records less than this is read through, more is skipped.
+        fetch_patience_ms: a fetch that brings nothing for this long raises `Unreachable`.
+        aborts_max: aborted transactions in a row, per partition; one more raises `LogError`.
+        fenced_pause_ms: a partition that another worker took is not taken back within this.
+        breaker_window_ms: the share of dead letters is taken over this window.
+        breaker_dead_min: fewer dead letters in the window never open the breaker by their share.
+    """
+
+    poll_ms: int = 200
+    operation_timeout_ms: int = 30_000
+    verdict_records_max: int = 100
+    intake_max: int = 2_000
+    fire_max: int = 2_000
+    waiting_max: int = 100_000
+    waiting_bytes_max: int = 64 << 20
+    position_interval_ms: int = 1_000
+    fetch_bytes_max: int = 16 << 20
+    fetch_gap_bytes: int = 64 << 10
+    fetch_patience_ms: int = 30_000
+    aborts_max: int = 20
+    fenced_pause_ms: int = 10_000
+    breaker_window_ms: int = 60_000
+    breaker_dead_min: int = 100

@@ -1,0 +1,80 @@
+"""What a replay worker tells: events for the log, counters for status and metrics.
+
+Source: DESIGN.md, section 3 rules 10 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayEvent:
+    """Something that is worth a line in the log.
+
+    Attributes:
+        name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
+            ``not_committed`` (at the end), ``undecodable`` (once per topic and flaw), ``dead_lettered``
+            (once per record).
+        fields: what it concerns: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``, ``error``.
+    """
+
+    name: str
+    fields: Mapping[str, str | int] = field(default_factory=dict)
+
+
+Report = Callable[[ReplayEvent], None]
+
+
+def silent(event: ReplayEvent) -> None:
+    """Drop an event: the report of a worker that nobody listens to."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a worker has done since it started; only what a transaction has committed counts."""
+
+    lost: int = 0
+    replayed: int = 0
+    dead_lettered: int = 0
+    without_payload: int = 0
+    undecodable: int = 0
+    aborted: int = 0
+    fenced: int = 0
+    replayed_by_input: dict[str, int] = field(default_factory=dict)
+    dead_lettered_by_input: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStatus:
+    """A worker at one moment.
+
+    Attributes:
+        partitions: verdict partitions owned and restored, ascending.
+        waiting: roots that wait for their due time.
+        waiting_bytes: memory of those, estimated.
+        next_due_ms: wall time of the earliest; None when nothing waits.
+        lost: lost roots taken over.
+        replayed: copies written.
+        dead_lettered: dead letters written.
+        without_payload: those of them that have no payload.
+        undecodable: records of the verdict and due topics that cannot be read.
+        aborted: transactions that were aborted and made again.
+        fenced: partitions that another worker took.
+        replayed_by_input: as `replayed`, by name of the input; likewise `dead_lettered_by_input`.
+    """
+
+    partitions: tuple[int, ...]
+    waiting: int
+    waiting_bytes: int
+    next_due_ms: int | None
+    lost: int
+    replayed: int
+    dead_lettered: int
+    without_payload: int
+    undecodable: int
+    aborted: int
+    fenced: int
+    replayed_by_input: Mapping[str, int]
+    dead_lettered_by_input: Mapping[str, int]

@@ -1,0 +1,195 @@
+"""The replay worker: turns each lost root into one fresh copy on the replay topic, or into one dead letter.
+
+Any number of workers share the verdict partitions as a consumer group. A worker owns a partition by its
+transactional id, not by its place in the group: the group only says who should try. So a worker that is
+late to learn that a partition has moved can write nothing to it any more.
+
+Whose roots: those of the inputs in topics.yaml. A verdict that names another input stops the worker with a
+`Disagreement` before anything of it is taken over; skipped, its roots would be lost.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acker.errors import Aborted, Fenced, LogError, Unreachable
+from acker.log import Log, Membership, Reader, TopicPartition
+from acker.topics import Topics
+from replay.limits import ReplayLimits
+from replay.partition import VerdictPartition
+from replay.report import ReplayStatus, Report, silent
+from replay.worker import Worker
+
+
+class ReplayService:
+    """A replay worker as an object that is stepped."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        *,
+        jitter: Callable[[], float],
+        limits: ReplayLimits | None = None,
+        report: Report = silent,
+    ) -> None:
+        """Prepare a worker; the log is asked nothing before the first step.
+
+        Args:
+            log: the cluster; stays the caller's to close.
+            topics: the inputs whose roots are replayed.
+            jitter: draws a number in [0, 1) for each back-off.
+            limits: bounds; the defaults of `ReplayLimits` when None.
+            report: is told what is worth a line in the log.
+        """
+        self._limits = limits or ReplayLimits()
+        self._worker = Worker(log, topics, jitter, self._limits, report)
+        self._membership: Membership | None = None
+        self._reader: Reader | None = None
+        self._partitions: dict[int, VerdictPartition] = {}
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._is_assignment_stale = False
+        self._fenced_until_ms: dict[int, int] = {}
+        self._aborts: dict[int, int] = {}
+
+    def step(self, now_ms: int) -> bool:
+        """Do one bounded round for all partitions owned now.
+
+        1. Keep the place in the group; open partitions that came, drop those that went. Without a
+           partition to read, this is what waits.
+        2. For each partition, write what is due and take over what was lost.
+        3. Read verdicts, and wait for them, `poll_ms` at most, when there was nothing else to do.
+
+        Args:
+            now_ms: wall time.
+
+        Returns:
+            Whether anything was done.
+
+        Raises:
+            BreakerOpen: too large a share of an input dies.
+            ConfigError: topics.yaml and the broker, or the verdicts, disagree.
+            DataLoss: verdicts that were not taken over have left the log.
+            Unreachable: the broker does not answer.
+            LogError: the broker refuses transactions again and again.
+        """
+        opened = self._follow_group(now_ms)
+        worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
+        busy = opened or any(worked)
+        return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
+
+    def close(self) -> None:
+        """Commit what was put off, close everything, and leave the group."""
+        try:
+            for partition in self._partitions.values():
+                try:
+                    partition.finish()
+                except (Aborted, Fenced, Unreachable) as error:
+                    # Another owner, or the next start, reads those verdicts again and finds nothing in them.
+                    self._worker.tell("not_committed", partition=partition.number, error=str(error))
+                finally:
+                    partition.close()
+        finally:
+            self._partitions.clear()
+            self._worker.fetcher.close()
+            for open_one in (self._reader, self._membership):
+                if open_one is not None:
+                    open_one.close()
+            self._reader = self._membership = None
+
+    def status(self) -> ReplayStatus:
+        """Return what the worker has and has done."""
+        counters, schedules = self._worker.counters, [p.schedule for p in self._partitions.values()]
+        next_due = [due for schedule in schedules if (due := schedule.next_due_ms) is not None]
+        return ReplayStatus(
+            partitions=tuple(sorted(self._partitions)),
+            waiting=sum(len(schedule) for schedule in schedules),
+            waiting_bytes=sum(schedule.memory_bytes for schedule in schedules),
+            next_due_ms=min(next_due, default=None),
+            lost=counters.lost,
+            replayed=counters.replayed,
+            dead_lettered=counters.dead_lettered,
+            without_payload=counters.without_payload,
+            undecodable=counters.undecodable,
+            aborted=counters.aborted,
+            fenced=counters.fenced,
+            replayed_by_input=dict(counters.replayed_by_input),
+            dead_lettered_by_input=dict(counters.dead_lettered_by_input),
+        )
+
+    def _follow_group(self, now_ms: int) -> bool:
+        """Open and drop partitions as the group has it; True if one was opened."""
+        if self._membership is None:
+            self._worker.check_topics()
+            self._membership = self._worker.log.join(self._worker.group, [self._worker.names.verdict])
+        owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
+        for number in set(self._partitions) - owned:
+            self._drop(number, "partition_left")
+        self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}
+        missing = sorted(owned - set(self._partitions))
+        opened = [n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms]
+        for number in opened:
+            self._fenced_until_ms.pop(number, None)
+            partition = VerdictPartition(self._worker, number)
+            self._partitions[number] = partition
+            self._is_assignment_stale = True
+            self._worker.tell(
+                "partition_opened",
+                partition=number,
+                offset=partition.intake.progress.next,
+                waiting=len(partition.schedule),
+            )
+        return bool(opened)
+
+    def _advance(self, number: int, now_ms: int) -> bool:
+        """Step one partition; one that cannot go on is dropped, and opened anew from what is durable."""
+        try:
+            worked = self._partitions[number].step(now_ms)
+            if worked:
+                self._aborts.pop(number, None)
+            return worked
+        except Fenced:
+            self._worker.counters.fenced += 1
+            self._fenced_until_ms[number] = now_ms + self._limits.fenced_pause_ms
+            self._drop(number, "fenced")
+        except Aborted as error:
+            self._worker.counters.aborted += 1
+            self._drop(number, "aborted", error=str(error))
+            self._aborts[number] = self._aborts.get(number, 0) + 1
+            if self._aborts[number] > self._limits.aborts_max:
+                raise LogError(
+                    f"{self._aborts[number]} transactions in a row were aborted for partition {number} of"
+                    f" {self._worker.names.verdict}, the last one because: {error}"
+                ) from error
+        except Unreachable as error:
+            self._drop(number, "unreachable", error=str(error))
+        return True
+
+    def _drop(self, number: int, why: str, **fields: str | int) -> None:
+        partition = self._partitions.pop(number)
+        self._is_assignment_stale = True
+        partition.close()
+        self._worker.tell(why, partition=number, **fields)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        due = [found for p in self._partitions.values() if (found := p.schedule.next_due_ms) is not None]
+        return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
+
+    def _read(self, now_ms: int, wait_ms: int) -> bool:
+        """Read verdicts of the partitions that have room for them."""
+        reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
+        if self._reader is None:
+            self._reader = self._worker.log.reader(committed=True)
+        if self._is_assignment_stale or reading.keys() != self._assigned:
+            self._reader.assign({name: p.intake.read_to for name, p in reading.items()})
+            self._assigned, self._is_assignment_stale = frozenset(reading), False
+        if not reading:
+            return False
+        records = self._reader.poll(wait_ms, self._limits.verdict_records_max)
+        for record in records:
+            reading[TopicPartition(record.topic, record.partition)].offer(record, now_ms)
+        for name, partition in reading.items():
+            partition.intake.passed(self._reader.position(name))
+        return bool(records)

@@ -1,0 +1,113 @@
+"""From a verdict to `_ack_due`: what is known of each lost root, and what becomes of it.
+
+A root of a source topic is a first emission. A root of a replay topic is read once here, since its own
+headers tell its origin, its attempt and its history.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from acker.events import Reason
+from acker.identity import is_replay, offset_of, partition_of
+from acker.log import Record
+from replay.disposition import DeadReason, Replay, dispose
+from replay.due import Due, Loss, extended, parse_history
+from replay.fetch import Wanted
+from replay.headers import HISTORY, Lineage, location, parse_lineage
+from replay.intake import LostRoot
+from replay.worker import Worker, topic_of
+
+
+class Past(NamedTuple):
+    """What was before an emission. `dead` is set when it cannot be told, since the record is not there."""
+
+    lineage: Lineage
+    history: tuple[Loss, ...] = ()
+    dead: DeadReason | None = None
+
+
+def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
+    """Decide what becomes of lost roots, one for one.
+
+    Args:
+        worker: policy, jitter and the log that replayed roots are read from.
+        roots: as the verdicts name them.
+        now_ms: wall time; back-off counts from here.
+
+    Raises:
+        Disagreement: a root is of an input that topics.yaml does not have.
+        Unreachable: the log of a replay topic does not answer.
+    """
+    for lost in {id(root.lost): root.lost for root in roots}.values():
+        worker.input_of(lost.source, lost.group)
+    pasts = _pasts(worker, [root for root in roots if is_replay(root.lost.source)])
+    return [_due(worker, root, pasts.get(_place(root)) or Past(_here(root)), now_ms) for root in roots]
+
+
+def _place(root: LostRoot) -> Wanted:
+    return Wanted(root.lost.topic, partition_of(root.lost.source), offset_of(root.position))
+
+
+def _here(root: LostRoot) -> Lineage:
+    return Lineage(location(*_place(root)))
+
+
+def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past]:
+    pasts: dict[Wanted, Past] = {}
+    there = worker.same_topics({topic_of(root.lost) for root in replayed})
+    left: set[Wanted] = set()
+    for root in replayed:
+        if topic_of(root.lost) in there:
+            left.add(_place(root))
+        else:
+            pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
+    # Only the pasts are kept, so that memory is bounded by one fetch however many roots there are.
+    while left:
+        for place, record in worker.fetcher.fetch(left).items():
+            pasts[place] = _past(place, record)
+            left.discard(place)
+    return pasts
+
+
+def _past(place: Wanted, record: Record | None) -> Past:
+    if record is None:
+        return Past(Lineage(location(*place)), dead=DeadReason.GONE)
+    history = next((value for name, value in reversed(record.headers) if name == HISTORY), None)
+    return Past(parse_lineage(record.headers, *place), parse_history(history))
+
+
+def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
+    lost, lineage = root.lost, past.lineage
+    abandoned = lineage.abandoned + (lost.reason is Reason.ABANDONED)
+    policy = worker.policy_of(worker.input_of(lost.source, lost.group))
+    decided = dispose(policy, lost.reason, lineage.attempt, abandoned, now_ms, worker.jitter())
+    replayed = isinstance(decided, Replay) and past.dead is None
+    loss = Loss(
+        attempt=lineage.attempt,
+        reason=lost.reason,
+        operator=lost.operator,
+        error=lost.error,
+        message=lost.message,
+        emitted_ms=max(0, lost.emitted_wall),
+        age_ms=max(0, lost.decided_at - lost.emitted_at),
+        root=location(*_place(root)),
+    )
+    first_ms = lineage.first_emitted_ms
+    return Due(
+        source=lost.source,
+        position=root.position,
+        due_ms=decided.due_ms if replayed and isinstance(decided, Replay) else now_ms,
+        dead=past.dead or ("" if isinstance(decided, Replay) else decided.reason),
+        group=lost.group,
+        topic=lost.topic,
+        topic_id=lost.topic_id,
+        origin=lineage.origin,
+        attempt=lineage.attempt,
+        abandoned=abandoned,
+        first_emitted_ms=lost.emitted_wall if first_ms is None else first_ms,
+        history=extended(past.history, loss),
+    )

@@ -1,0 +1,200 @@
+"""What holds for every policy, every header and every order of events."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acker.events import Reason
+from acker.identity import Position, Root, Source
+from acker.topics import Topics
+from replay.backoff import Backoff, delay_ms
+from replay.disposition import DeadLetter, Policy, Replay, dispose
+from replay.due import extended, history_json, parse_history
+from replay.headers import Lineage, build_headers, parse_lineage, parse_location
+from replay.schedule import Schedule
+from replay.service import ReplayService
+from tests.replay_world import Crash, CrashAt, Emission, World, header, history, topics
+
+DAY_MS = 86_400_000
+backoffs = st.builds(
+    Backoff,
+    initial_ms=st.integers(0, DAY_MS),
+    multiplier=st.floats(1, 100),
+    max_ms=st.integers(0, 7 * DAY_MS),
+    jitter=st.floats(0, 1),
+)
+fractions = st.floats(0, 1, exclude_max=True)
+policies = st.builds(
+    Policy, attempts=st.integers(1, 1_000_000), max_abandoned=st.integers(0, 1_000_000), backoff=backoffs
+)
+
+
+@given(backoffs, st.integers(1, 10**9), fractions)
+def test_a_delay_is_never_below_the_plain_one_nor_above_its_maximum_and_jitter(
+    backoff: Backoff, failures: int, jitter: float
+) -> None:
+    """S114"""
+    plain = delay_ms(backoff, failures, 0.0)
+    assert 0 <= plain <= backoff.max_ms
+    assert plain <= delay_ms(backoff, failures, jitter) <= backoff.max_ms * (1 + backoff.jitter) + 1
+
+
+@given(backoffs, st.integers(1, 10**6), fractions)
+def test_a_further_failure_never_shortens_the_delay(backoff: Backoff, failures: int, jitter: float) -> None:
+    assert delay_ms(backoff, failures, jitter) <= delay_ms(backoff, failures + 1, jitter)
+
+
+@given(
+    policies,
+    st.sampled_from(Reason),
+    st.integers(1, 10**7),
+    st.integers(0, 10**7),
+    st.integers(0, 10**13),
+    fractions,
+)
+def test_every_loss_has_a_disposition_and_none_is_early(
+    policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+) -> None:
+    decided = dispose(policy, reason, attempt, abandoned, now_ms, jitter)
+    assert isinstance(decided, DeadLetter) or decided.due_ms >= now_ms
+
+
+@given(
+    st.builds(
+        Policy,
+        attempts=st.integers(1, 6),
+        max_abandoned=st.integers(0, 6),
+        backoff=st.just(Backoff(1, 2, 10)),
+    ),
+    st.lists(st.sampled_from(Reason), min_size=14, max_size=14),
+)
+def test_every_root_dies_within_attempts_and_max_abandoned(policy: Policy, reasons: list[Reason]) -> None:
+    """Rule 9: no order of failures and takeovers makes a root immortal, none kills it before its time."""
+    abandoned = 0
+    for attempt, reason in enumerate(reasons, 1):
+        abandoned += reason is Reason.ABANDONED
+        decided = dispose(policy, reason, attempt, abandoned, 0, 0.0)
+        dies = attempt - abandoned >= policy.attempts if reason is not Reason.ABANDONED else False
+        dies = dies or abandoned > policy.max_abandoned
+        assert isinstance(decided, DeadLetter if dies else Replay)
+        if dies:
+            return
+    raise AssertionError("the root lives on")
+
+
+names = st.sampled_from(
+    [
+        "windhover.origin",
+        "windhover.attempt",
+        "windhover.abandoned",
+        "windhover.cause",
+        "windhover.first-emitted",
+    ]
+)
+header_lists = st.lists(st.tuples(names, st.none() | st.binary(max_size=30)), max_size=8)
+
+
+@given(header_lists)
+def test_no_headers_are_too_strange_to_be_read(headers: list[tuple[str, bytes | None]]) -> None:
+    lineage = parse_lineage(tuple(headers), "t", 1, 2)
+    assert lineage.attempt >= 1
+    assert 0 <= lineage.abandoned < lineage.attempt
+    assert parse_location(lineage.origin) is not None
+    assert parse_lineage(build_headers(lineage), "t", 1, 2).origin == lineage.origin
+
+
+@given(st.integers(1, 10**6), st.data(), st.text(max_size=200), st.text(max_size=200))
+def test_a_lineage_survives_its_headers(attempt: int, data: st.DataObject, cause: str, operator: str) -> None:
+    clean = Lineage(
+        origin=f"t/{data.draw(st.integers(0, 65_535))}@{data.draw(st.integers(0, 2**48 - 1))}",
+        attempt=attempt,
+        abandoned=data.draw(st.integers(0, attempt - 1)),
+        first_emitted_ms=data.draw(st.integers(0, 10**14)),
+        reason="FAILED",
+        cause=cause.encode("utf-8", "replace").decode(),
+        operator=operator.encode("utf-8", "replace").decode(),
+    )
+    assert parse_lineage(build_headers(clean), "t", 0, 0) == clean
+
+
+@given(st.binary(max_size=300))
+def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
+    history = parse_history(value)
+    assert parse_history(history_json(history)) == history
+    assert extended(history, *history[:1]) if history else True
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "remove"]), st.integers(0, 8), st.integers(0, 20)), max_size=200
+    ),
+    st.integers(0, 20),
+    st.integers(1, 10),
+)
+def test_a_schedule_is_a_sorted_list_of_distinct_roots(
+    steps: list[tuple[str, int, int]], now_ms: int, limit: int
+) -> None:
+    schedule = Schedule()
+    model: dict[int, tuple[int, int]] = {}
+    for order, (step, number, due_ms) in enumerate(steps):
+        root = Root(Source(65_536), Position(number))
+        model.pop(number, None)
+        if step == "put":
+            schedule.put(root, due_ms, b"x" * number)
+            model[number] = (due_ms, order)
+        else:
+            schedule.remove(root)
+        expected = sorted(model, key=lambda one: model[one])
+        due = [one for one in expected if model[one][0] <= now_ms][:limit]
+        assert [entry.root.position for entry in schedule.due(now_ms, limit)] == due
+        assert schedule.next_due_ms == (model[expected[0]][0] if expected else None)
+        assert len(schedule) == len(model)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_kills_and_takeovers_at_any_moment_cost_no_root_and_double_none(data: st.DataObject) -> None:
+    """Rules 5 and 7: every history of losses, kills and takeovers ends with one outcome for each emission."""
+    world = World()
+    policy = topics(attempts=data.draw(st.integers(1, 3), label="attempts"))
+    live = [world.emit(b"%d" % number, partition=number % 2) for number in range(4)]
+    workers = [world.worker(CrashAt(10**9), of=policy)]
+    lost: set[Emission] = set()
+    for _ in range(data.draw(st.integers(1, 12), label="steps")):
+        choice = data.draw(st.sampled_from(["lose", "lose", "run", "run", "kill", "join", "compact"]))
+        if choice == "lose" and (open_ := [root for root in live if root not in lost]):
+            root = data.draw(st.sampled_from(open_))
+            lost.add(root)
+            world.lose(root, reason=data.draw(st.sampled_from(Reason)), verdict_partition=root.partition)
+        elif choice == "kill":
+            world.kill(workers.pop())
+            workers.append(world.worker(CrashAt(data.draw(st.integers(0, 60))), of=policy))
+        elif choice == "join" and len(workers) < 3:
+            workers.insert(0, world.worker(CrashAt(10**9), of=policy))
+        elif choice == "compact":
+            world.cluster.compact("_ack_due", drop_tombstones=data.draw(st.booleans()))
+        else:
+            _run(world, workers, policy, data.draw(st.integers(0, 5_000)))
+        live = live[:4] + [world.emission_of(copy) for copy in world.copies()]
+    _run(world, workers, policy, 3_600_000)
+    _check_outcomes(world, lost)
+
+
+def _run(world: World, workers: list[ReplayService], policy: Topics, time_ms: int) -> None:
+    """Step all workers; the last one may crash, and is then started again."""
+    try:
+        world.settle(*workers, until_ms=world.now_ms + time_ms)
+    except Crash:
+        world.kill(workers.pop())
+        workers.append(world.worker(of=policy))
+        world.settle(*workers, until_ms=world.now_ms + time_ms)
+
+
+def _check_outcomes(world: World, lost: set[Emission]) -> None:
+    """Each loss shows as the last entry of exactly one history, and every history ends in a loss."""
+    written = [*world.copies(), *world.letters()]
+    ends = sorted(str(history(record)[-1]["root"]) for record in written)
+    assert ends == sorted(f"{root.topic}/{root.partition}@{root.offset}" for root in lost)
+    for record in written:
+        assert (header(record, "windhover.origin") or "").startswith("sentences/")

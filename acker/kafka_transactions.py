@@ -42,6 +42,7 @@ class KafkaTransactions(KafkaWriter):
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
         deadline = self._client.deadline(timeout_ms)
+        self._connect(timeout_ms)
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
 
     def begin(self) -> None:

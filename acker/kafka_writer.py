@@ -7,8 +7,9 @@ A record that is refused is remembered, and raised where the caller waits: `flus
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -39,6 +40,9 @@ FORCED: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+CONNECT_MS: Final = 1000
+"""How long a producer's first call waits for a connection before it goes on without one."""
+
 GroupMetadata = Callable[[str], Any]
 """Gives confluent-kafka's metadata object of a group's consumer that never joined."""
 
@@ -49,11 +53,23 @@ class KafkaWriter:
     def __init__(self, client: KafkaClient, forced: Mapping[str, Any]) -> None:
         self._client = client
         self._background = Background(client.clock)
+        self._connected = False
         self._refused: WindhoverError | None = None
         settings = {**FORCED, **SILENT, **forced}
         self._producer: confluent_kafka.Producer = client.make(
             confluent_kafka.Producer, DEFAULTS, settings, self._background
         )
+
+    def _connect(self, timeout_ms: float) -> None:
+        """Wait a moment for a broker.
+
+        librdkafka asks for its producer id as soon as it is wanted; if no broker is connected just then, it
+        looks again after half a second.
+        """
+        if not self._connected:
+            self._connected = True
+            with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
+                self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000)
 
     def _produce(self, record: Outgoing) -> None:
         """Queue one record; wait while the queue is full.
@@ -104,6 +120,7 @@ class KafkaProducer(KafkaWriter):
 
     def send(self, record: Outgoing) -> None:
         """Queue a record."""
+        self._connect(self._client.operation_timeout_ms)
         try:
             self._produce(record)
         except KafkaException as error:

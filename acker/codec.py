@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from enum import EnumType
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -163,6 +164,7 @@ WIRE_TYPES: Mapping[type[events.Event], str] = MappingProxyType(
 )
 
 
+@cache
 def wire_codec() -> Codec[events.Event]:
     """Make the codec of the four public topics, version 1."""
     return Codec({kind: load_schema("acker", name) for kind, name in WIRE_TYPES.items()})

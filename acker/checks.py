@@ -1,0 +1,103 @@
+"""Records that decode and are wrong all the same: misplaced positions, lengths that differ.
+
+Such a record is quarantined whole; nothing of it is applied. Each function returns what is wrong, in a few
+words, or an empty text.
+
+Source: DESIGN.md, section 4, "Fine print".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from acker.events import Acks, Fails, Init, Run, Take, Tick, positions
+from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
+
+NAME_CHARS: Final = 1_000
+"""Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
+
+_PACKED = 8
+_BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
+
+
+def wrong_names(*names: str) -> str:
+    """Tell whether a name is longer than `NAME_CHARS`."""
+    longest = max(len(name) for name in names)
+    return f"a name of {longest} characters" if longest > NAME_CHARS else ""
+
+
+def wrong_take(take: Take | Tick) -> str:
+    """Tell what is wrong with the shape of a take or tick."""
+    names = [take.group, take.session]
+    if isinstance(take, Take):
+        names += [name for source in take.sources for name in (source.topic, source.topic_id)]
+    return wrong_names(*names)
+
+
+def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> str:
+    """Tell what is wrong with an init that acker partition `partition` of `partitions` has read."""
+    found = wrong_names(init.group, init.session, init.topic, init.topic_id)
+    if found:
+        return found
+    if any(run.end < run.start for run in init.runs):
+        return "a run ends before it starts"
+    count = sum(run.end - run.start for run in init.runs)
+    if count > roots_max:
+        return f"{count} positions, more than {roots_max}"
+    for run in init.runs:
+        blocks = range(run.start >> ACKER_BLOCK_BITS, ((run.end - 1) >> ACKER_BLOCK_BITS) + 1)
+        for block in blocks if run.end > run.start else ():
+            if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:
+                return f"positions from {block << ACKER_BLOCK_BITS} on are not of this acker partition"
+    return ""
+
+
+def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
+    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read."""
+    if len(acks.positions) != len(acks.values):
+        return "positions and values differ in length"
+    return (
+        _wrong_head(acks, partition, partitions)
+        or _wrong_runs(acks.block, acks.runs)
+        or _wrong_runs(acks.block, acks.absent)
+        or _wrong_packed(acks.block, (acks.positions, acks.touched))
+    )
+
+
+def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
+    """Tell what is wrong with fails that acker partition `partition` of `partitions` has read."""
+    return _wrong_head(fails, partition, partitions) or _wrong_packed(
+        fails.block, (cause.positions for cause in fails.causes)
+    )
+
+
+def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
+    if not 0 <= record.block < _BLOCK_MAX:
+        return f"block {record.block} does not exist"
+    if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
+        return "the block is not of this acker partition"
+    return wrong_names(record.lane, record.group, record.session)
+
+
+def _wrong_runs(block: int, runs: Iterable[Run]) -> str:
+    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    for run in runs:
+        if run.end < run.start:
+            return "a run ends before it starts"
+        if run.start < first or run.end > end:
+            return "a run leaves the block"
+    return ""
+
+
+def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
+    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    for column in columns:
+        if len(column) % _PACKED:
+            return "packed positions are not a multiple of 8 bytes"
+        if not column:
+            continue
+        named = positions(column)
+        if int(named.min()) < first or int(named.max()) >= end:
+            return "a position lies outside the block"
+    return ""

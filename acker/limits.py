@@ -1,0 +1,48 @@
+"""The acker's limits: each has a name, a default, and a stated behaviour when it is reached.
+
+Source: DESIGN.md, rule 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AckerLimits:
+    """What one acker process allows itself and its writers.
+
+    Attributes:
+        poll_ms: how long an idle step waits for contributions. Bounds how late a tick is noticed.
+        operation_ms: how long one answer of the broker is waited for before it counts as unreachable.
+        unreachable_ms: how long the broker may be away before `AckerService.step` raises `Unreachable`.
+        step_records: records of ``_ack_ack`` that one transaction applies; the rest waits for the next.
+        step_bytes: bytes of ``_ack_ack`` after which a step fetches no more.
+        lanes: lanes whose marks one partition keeps; a record of a further one is quarantined.
+        pending_ticks: ticks of one session that wait for their barrier; a further one replaces the last,
+            so deadlines are noticed later, never earlier.
+        init_roots: positions that one ``Init`` may name; a larger one is quarantined.
+        refold_bytes: how much of ``_ack_ack`` a restore reads again, and of ``_ack_verdict`` likewise. A
+            range that would keep more of the log is carried in State with its values.
+        fenced_ms: how long a partition is left alone whose transactional id another process took, unless the
+            group gives it to us anew before.
+        restore_attempts: how often in a row a partition may be restored without a commit in between.
+        commit_attempts: how often the output of a step is written before the partition is restored.
+        retention_interval_ms: how often logs are shortened.
+        verdict_retention_ms: how long a verdict stays readable at least.
+    """
+
+    poll_ms: int = 50
+    operation_ms: int = 10_000
+    unreachable_ms: int = 300_000
+    step_records: int = 2_000
+    step_bytes: int = 64 * 1024 * 1024
+    lanes: int = 10_000
+    pending_ticks: int = 1_000
+    init_roots: int = 100_000_000
+    refold_bytes: int = 128 * 1024 * 1024
+    fenced_ms: int = 10_000
+    restore_attempts: int = 5
+    commit_attempts: int = 3
+    retention_interval_ms: int = 60_000
+    verdict_retention_ms: int = 7 * 24 * 3_600_000

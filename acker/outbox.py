@@ -1,0 +1,66 @@
+"""What a step wants written and told, collected in order.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from acker.codec import Codec
+from acker.counters import AckerEvent, AckerEventKind
+from acker.events import Event
+from acker.log import Record
+
+TOLD_KINDS: Final = 100
+"""Kinds of quarantined records that are reported, each once; all are counted and copied."""
+
+
+@dataclass(slots=True)
+class Output:
+    """What a step wants written.
+
+    Attributes:
+        verdicts: records of the verdict topic, encoded, in order.
+        quarantined: records that cannot be applied, each with why.
+        events: what happened.
+    """
+
+    verdicts: list[bytes] = field(default_factory=list)
+    quarantined: list[tuple[Record, str]] = field(default_factory=list)
+    events: list[AckerEvent] = field(default_factory=list)
+
+
+class Outbox:
+    """Collects the output of one acker partition."""
+
+    def __init__(self, partition: int, codec: Codec[Event]) -> None:
+        """Begin with nothing to write for acker partition `partition`."""
+        self._partition = partition
+        self._codec = codec
+        self._output = Output()
+        self._told: set[tuple[str, str]] = set()
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Add records of the verdict topic."""
+        self._output.verdicts += [self._codec.encode(event) for event in events]
+
+    def tell(self, kind: AckerEventKind, detail: str) -> None:
+        """Add something that happened."""
+        self._output.events.append(AckerEvent(kind, self._partition, detail))
+
+    def quarantine(self, record: Record, why: str) -> None:
+        """Add a record that cannot be applied; it is told of once for each kind."""
+        self._output.quarantined.append((record, why))
+        kind = (record.topic, why.rstrip("0123456789 "))
+        if kind not in self._told and len(self._told) < TOLD_KINDS:
+            self._told.add(kind)
+            where = f"{record.topic}/{record.partition}@{record.offset}"
+            self.tell(AckerEventKind.QUARANTINED, f"{where}: {why}; further ones like it are only counted")
+
+    def take(self) -> Output:
+        """Hand over what was collected since the last call."""
+        output, self._output = self._output, Output()
+        return output

@@ -1,0 +1,140 @@
+"""One acker partition as its owner runs it: restored, stepped, and written in transactions.
+
+Whatever a step decides is written in one transaction: verdicts and answers, State, quarantined records and
+the group's offsets. The output is kept until that transaction has committed. An aborted one is written again;
+when that does not help, the partition is restored, which reads the same records and decides the same.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acker.codec import Codec
+from acker.core import PartitionCore
+from acker.errors import Aborted
+from acker.limits import AckerLimits
+from acker.log import Outgoing, Record, TopicPartition, Transactions
+from acker.outbox import Output
+from acker.settings import AckTopics
+from acker.snapshot import carried_of, carry, state_of
+from acker.state import BIN_PART, StatePart, Stored, bin_of, key_of, parts_of
+
+ORIGIN_HEADER = "windhover.origin"
+WHY_HEADER = "windhover.why"
+QUARANTINE_BYTES = 900_000
+"""A quarantined value longer than this would not fit into a record with its headers and is cut there."""
+
+
+class PartitionAcker:
+    """An acker partition and the transactional id that makes its owner the only one.
+
+    Attributes:
+        core: what is known; its `init_next`, `ack_next` and `fail_next` say what to feed next.
+        unwritten: whether the core was changed since the last commit.
+        needed: first offset of each log that a restart reads, as of the last commit; empty before one.
+    """
+
+    def __init__(
+        self,
+        core: PartitionCore,
+        transactions: Transactions,
+        topics: AckTopics,
+        group: str,
+        limits: AckerLimits,
+        stored: Codec[Stored],
+    ) -> None:
+        """Own a restored partition.
+
+        Args:
+            core: as restored after `transactions` was initialised.
+            transactions: under the partition's own transactional id.
+            topics: names of the ack topics.
+            group: consumer group whose offsets go with each transaction.
+            limits: named limits.
+            stored: codec of State.
+        """
+        self.core = core
+        self.unwritten = False
+        self.needed: dict[TopicPartition, int] = {}
+        self._transactions = transactions
+        self._topics = topics
+        self._group = group
+        self._limits = limits
+        self._stored = stored
+
+    def write(self) -> Output:
+        """Write the output of the step that the core has made; returns when it has committed.
+
+        Raises:
+            Aborted: it was aborted each time; restore.
+            Fenced: another process owns the partition; drop it.
+            Unreachable: it may or may not have committed; restore.
+        """
+        core = self.core
+        output = core.take_output()
+        carry(core)
+        state = state_of(core)
+        records = self._records(output, [*parts_of(self._stored, state)], self._bins())
+        offsets = {
+            TopicPartition(self._topics.init, core.partition): core.init_next,
+            TopicPartition(self._topics.ack, core.partition): core.ack_next,
+            TopicPartition(self._topics.fail, core.partition): core.fail_next,
+        }
+        self._commit(records, offsets)
+        core.committed(output.verdicts)
+        self.unwritten = False
+        core.ledger.counts.transactions += 1
+        verdict = TopicPartition(self._topics.verdict, core.partition)
+        floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
+        ack = TopicPartition(self._topics.ack, core.partition)
+        self.needed = {**offsets, ack: state.safe, verdict: floor}
+        output.events += core.take_output().events
+        return output
+
+    def close(self) -> None:
+        """Give the partition up."""
+        self._transactions.close()
+
+    def _bins(self) -> list[tuple[int, StatePart | None]]:
+        """Return the bins that changed; None for one that is empty now."""
+        written: list[tuple[int, StatePart | None]] = []
+        for number in sorted(self.core.ledger.changed_bins()):
+            live = self.core.bins.live(number)
+            part = bin_of(self._stored, self.core.partition, number, carried_of(live)) if live else None
+            written.append((BIN_PART + number, part))
+        return written
+
+    def _records(
+        self, output: Output, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
+    ) -> list[Outgoing]:
+        partition = self.core.partition
+        records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
+        records += [self._quarantined(record, why) for record, why in output.quarantined]
+        for number, part in [*bins, *((part.part, part) for part in parts)]:
+            value = None if part is None else self._stored.encode(part)
+            records.append(Outgoing(self._topics.state, partition, value, key=key_of(partition, number)))
+        return records
+
+    def _quarantined(self, record: Record, why: str) -> Outgoing:
+        origin = f"{record.topic}/{record.partition}@{record.offset}"
+        headers = ((ORIGIN_HEADER, origin.encode()), (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]))
+        value = None if record.value is None else record.value[:QUARANTINE_BYTES]
+        return Outgoing(self._topics.quarantine, self.core.partition, value, record.key, headers)
+
+    def _commit(self, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]) -> None:
+        timeout_ms = self._limits.operation_ms
+        for attempt in range(self._limits.commit_attempts):
+            try:
+                self._transactions.begin()
+                for record in records:
+                    self._transactions.send(record)
+                self._transactions.send_offsets(self._group, offsets)
+                self._transactions.commit(timeout_ms)
+            except Aborted:
+                self._transactions.abort(timeout_ms)
+                if attempt + 1 == self._limits.commit_attempts:
+                    raise
+            else:
+                return

@@ -1,0 +1,207 @@
+"""Brings an acker partition back to where its last committed step left it.
+
+1. State: the last record of each of its parts.
+2. Settle what the verdict log, from the first verdict of a live range on, says is settled.
+3. Fold the contributions in [safe, position) again; roots carried by value are left out.
+
+Settled is what the verdict log says; a re-read never infers. ``_ack_init`` and ``_ack_fail`` are not read
+again: what they opened stands in State, and what they failed was settled by the step that read it.
+
+The order of 2 and 3 does not matter to the result; this one folds less.
+
+Source: DESIGN.md, section 5.3, "Restore".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acker import checks
+from acker.codec import Codec
+from acker.cohort import Pin, Session
+from acker.contribution import Contribution
+from acker.core import PartitionCore
+from acker.errors import CodecError, Disagreement
+from acker.events import Acks, Event, Verdicts, positions
+from acker.indices import distinct
+from acker.limits import AckerLimits
+from acker.log import Log, Record, TopicPartition
+from acker.marks import Seen
+from acker.reading import read_piece, require_start
+from acker.settings import AckTopics
+from acker.snapshot import load
+from acker.state import (
+    BIN_PART,
+    NO_BIN,
+    Carried,
+    State,
+    StatePart,
+    Stored,
+    carried_from,
+    state_from,
+    unpack_ranges,
+)
+
+_TAIL = 64
+"""Records at the end of the state log that are looked at first; a further look goes 8 times as far back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What restoring an acker partition takes: where it lives, and how its records are read."""
+
+    log: Log
+    topics: AckTopics
+    partitions: int
+    limits: AckerLimits
+    codec: Codec[Event]
+    stored: Codec[Stored]
+
+    def core(self, partition: int) -> PartitionCore:
+        """Restore an acker partition whose predecessor's transaction has ended.
+
+        Raises:
+            Disagreement: its State is of another N, or is missing though it has given verdicts.
+            DataLoss: a log no longer holds what is needed.
+            Unreachable: the broker does not answer.
+        """
+        core = PartitionCore(partition, self.partitions, self.limits, self.codec)
+        state, bins = self._read_state(partition)
+        if state is not None:
+            load(core, state, bins)
+        self._require_logs(core, state)
+        verdict = TopicPartition(self.topics.verdict, partition)
+        end = self.log.stable_ends([verdict])[verdict]
+        if state is None:
+            self._require_no_verdict(verdict, end)
+        else:
+            self._settle(core, state, verdict, end)
+            self._refold(core, state)
+        core.ledger.verdict_next = Pin(end, core.ledger.verdict_next.bytes)
+        core.ledger.take_settled()
+        return core
+
+    # -- 1. State
+
+    def _read_state(self, partition: int) -> tuple[State | None, dict[int, Carried]]:
+        where = TopicPartition(self.topics.state, partition)
+        end = self.log.stable_ends([where])[where]
+        start = self.log.starts([where])[where]
+        reach = _TAIL
+        while True:
+            first = max(start, end - reach)
+            parts = self._parts(where, first, end)
+            state = state_from(self.stored, parts)
+            if state is not None:
+                needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
+                if all(BIN_PART + number in parts for number in needed):
+                    self._require_n(state)
+                    return state, {n: carried_from(self.stored, parts[BIN_PART + n]) for n in needed}
+            if first == start:
+                if parts:
+                    raise _incomplete(where)
+                return None, {}
+            reach *= 8
+
+    def _parts(self, where: TopicPartition, start: int, end: int) -> dict[int, StatePart]:
+        parts: dict[int, StatePart] = {}
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, where, start, end, committed=True, wait_ms=wait_ms):
+            if record.value is None:
+                continue
+            try:
+                part = self.stored.decode(record.value)
+            except CodecError as error:
+                raise _unreadable(record, str(error)) from error
+            if not isinstance(part, StatePart) or part.partition != where.partition:
+                raise _unreadable(record, "it is not a part of this partition's State")
+            parts[part.part] = part
+        return parts
+
+    def _require_n(self, state: State) -> None:
+        if state.partitions != self.partitions:
+            raise Disagreement(
+                f"State of acker partition {state.partition} was written with acker.partitions:"
+                f" {state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it back,"
+                " or begin anew under another acker.topic_prefix once nothing is pending"
+            )
+
+    # -- what must be there
+
+    def _require_logs(self, core: PartitionCore, state: State | None) -> None:
+        needed = {
+            self.topics.init: (core.init_next, "takes and inits"),
+            self.topics.ack: (state.safe if state else 0, "contributions"),
+            self.topics.fail: (core.fail_next, "fails"),
+        }
+        for topic, (offset, what) in needed.items():
+            require_start(self.log, TopicPartition(topic, core.partition), offset, what)
+        if state is not None and state.verdict >= 0:
+            verdict = TopicPartition(self.topics.verdict, core.partition)
+            require_start(self.log, verdict, state.verdict, "verdicts")
+
+    def _require_no_verdict(self, verdict: TopicPartition, end: int) -> None:
+        start = self.log.starts([verdict])[verdict]
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+            raise Disagreement(
+                f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
+                f" {self.topics.state} holds no State for it. Without State no root is known to be settled:"
+                " bring the topic back, or begin anew under another acker.topic_prefix"
+            )
+
+    # -- 2. verdicts
+
+    def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
+        if state.verdict < 0:
+            return
+        read = 0
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):
+            event = self.codec.decode(record.value)
+            if isinstance(event, Verdicts):
+                core.ledger.settle_logged(event, Pin(record.offset, read))
+            read += len(record.value or b"")
+        core.ledger.verdict_next = Pin(end, read)
+
+    # -- 3. contributions
+
+    def _refold(self, core: PartitionCore, state: State) -> None:
+        where = TopicPartition(self.topics.ack, core.partition)
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+            self._refold_record(core, record)
+            core.ack_bytes += len(record.value or b"")
+
+    def _refold_record(self, core: PartitionCore, record: Record) -> None:
+        try:
+            acks = self.codec.decode(record.value)
+        except CodecError:
+            return  # it was quarantined by the step that first read it
+        if not isinstance(acks, Acks) or checks.wrong_acks(acks, core.partition, core.partitions):
+            return
+        session = Session(acks.group, acks.epoch, acks.session)
+        if core.sessions.stranger(acks.group, acks.source):
+            return
+        if core.see_acks(record, session, acks) is not Seen.NEW:
+            return
+        pin = Pin(record.offset, core.ack_bytes)
+        if acks.runs or acks.positions:
+            core.ledger.refold(session, Contribution(acks), pin)
+        if acks.touched:
+            touched = distinct(positions(acks.touched))
+            core.ledger.retouch(session, acks.source, touched, acks.touched_at, pin)
+
+
+def _incomplete(where: TopicPartition) -> Disagreement:
+    return Disagreement(
+        f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its cleanup.policy"
+        " compact? Begin anew under another acker.topic_prefix"
+    )
+
+
+def _unreadable(record: Record, why: str) -> Disagreement:
+    return Disagreement(
+        f"{record.topic}/{record.partition}@{record.offset} cannot be read as State: {why}. Was it written by"
+        " a newer version of Windhover, or by another program?"
+    )

@@ -1,0 +1,195 @@
+"""A pass with rich bolts: tuples that are anchored, acked and failed by hand.
+
+Every tuple knows its deliveries. A tuple that a rich bolt keeps stays open across the batches of the task,
+up to the bolt's `cleanup`; what is open then is outstanding.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, count
+
+import pyarrow as pa
+
+from acker.errors import TupleError
+from spout.anchors import Anchors, Carry, fingerprint_of, paths_column
+from spout.bolts import Bolt, BoltContext
+from spout.collector import (
+    AnchoredTuple,
+    Cause,
+    Delivery,
+    Emission,
+    FailTuple,
+    MessageId,
+    OutputCollector,
+    Rows,
+    cause_of,
+)
+from spout.fold import Fingerprint, TaskReport, failures_of, outstanding_of
+from spout.passes import Pass, ordinals_of, prepare_simple
+from spout.rows import MISFITS, FindId, ListRows, batch_of, misfits, unknown_id
+from spout.steps import Step, run_simple
+
+Deliveries = tuple[Delivery, ...]
+
+
+class Placed:
+    """Rows with the deliveries of each."""
+
+    __slots__ = ("deliveries", "rows")
+
+    def __init__(self, rows: Rows, deliveries: Sequence[Deliveries]) -> None:
+        """Place rows in trees; a row without deliveries is unanchored."""
+        self.rows = rows
+        self.deliveries = deliveries
+
+
+class AnchoredRun:
+    """A pass with at least one rich bolt at work in one task."""
+
+    def __init__(self, pass_: Pass, context: BoltContext) -> None:
+        """Prepare the bolts for one task."""
+        self._pass = pass_
+        self._partition = context.partition
+        self._rows = count()
+        self._failed: list[tuple[int, Cause]] = []
+        self._took = Fingerprint()
+        self._gave = Fingerprint()
+        self._collectors: dict[int, OutputCollector] = {}
+        for place, step in enumerate(pass_.steps):
+            prepare_simple(step, context)
+            if isinstance(step.bolt, Bolt):
+                collector = self._collectors[place] = OutputCollector(step.name, pass_.hop(place))
+                step.bolt.prepare(BoltContext(step.name, context.partition, context.batch_id), collector)
+
+    def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
+        """Work on a batch of rows and return what was emitted."""
+        if anchors is None:
+            return self._through(0, Placed(rows, [()] * len(rows)))
+        if self._pass.upstream:
+            self._took = self._took.plus(fingerprint_of(anchors.carry, anchors.column))
+        deliveries = list(anchors.deliveries())
+        if self._pass.loose:
+            deliveries = [self._enter(each) for each in deliveries]
+        return self._through(0, Placed(rows, deliveries))
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Clean the bolts up, and return what was emitted meanwhile."""
+        batches: list[pa.RecordBatch] = []
+        for place, step in enumerate(self._pass.steps):
+            step.bolt.cleanup()
+            collector = self._collectors.get(place)
+            if collector is not None and collector.emissions:
+                batches.append(self._through(place + 1, self._taken(step, collector)))
+        return batches
+
+    def report(self) -> TaskReport:
+        """Return what was done."""
+        collectors = self._collectors.values()
+        touched = sorted(set().union(*(collector.touched for collector in collectors)))
+        return TaskReport(
+            operator=self._pass.name,
+            upstream=self._pass.upstream,
+            consumer=self._pass.consumer,
+            failures=failures_of(chain(self._failed, *(collector.failures for collector in collectors))),
+            outstanding=outstanding_of(chain.from_iterable(each.outstanding() for each in collectors)),
+            touched=pa.array(touched, pa.int64()).to_numpy(),
+            took=self._took,
+            gave=self._gave,
+        )
+
+    def _enter(self, deliveries: Deliveries) -> Deliveries:
+        """Tell apart what Spark's operators may have repeated: two equal edges would cancel."""
+        number = next(self._rows)
+        entry = self._pass.entry
+        return tuple(each.child(entry, self._partition).child(entry, number) for each in deliveries)
+
+    def _through(self, place: int, placed: Placed) -> pa.RecordBatch:
+        """Send rows through the bolts from a place on, and give what comes out its anchors."""
+        for number in range(place, len(self._pass.steps)):
+            placed = self._step(number, placed)
+        return self._anchor(placed)
+
+    def _step(self, place: int, placed: Placed) -> Placed:
+        step = self._pass.steps[place]
+        collector = self._collectors.get(place)
+        if collector is None:
+            return self._simple(place, step, placed)
+        for row, deliveries in enumerate(placed.deliveries):
+            received = AnchoredTuple(placed.rows, row, deliveries, step.name)
+            collector.receive(received)
+            try:
+                step.bolt.execute(received)  # type: ignore[call-arg]
+            except Exception as error:  # whatever user code raises fails its input
+                if not self._pass.tracked and not isinstance(error, FailTuple):
+                    raise
+                collector.refuse(received, error)
+        return self._taken(step, collector)
+
+    def _simple(self, place: int, step: Step, placed: Placed) -> Placed:
+        """Run a bolt that anchors and acks by itself; its input's edges and its output's cancel."""
+        out = run_simple(step, placed.rows, tracked=self._pass.tracked, arrow=False)
+        for row, cause in out.failures:
+            self._failed += [(delivery.root, cause) for delivery in placed.deliveries[row]]
+        hop = self._pass.hop(place)
+        ordinals = ordinals_of(out.parents, len(placed.deliveries)).tolist()
+        parents = out.parents.tolist()
+        deliveries = [
+            tuple(each.child(hop, ordinal) for each in placed.deliveries[parent])
+            for parent, ordinal in zip(parents, ordinals, strict=True)
+        ]
+        values = [tuple(out.rows.value(name, row) for name in out.rows.names) for row in range(len(out.rows))]
+
+        def find(row: int) -> MessageId:
+            return placed.rows.message_id(parents[row])
+
+        return Placed(ListRows(step.schema.names, values, find), deliveries)
+
+    def _taken(self, step: Step, collector: OutputCollector) -> Placed:
+        """Take what a rich bolt emitted."""
+        emissions, collector.emissions = collector.emissions, []
+        rows = ListRows(step.schema.names, [each.values for each in emissions], _first_anchor(emissions))
+        return Placed(rows, [each.deliveries for each in emissions])
+
+    def _anchor(self, placed: Placed) -> pa.RecordBatch:
+        pass_ = self._pass
+        rows = placed.rows
+        values = rows.rows if isinstance(rows, ListRows) else []
+        batch, deliveries = self._fitting(pass_.steps[-1], values, placed.deliveries)
+        if pass_.carry is Carry.NONE:
+            return batch
+        column = paths_column(deliveries)
+        if pass_.consumer:
+            self._gave = self._gave.plus(fingerprint_of(pass_.carry, column))
+        return pa.RecordBatch.from_arrays([*batch.columns, column], schema=pass_.schema)
+
+    def _fitting(
+        self, step: Step, values: Sequence[Sequence[object]], deliveries: Sequence[Deliveries]
+    ) -> tuple[pa.RecordBatch, Sequence[Deliveries]]:
+        """Convert emitted rows; those that do not fit the output fail their roots."""
+        try:
+            return batch_of(values, step.schema), deliveries
+        except MISFITS:
+            bad = dict(misfits(values, step.schema))
+            if not self._pass.tracked:
+                raise
+        for row, error in bad.items():
+            if not deliveries[row]:
+                raise TupleError(
+                    f"bolt {step.name!r} emitted, unanchored, what does not fit its output: {error}"
+                )
+            self._failed += [(each.root, cause_of(step.name, error)) for each in deliveries[row]]
+        kept = [row for row in range(len(values)) if row not in bad]
+        return batch_of([values[row] for row in kept], step.schema), [deliveries[row] for row in kept]
+
+
+def _first_anchor(emissions: Sequence[Emission]) -> FindId:
+    """Let emitted rows find the message id of their first anchor."""
+
+    def find(row: int) -> MessageId:
+        anchor = emissions[row].anchor
+        return unknown_id(row) if anchor is None else anchor.message_id
+
+    return find

@@ -1,0 +1,1 @@
+"""Benchmarks: programs that put two things side by side on one machine and print their ratio."""

@@ -1,0 +1,112 @@
+"""What the benchmarks share: CPU seconds of a process tree, medians, and the report.
+
+Figures of different machines, or of one machine at different times, say little; a ratio of two things that
+ran in turn in one run says much. So every benchmark alternates, and reports medians and their ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One round of one contestant. `cpu_seconds` is of all processes taking part, the broker too."""
+
+    name: str
+    records: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """Throughput of this round."""
+        return self.records / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of a report: a measured value, its unit, and the aim it is held against, if any."""
+
+    name: str
+    value: float
+    unit: str
+    aim: str = ""
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """Read (parent pid, CPU ticks with those of reaped children) of a process; None when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the command may hold spaces and parentheses
+    return int(fields[1]), sum(int(ticks) for ticks in fields[11:15])
+
+
+def cpu_seconds_of_tree(root_pid: int) -> float:
+    """Sum user and system CPU seconds of a process and all its living and reaped descendants.
+
+    Source: proc(5), /proc/pid/stat, fields utime, stime, cutime, cstime.
+    """
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    living = {pid: stat for pid, stat in stats.items() if stat is not None}
+    tree, grown = {root_pid}, True
+    while grown:
+        more = {pid for pid, (parent, _) in living.items() if parent in tree} - tree
+        tree |= more
+        grown = bool(more)
+    return sum(living[pid][1] for pid in tree if pid in living) / _TICKS_PER_SECOND
+
+
+def medians(samples: Iterable[Sample]) -> dict[str, Sample]:
+    """Return for each contestant a sample of its medians, each column on its own."""
+    by_name: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_name.setdefault(sample.name, []).append(sample)
+    return {
+        name: Sample(name, of[0].records, median(s.seconds for s in of), median(s.cpu_seconds for s in of))
+        for name, of in by_name.items()
+    }
+
+
+def print_samples(console: Console, samples: Sequence[Sample]) -> None:
+    """Print the medians of each contestant, and the range its rounds moved in."""
+    table = Table("what", "rounds", "records/s (median)", "slowest to fastest", "CPU s per million")
+    for name, middle in medians(samples).items():
+        rates = sorted(s.records_per_second for s in samples if s.name == name)
+        table.add_row(
+            name,
+            str(len(rates)),
+            f"{middle.records_per_second:,.0f}",
+            f"{rates[0]:,.0f} to {rates[-1]:,.0f}",
+            f"{middle.cpu_seconds / middle.records * 1e6:.2f}",
+        )
+    console.print(table)
+
+
+def print_figures(console: Console, figures: Sequence[Figure]) -> None:
+    """Print figures beside what they aim at."""
+    table = Table("figure", "value", "aim")
+    for figure in figures:
+        table.add_row(figure.name, f"{figure.value:,.2f} {figure.unit}".rstrip(), figure.aim)
+    console.print(table)
+
+
+def as_json(figures: Sequence[Figure], samples: Sequence[Sample] = ()) -> str:
+    """Render figures and samples as one JSON object on one line."""
+    data: Mapping[str, object] = {
+        "figures": {figure.name: round(figure.value, 4) for figure in figures},
+        "samples": [asdict(sample) for sample in samples],
+    }
+    return json.dumps(data)

@@ -1,0 +1,74 @@
+"""Where the benchmarks run: an embedded broker of their own, with topics of their own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+import acker.topics
+from acker.provision import create_topics
+from acker.topics import Topics
+from spout.embedded import EmbeddedBroker
+
+INPUT = "bench"
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A running broker, the topics.yaml for it, and a folder that goes when the benchmark ends."""
+
+    bootstrap: str
+    config: Path
+    topics: Topics
+    folder: Path
+
+
+@contextmanager
+def bench_world(console: Console, groups: int = 1) -> Iterator[World]:
+    """Start a broker and create topics.
+
+    Args:
+        console: where progress is shown.
+        groups: how many groups read the one source topic; their inputs are ``bench``, ``bench-2`` and so on.
+    """
+    with tempfile.TemporaryDirectory(prefix="windhover-bench-") as name:
+        folder = Path(name)
+        with EmbeddedBroker(folder / "kafka", progress=console.print) as broker:
+            config = folder / "topics.yaml"
+            config.write_text(_config(broker.bootstrap, groups), encoding="utf-8")
+            topics = acker.topics.load(config, os.environ)
+            create_topics(topics)
+            yield World(broker.bootstrap, config, topics, folder)
+
+
+def input_name(number: int) -> str:
+    """Name the input of the group with that number, from 1."""
+    return INPUT if number == 1 else f"{INPUT}-{number}"
+
+
+def _config(bootstrap: str, groups: int) -> str:
+    inputs = {
+        input_name(number): {
+            "id": number,
+            "topic": INPUT,
+            "group": f"bench-{number}",
+            "partitions": PARTITIONS,
+            "timeout": "60s",
+            "max_spout_pending": 4_000_000,
+        }
+        for number in range(1, groups + 1)
+    }
+    document = {
+        "kafka": {"bootstrap.servers": bootstrap},
+        "acker": {"partitions": 4},
+        "inputs": inputs,
+    }
+    return yaml.safe_dump(document, sort_keys=False)

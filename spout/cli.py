@@ -1,0 +1,292 @@
+"""The command ``windhover``: arguments in, exit code out.
+
+==========  =========================================================
+exit code   what happened
+==========  =========================================================
+0           done
+1           a check failed, or something nobody foresaw
+2           usage: the call itself is wrong
+3           the broker, or a part of Windhover, cannot be reached
+4           topics.yaml or the topics are wrong
+5           the condition that was looked for was found
+130, 143    ended by SIGINT, SIGTERM after a clean stop
+==========  =========================================================
+
+What a command needs is imported when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an
+acker never loads Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from acker.errors import WindhoverError
+from spout.cli_bench import Json, bench_app
+
+if TYPE_CHECKING:
+    from acker.topics import Topics
+    from spout.process import Service
+
+DEFAULT_CONFIG: Final = Path("topics.yaml")
+INTERRUPTED: Final = 130
+
+_USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
+"""Base of what typer raises for a wrong call; it has no public name of its own."""
+
+app = typer.Typer(
+    name="windhover",
+    help="Storm's message guarantee for Kafka and Spark.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="Make or check the topics that a topics.yaml needs.", no_args_is_help=True)
+acker_app = typer.Typer(help="Ackers: give each root its verdict.", no_args_is_help=True)
+replay_app = typer.Typer(help="Replay workers: emit lost roots again.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(acker_app, name="acker")
+app.add_typer(replay_app, name="replay")
+app.add_typer(bench_app, name="bench")
+
+File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
+Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics-port", min=1, max=65_535, help="Serve Prometheus metrics here.")
+]
+Port = Annotated[
+    int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
+]
+
+
+def main() -> None:
+    """Run the command and end the process; the entry point of the package."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: what stands behind the command's name.
+
+    Returns:
+        The exit code, as the table above tells.
+    """
+    debug = "--debug" in arguments
+    try:
+        result = app(args=list(arguments), prog_name="windhover", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        return _tell(_usage(error), 2)
+    except WindhoverError as error:
+        if debug:
+            traceback.print_exc()
+        return _tell(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
+        traceback.print_exc()
+        return _tell(f"unexpected {type(error).__name__}; this is a defect of Windhover", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _tell(text: str, exit_code: int) -> int:
+    typer.echo(f"windhover: {text}", err=True)
+    return exit_code
+
+
+def _usage(error: Exception) -> str:
+    """Write a usage error in one line, with the command whose help tells more."""
+    written = getattr(error, "format_message", error.__str__)()
+    message = " ".join(str(written).split()) or "no command given"
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "windhover"
+    return f"{message.rstrip('.')}; see `{command} --help`"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"windhover {version('windhover')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show traces of errors, and more logs.")]
+
+
+@app.callback()
+def options(version: Version = False, debug: Debug = False) -> None:
+    """Storm's message guarantee for Kafka and Spark."""
+    from spout import logs
+
+    if debug:
+        logs.configure(debug=True)
+    else:
+        logs.silence()
+
+
+@app.command()
+def validate(file: File = DEFAULT_CONFIG) -> int:
+    """Say what is wrong with a topics.yaml, or what it means. The broker is not asked."""
+    from spout.describe import describe
+
+    for line in describe(_load(file)):
+        typer.echo(line)
+    return 0
+
+
+@topics_app.command("create")
+def topics_create(file: File = DEFAULT_CONFIG) -> int:
+    """Make the topics that are missing; refuse what would lose records."""
+    from acker.provision import create_topics
+
+    for line in create_topics(_load(file)):
+        typer.echo(line)
+    return 0
+
+
+@topics_app.command("check")
+def topics_check(file: File = DEFAULT_CONFIG) -> int:
+    """Compare the broker's topics with a topics.yaml; nothing is changed."""
+    from acker.provision import check_topics
+
+    for line in check_topics(_load(file)):
+        typer.echo(line)
+    return 0
+
+
+@acker_app.command("run")
+def acker_run(
+    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+) -> int:
+    """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
+    from acker.kafka_log import KafkaLog
+    from acker.limits import AckerLimits
+    from acker.service import AckerService
+
+    topics = _load(config)
+    tell = _logger(context)
+    limits = AckerLimits(verdict_retention_ms=topics.acker.verdict_retention_ms)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
+
+        def make() -> Service:
+            return AckerService(
+                log,
+                topics.ack_topics,
+                topics.acker.partitions,
+                group=topics.acker.group,
+                replay_group=topics.acker.replay_group,
+                limits=limits,
+                report=lambda event: tell(
+                    f"acker.{event.kind}", partition=event.partition, detail=event.detail
+                ),
+            )
+
+        return _serve("acker", make, tell, metrics_port)
+
+
+@replay_app.command("run")
+def replay_run(
+    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+) -> int:
+    """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
+    from acker.kafka_log import KafkaLog
+    from replay.service import ReplayService
+
+    topics = _load(config)
+    tell = _logger(context)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-replay")) as log:
+
+        def make() -> Service:
+            return ReplayService(
+                log,
+                topics,
+                jitter=random.SystemRandom().random,
+                report=lambda event: tell(f"replay.{event.name}", **event.fields),
+            )
+
+        return _serve("replay", make, tell, metrics_port)
+
+
+@app.command()
+def up(
+    config: Config = DEFAULT_CONFIG,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Of the broker; default: a free one.")
+    ] = None,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
+    broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
+) -> int:
+    """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
+    from spout.up import UpOptions
+    from spout.up import up as run_up
+
+    options = UpOptions(config=config, port=port, directory=directory, broker_only=broker_only)
+    return run_up(options, os.environ, _say)
+
+
+@app.command()
+def demo(
+    records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 50_000,
+    input_file: Annotated[Path | None, typer.Option("--input", help="Text; default: Python's own.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Lines a second; default: as fast as it goes.")] = None,
+    json: Json = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    bootstrap: Annotated[str | None, typer.Option(help="Use this broker; default: an embedded one.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
+) -> int:
+    """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
+    from spout.demo.run import run as run_demo
+    from spout.demo.stage import DemoOptions
+
+    options = DemoOptions(
+        records=records, input=input_file, rate=rate, json=json, keep=keep, bootstrap=bootstrap, config=config
+    )
+    return run_demo(options, os.environ)
+
+
+def _load(path: Path) -> Topics:
+    from acker.topics import load
+
+    return load(path, os.environ)
+
+
+def _logger(context: typer.Context) -> Callable[..., Any]:
+    """Log to stderr from here on: a process that runs for weeks tells what happens to it."""
+    from spout import logs
+
+    logs.configure(debug=bool(context.find_root().params.get("debug")))
+    return logs.tell
+
+
+def _serve(part: str, make: Callable[[], Service], tell: Callable[..., Any], metrics_port: int | None) -> int:
+    from spout import metrics, process
+
+    collector = metrics.serve(part, metrics_port) if metrics_port else metrics.StatusCollector(part)
+    around = process.Surroundings(part, clock=_wall_ms, tell=tell, publish=collector.update)
+    return process.run_until_signalled(make, around)
+
+
+def _say(line: str) -> None:
+    typer.echo(line)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

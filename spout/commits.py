@@ -1,0 +1,87 @@
+"""Commit a group's offsets: the prefix below which every record is settled.
+
+The commits are for tools that show lag. The truth is what the ackers know, so a commit that fails costs
+nothing and is tried again.
+
+Source: DESIGN.md, sections 2 (generation) and 5.1; CONFORMANCE S87, S100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acker.errors import LogError, Unreachable
+from acker.identity import generation_of, offset_of
+from acker.log import Log
+from spout.sources import SourceSpec
+from spout.starting import COMMITTED_BY
+
+COMMIT_EVERY_MS = 3_000
+
+COMMIT_IDLE_MS = 500
+"""With nothing pending a commit need not wait: the process may be killed at any moment, and often is."""
+
+
+class Committer:
+    """Commits for one group; an offset never goes backwards within a generation."""
+
+    def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
+        """Begin with what the group has committed now."""
+        self._log = log
+        self._group = group
+        self._specs = specs
+        places = {spec.place: source for source, spec in specs.items()}
+        self._committed = {places[place]: at for place, at in log.committed(group, places).items()}
+        self._generations: dict[int, int] = {}
+        self._tried_ms: int | None = None
+        self.failures = 0
+
+    def claim(self, committable: Mapping[int, int]) -> None:
+        """Commit once where the offset that is there is not a spout's, so that a later move shows."""
+        places = {spec.place: source for source, spec in self._specs.items()}
+        marked = self._log.commit_metadata(self._group, places)
+        foreign = [places[place] for place, text in marked.items() if text != COMMITTED_BY]
+        self._commit({source: committable[source] for source in foreign if source in committable})
+
+    def step(self, committable: Mapping[int, int], now_ms: int, *, idle: bool) -> bool:
+        """Commit now and then, sooner when nothing is pending; tell whether anything was committed."""
+        wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
+        if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
+            return False
+        self._tried_ms = now_ms
+        return self.commit(committable)
+
+    def commit(self, committable: Mapping[int, int]) -> bool:
+        """Commit what is above the last commit; tell whether anything was.
+
+        Args:
+            committable: by source, the position up to which everything is settled.
+        """
+        return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
+
+    def committed(self) -> dict[int, int]:
+        """Return the offset committed last of each source; those without one are missing."""
+        return dict(self._committed)
+
+    def _commit(self, due: Mapping[int, int]) -> bool:
+        if not due:
+            return False
+        offsets = {self._specs[source].place: int(offset_of(position)) for source, position in due.items()}
+        try:
+            self._log.commit(self._group, offsets, COMMITTED_BY)
+        except (LogError, Unreachable):
+            self.failures += 1
+            return False
+        for source, position in due.items():
+            self._committed[source] = offset_of(position)
+            self._generations[source] = generation_of(position)
+        return True
+
+    def _is_due(self, source: int, position: int) -> bool:
+        committed = self._committed.get(source, 0)
+        if offset_of(position) > committed:
+            return True
+        # After a rewind the new generation's offsets begin below those of the old one.
+        return offset_of(position) < committed and generation_of(position) > self._generations.get(
+            source, generation_of(position)
+        )

@@ -1,0 +1,177 @@
+"""Reads exact ranges of offsets from one Kafka partition, in a task of Spark.
+
+A range may end in control records or records of aborted transactions, which a client never shows: reading
+ends with the first message at or behind the end, or with the partition's EOF event. A consumer costs 5 to
+12 ms to make, so one that stands where the next batch goes on is kept in the worker process; a `seek` would
+cost as much, and throw away what was fetched ahead.
+
+Source: DESIGN.md, section 5.1; FACTS.md, "librdkafka and the broker".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from acker.errors import DataLoss, LogError, Unreachable
+
+CHUNK_RECORDS = 8_192
+"""Messages taken at a time; also the size of the batches that bolts see."""
+
+WAIT_MS = 200
+"""A chunk that is not full is handed on after this."""
+
+STALL_MS = 60_000
+"""A broker that sends nothing for so long does not answer."""
+
+CONSUMERS_KEPT = 4
+"""Idle consumers kept in a worker process; each may hold some MB that were fetched ahead."""
+
+SETTINGS: Mapping[str, str | int | bool] = {
+    "group.id": "windhover-read",  # required by the client; nothing is ever committed under it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    # By default the client idles for up to a second whenever its queue was full.
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+class Place(NamedTuple):
+    """Where a kept consumer stands, and of which cluster."""
+
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Kept:
+    """Consumers that wait for the next batch, the longest waiting first."""
+
+    def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
+        """Keep at most `limit` consumers."""
+        self._limit = limit
+        self._idle: dict[Place, Consumer] = {}
+
+    def take(self, place: Place) -> Consumer | None:
+        """Take out the consumer that stands at a place, or None."""
+        return self._idle.pop(place, None)
+
+    def put(self, place: Place, consumer: Consumer) -> None:
+        """Keep a consumer; the longest waiting one is closed when there are too many."""
+        self._idle[place] = consumer
+        if len(self._idle) > self._limit:
+            self._idle.pop(next(iter(self._idle))).close()
+
+
+_KEPT = Kept()
+# A worker process has no owner that could hold this: tasks come and go in it.
+
+
+class RangeReader:
+    """Reads the offsets [start, end) of one partition."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        kept: Kept = _KEPT,
+    ) -> None:
+        """Prepare; the broker is first asked by `chunks`."""
+        self._settings = {**SETTINGS, **settings}
+        self._topic = topic
+        self._partition = partition
+        self._next = start
+        self._end = end
+        self._kept = kept
+
+    @property
+    def _place(self) -> Place:
+        cluster = str(self._settings.get("bootstrap.servers", ""))
+        return Place(cluster, self._topic, self._partition, self._next)
+
+    def chunks(self) -> Iterator[list[Message]]:
+        """Return the records of the range, in order, in lists of at most `CHUNK_RECORDS`.
+
+        Raises:
+            DataLoss: the log begins behind a wanted offset.
+            Unreachable: the broker sent nothing for a minute.
+            LogError: the broker refused.
+        """
+        consumer = self._kept.take(self._place)
+        fresh = consumer is None
+        if consumer is None:
+            consumer = self._open()
+        try:
+            idle_ms = 0
+            seen_end = False
+            while self._next < self._end:
+                messages = consumer.consume(min(CHUNK_RECORDS, self._end - self._next), WAIT_MS / 1000)
+                records, end = self._accept(messages)
+                if records:
+                    yield records
+                if end is not None and (fresh or end >= self._end):
+                    break
+                # A kept consumer may bring the event of the batch before. When nothing follows it, only a
+                # consumer without a past can tell.
+                seen_end = seen_end or end is not None
+                idle_ms = 0 if messages else idle_ms + WAIT_MS
+                if idle_ms >= STALL_MS:
+                    raise Unreachable(f"{self._where()}: nothing came for {STALL_MS // 1000} s; is Kafka up?")
+                if idle_ms and seen_end and not fresh:
+                    consumer.close()
+                    consumer, fresh = self._open(), True
+        except KafkaException as error:
+            consumer.close()
+            raise LogError(f"{self._where()}: {error.args[0].str()}") from error
+        except GeneratorExit:
+            consumer.close()
+            raise
+        self._keep(consumer)
+
+    def _open(self) -> Consumer:
+        consumer = Consumer(dict(self._settings))
+        consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
+        return consumer
+
+    def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
+        """Split off events: return the records of the range, and where the partition ended, if it did."""
+        end: int | None = None
+        events = [message for message in messages if message.error() is not None]
+        if events:
+            for event in events:
+                self._check(event.error())
+                end = event.offset() or 0
+            messages = [message for message in messages if message.error() is None]
+        if not messages:
+            return messages, end
+        last = messages[-1].offset() or 0
+        self._next = last + 1
+        if last >= self._end:
+            messages = [message for message in messages if (message.offset() or 0) < self._end]
+        return messages, end
+
+    def _check(self, error: KafkaError | None) -> None:
+        """Let the partition's end pass; raise what is an error."""
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise DataLoss(f"{self._where()}: {error.str()}; see on_data_loss in topics.yaml")
+        raise LogError(f"{self._where()}: {error.str()}")
+
+    def _keep(self, consumer: Consumer) -> None:
+        if self._next == self._end:
+            self._kept.put(self._place, consumer)
+        else:
+            consumer.close()
+
+    def _where(self) -> str:
+        return f"{self._topic}/{self._partition}@{self._next}"

@@ -1,0 +1,1 @@
+"""``windhover demo``: the main job, judged by counting."""

@@ -1,0 +1,176 @@
+"""The main job from one command: a Storm word count on a real Kafka broker and a real Spark.
+
+The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed half-way)
+and then proves by counting, from the topics and against a plain count of the text, that nothing was lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+import spout
+from acker.errors import CheckFailed, WindhoverError
+from acker.log import Outgoing
+from spout.demo.judge import judge, print_report
+from spout.demo.observer import Observer
+from spout.demo.progress import Progress
+from spout.demo.stage import INPUT, DemoOptions, Stage, set_up, start_spark
+from spout.demo.text import Line, demo_lines, lines_of_file, python_topics
+from spout.demo.topology import CountWord, SplitSentence
+
+STALL_SECONDS_MAX = 120.0
+"""The demo gives up, and says so, when no record has been settled for this long."""
+
+OBSERVER_WAIT_MS = 100
+FLUSH_MS_MAX = 60_000
+BATCHES_MIN = 20
+BATCH_RECORDS_MIN = 2_500
+"""A micro-batch holds a twentieth of the records, so that the acker dies with batches before and behind
+it, but not fewer than this, since a batch has a price of its own."""
+
+
+def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
+    """Run the demo until it is judged; what it started ends with it.
+
+    1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
+    topology. 4. Produce, watch, and kill the acker at half-way. 5. Stop, count, judge.
+
+    Args:
+        options: what the command line says.
+        environ: this process's environment; the children get it with the broker's address added.
+
+    Returns:
+        0 when every check held, 1 when one did not.
+
+    Raises:
+        WindhoverError: bad input, or a part that does not answer; its `exit_code` says of which kind.
+    """
+    console = Console(stderr=True)
+    text = lines_of_file(options.input) if options.input else python_topics()
+    lines = list(demo_lines(text, options.records))
+    with ExitStack() as stack:
+        stage = set_up(options, environ, console, stack)
+        spark = start_spark(stage, stack)
+        started = time.monotonic()
+        observer = Observer(stage.log, stage.topics, stage.source)
+        stack.callback(observer.close)
+        _run_topology(stage, spark, observer, lines)
+        outcome, judged = judge(stage, observer, lines, time.monotonic() - started)
+        print_report(stage, outcome, judged)
+        if options.keep:
+            _keep(stage)
+    return 0 if all(check.held for check in judged) else 1
+
+
+def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
+    lines = spout.read_stream(
+        spark,
+        stage.topics,
+        INPUT,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, stage.options.records // BATCHES_MIN),
+        status_path=stage.status_path,
+    )
+    counted = lines.transform(spout.bolt(SplitSentence(), name="split")).transform(
+        spout.bolt(CountWord(), name="count", grouping=spout.fields("word"))
+    )
+
+    def upsert(batch: DataFrame, _batch_id: int) -> None:
+        table = batch.select("origin", "ordinal", "word").toArrow()
+        stage.words.upsert(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    return (
+        counted.writeStream.foreachBatch(spout.sink(upsert))
+        .option("checkpointLocation", str(stage.folder / "checkpoint"))
+        .start()
+    )
+
+
+def _produce(stage: Stage, lines: Sequence[Line]) -> None:
+    """Write the lines, at the rate asked for, to the partitions in turn."""
+    partitions = len(stage.partitions())
+    producer = stage.log.producer()
+    started = time.monotonic()
+    for index, line in enumerate(lines):
+        if stage.options.rate:
+            ahead = index / stage.options.rate - (time.monotonic() - started)
+            if ahead > 0.01:
+                producer.flush(FLUSH_MS_MAX)
+                time.sleep(ahead)
+        producer.send(Outgoing(stage.source.topic, index % partitions, line.text.encode(), line.key or None))
+    producer.flush(FLUSH_MS_MAX)
+    producer.close()
+
+
+@contextmanager
+def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
+    def work() -> None:
+        try:
+            _produce(stage, lines)
+        except WindhoverError as error:  # carried to the thread that decides what the demo ends with
+            stage.failures.append(error)
+
+    thread = threading.Thread(target=work, name="windhover-demo-producer", daemon=True)
+    thread.start()
+    yield
+    thread.join(FLUSH_MS_MAX / 1000)
+
+
+def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: Sequence[Line]) -> None:
+    query = _start_query(stage, spark)
+    try:
+        with _producing(stage, lines), Progress(stage.console, stage.status_path) as progress:
+            _watch(stage, query, observer, progress)
+    finally:
+        query.stop()
+
+
+def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Progress) -> None:
+    """Follow the stream until every record is done; kill the acker once, when half of them are."""
+    wanted = stage.options.records
+    moved_at, settled = time.monotonic(), -1
+    while True:
+        observer.step(OBSERVER_WAIT_MS)
+        done = observer.origins_done()
+        if stage.acker is not None and not stage.acker_kills and done * 2 >= wanted:
+            _kill_acker(stage, observer)
+        progress.show(done, observer.tally)
+        if done >= wanted and observer.tally.settled >= wanted + observer.tally.copies:
+            return
+        _raise_what_failed(stage, query)
+        if observer.tally.settled != settled:
+            moved_at, settled = time.monotonic(), observer.tally.settled
+        elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
+            raise CheckFailed(
+                f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
+                f"logs are in {stage.folder}"
+            )
+
+
+def _kill_acker(stage: Stage, observer: Observer) -> None:
+    if stage.acker is None:
+        return
+    stage.acker.kill()
+    observer.note_kill(time.time_ns() // 1_000_000)
+    stage.acker_kills += 1
+    stage.console.print("half-way: the acker was killed with SIGKILL, and is started again")
+    stage.acker.start()
+
+
+def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
+    if stage.failures:
+        raise stage.failures[0]
+    if not query.isActive:
+        raise CheckFailed(f"the query ended by itself: {query.exception()}")
+
+
+def _keep(stage: Stage) -> None:
+    stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
+    threading.Event().wait()

@@ -1,0 +1,61 @@
+"""A SparkSession for the demo and the benchmarks: local, quiet, and with the settings that pay off here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spout import java
+from spout.jars import cache_directory
+from spout.java import java_home_for_spark
+
+SHUFFLE_PARTITIONS = 2
+"""Partitions behind a shuffle; what runs here has one machine, and each more costs a task per batch."""
+
+
+def local_session(name: str, cache: Path, *, cores: int | None = None) -> SparkSession:
+    """Start a local SparkSession.
+
+    Args:
+        name: the application's name.
+        cache: a folder for Spark's own temporary files.
+        cores: how many tasks run at once; all cores when None. A task is tried three times.
+    """
+    # workers run what PYSPARK_PYTHON names, else the python3 of PATH, which need not be this one
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(java_home_for_spark(java.find(os.environ), cache_directory(os.environ)))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.local.dir": str(cache),
+        "spark.sql.warehouse.dir": str(cache / "warehouse"),
+        "spark.driver.memory": "2g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # stopping a query with a long plan overflows the default stack
+        "spark.driver.extraJavaOptions": "-Xss16m",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Run a small job through Python, a shuffle and Arrow.
+
+    What a first job pays once (starting Python workers, compiling, loading classes) would otherwise count
+    against the timeout of the records in a stream's first batch.
+    """
+    rows = spark.range(SHUFFLE_PARTITIONS).mapInArrow(lambda batches: batches, "id long")
+    rows.repartition(SHUFFLE_PARTITIONS, "id").mapInArrow(lambda batches: batches, "id long").toArrow()

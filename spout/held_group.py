@@ -1,0 +1,112 @@
+"""A planning process that has taken its group: settles, ticks, commits, and looks for new partitions.
+
+Source: DESIGN.md, sections 3 (rules 6 and 8) and 5.1.
+"""
+
+from __future__ import annotations
+
+from acker.errors import SessionSuperseded
+from acker.events import Reason, Taken, Verdicts
+from spout.batches import Batches
+from spout.commits import Committer
+from spout.due_watch import DueWatch
+from spout.ground import Ground
+from spout.growth import Growth
+from spout.session import SessionName
+from spout.status import PlannerStatus
+from spout.tenure import Tenure
+from spout.window import ABSENT, ACKED
+
+TICK_EVERY_MS = 500
+
+
+class HeldGroup:
+    """A group whose session this process runs."""
+
+    def __init__(self, ground: Ground, tenure: Tenure, batches: Batches, now_ms: int) -> None:
+        """Begin with the books of a session, and with what plans its batches."""
+        self.batches = batches
+        self._ground = ground
+        self._tenure = tenure
+        self._committer = Committer(ground.log, ground.spec.group, ground.sources)
+        self._committer.claim(tenure.committable())
+        self._growth = Growth(ground, tenure.name, now_ms)
+        self._ticked_ms: int | None = None
+        self._due: DueWatch | None = None
+        self._lost_below: dict[int, int] = {}
+
+    def read(self, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
+        """Settle, or learn of another session."""
+        if isinstance(event, Verdicts):
+            if self._tenure.settle(partition, event):
+                self.batches.progressed(now_ms)
+            if event.lost:
+                self._lost_below[partition] = offset + 1
+            return
+        if (
+            event.group == self._ground.spec.group
+            and SessionName(event.epoch, event.session) > self._tenure.name
+        ):
+            raise SessionSuperseded(
+                f"session {SessionName(event.epoch, event.session)} took group {self._ground.spec.group} from"
+                f" session {self._tenure.name}; what was open is replayed there. Stop that query before this"
+                ' one is started again with .option("take_over", "true")'
+            )
+        self._growth.read(partition, event)
+
+    def step(self, now_ms: int) -> None:
+        """Move the clock, tick where roots are open, commit now and then."""
+        now = self._tenure.clock.look(now_ms, idle=self._tenure.is_idle)
+        due = self._ticked_ms is None or now_ms - self._ticked_ms >= TICK_EVERY_MS or now_ms < self._ticked_ms
+        open_partitions = self._tenure.open_partitions()
+        if due and self._ground.announcer is not None and open_partitions:
+            self._ticked_ms = now_ms
+            self._ground.announcer.tick(self._tenure.name, now, open_partitions)
+        for one, cursor in self._growth.step(now, now_ms):
+            self._ground.sources[one.source] = one
+            self._tenure.add_source(one.source, cursor)
+        self._committer.step(self._tenure.committable(), now_ms, idle=self._tenure.is_idle)
+
+    def is_drained(self) -> bool:
+        """Tell whether nothing is pending, due or left to plan.
+
+        In this order: a root that is lost is due before its copy stands on the replay topic, never after.
+        """
+        if not self._tenure.is_idle or self._tenure.unjournalled:
+            return False
+        if not self.batches.is_all_planned(replay=False):
+            return False
+        if self._ground.announcer is None:
+            return True
+        if self._due is None:
+            topic, sources = self._ground.spec.topics.due, frozenset(self._ground.sources)
+            self._due = DueWatch(self._ground.log, topic, self._ground.spec.partitions, sources)
+        return self._due.is_over(self._lost_below) and self.batches.is_all_planned(replay=True)
+
+    def status(self, state: str, error: str, now_ms: int) -> PlannerStatus:
+        """Return what there is to tell."""
+        window, name = self._tenure.window, self._tenure.name
+        counts = window.counts
+        oldest_ms = window.oldest_emitted_ms()
+        committed = {str(self._ground.sources[s]): at for s, at in self._committer.committed().items()}
+        return PlannerStatus(
+            state=state, group=self._ground.spec.group, session=name.id, epoch=name.epoch,
+            batches=self.batches.count, emitted=window.emitted, replayed=self.batches.replayed,
+            pending=window.pending, acked=counts.get(ACKED, 0), absent=counts.get(ABSENT, 0),
+            failed=counts.get(Reason.FAILED, 0), timed_out=counts.get(Reason.TIMED_OUT, 0),
+            abandoned=counts.get(Reason.ABANDONED, 0), late=window.late, unknown=window.unknown,
+            lost_from_log=self.batches.lost_from_log,
+            oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
+            clock=self._tenure.clock.now, committed=committed,
+            commit_failures=self._committer.failures, error=error, wall=now_ms,
+        )  # fmt: skip
+
+    def commit(self) -> None:
+        """Commit what is settled."""
+        self._committer.commit(self._tenure.committable())
+
+    def close(self) -> None:
+        """Commit what is settled and leave."""
+        self.commit()
+        if self._due is not None:
+            self._due.close()

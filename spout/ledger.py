@@ -1,0 +1,141 @@
+"""The accumulator that brings the tasks' blobs to the driver, beside the data.
+
+One for each SparkContext. Its value holds, for each query and batch, what every task added; a retried
+task's first attempt is not in it, since Spark drops the updates of failed attempts. Values are builtins
+only, so that reading one can never fail for want of an import.
+
+`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
+SparkContext. What goes wrong is recorded in the value, and `Ledger.take` raises it.
+
+Source: DESIGN.md, section 5.2; FACTS ("The accumulator as the ledger's side channel").
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from pyspark import SparkContext, TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from acker.errors import TrackingError
+from spout.blob import decode, encode
+from spout.fold import Evaluated, TaskReport
+
+BATCHES_KEPT = 2
+"""Batches of one query that are kept: the one that runs, and the one that may still be published."""
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+
+Added = tuple[int, int, int, str, bytes]
+"""Stage, the task's attempt, partition, the stream's id, blob; an empty blob says: untracked."""
+Batch = tuple[str, int]
+Value = dict[Batch, dict[str, Added]]
+_ERRORS: Batch = ("", -1)
+
+
+class TaskName(NamedTuple):
+    """Where a task stands. `attempt` rises with every task of the application, so a repeated one is newer."""
+
+    query: str
+    batch: int
+    stage: int
+    attempt: int
+    partition: int
+
+
+def task_name() -> TaskName:
+    """Name the task that runs in this process; outside a streaming query the batch is -1."""
+    context = TaskContext.get()
+    if context is None:
+        return TaskName("", -1, 0, 0, 0)
+    return TaskName(
+        context.getLocalProperty(QUERY_PROPERTY) or "",
+        int(context.getLocalProperty(BATCH_PROPERTY) or -1),
+        context.stageId(),
+        context.taskAttemptId(),
+        context.partitionId(),
+    )
+
+
+class LedgerParam(AccumulatorParam[Value]):
+    """Merges what tasks added, and lets old batches go."""
+
+    def zero(self, value: Value) -> Value:
+        """Return an empty value."""
+        return {}
+
+    def addInPlace(self, value1: Value, value2: Value) -> Value:  # noqa: N802  (Spark's name)
+        """Merge the second value into the first; never raise."""
+        try:
+            for batch, added in value2.items():
+                value1.setdefault(batch, {}).update(added)
+                _drop_old(value1, batch)
+        except Exception as error:  # noqa: BLE001  (raising here would stop every accumulator, silently)
+            value1.setdefault(_ERRORS, {})[uuid.uuid4().hex] = (0, 0, 0, "", repr(error).encode())
+        return value1
+
+
+def _drop_old(value: Value, newest: Batch) -> None:
+    query, batch = newest
+    for each in list(value):
+        if each[0] == query and each[1] <= batch - BATCHES_KEPT:
+            value.pop(each, None)
+
+
+def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
+    """Add a task's report to the ledger; None says that the task is not tracked."""
+    name = task_name()
+    blob = b"" if report is None else encode(report)
+    added: Added = (name.stage, name.attempt, name.partition, stream, blob)
+    accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: added}})
+
+
+class Reports(NamedTuple):
+    """What arrived for one batch: the streams that were read, the reports, and whether some are untracked."""
+
+    streams: frozenset[str]
+    evaluations: tuple[Evaluated, ...]
+    untracked: bool
+
+    @property
+    def nothing_to_publish(self) -> bool:
+        """Whether all that was read, was read untracked."""
+        return self.untracked and all(each.report.plan is None for each in self.evaluations)
+
+
+class Ledger:
+    """The driver's end of the accumulator."""
+
+    def __init__(self, context: SparkContext) -> None:
+        """Register an accumulator with a SparkContext."""
+        self.accumulator: Accumulator[Value] = context.accumulator({}, LedgerParam())
+
+    def read(self, query: str, batch: int) -> Reports:
+        """Return what tasks added for a batch.
+
+        Raises:
+            TrackingError: a merge failed, so something may be missing.
+        """
+        value = self.accumulator.value
+        wrong = value.pop(_ERRORS, None)
+        if wrong:
+            first = next(iter(wrong.values()))[4].decode()
+            raise TrackingError(
+                f"a task's report could not be merged, so the batch is not published: {first}"
+            )
+        added = list(value.get((query, batch), {}).values())
+        return Reports(
+            frozenset(stream for *_, stream, _ in added),
+            tuple(Evaluated(stage, tries, part, decode(b)) for stage, tries, part, _, b in added if b),
+            any(not blob for *_, blob in added),
+        )
+
+    def count(self, query: str, batch: int) -> int:
+        """Return how many tasks of a batch have added something."""
+        return len(self.accumulator.value.get((query, batch), {}))
+
+    def forget(self, query: str, batch: int) -> None:
+        """Let a batch go: it was published, or is about to be evaluated anew."""
+        self.accumulator.value.pop((query, batch), None)

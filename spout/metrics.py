@@ -1,0 +1,77 @@
+"""What a service's status says, as metrics of Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from acker.errors import UsageError
+
+GAUGES: Final = frozenset(
+    {"partitions", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
+     "waiting_bytes", "next_due_ms"}
+)  # fmt: skip
+"""Fields that rise and fall; all others only rise."""
+
+
+def flatten(status: Any) -> dict[str, Any]:
+    """Return the fields of a status as one level: those of a value within it stand beside the others."""
+    flat: dict[str, Any] = {}
+    for field in fields(status):
+        value = getattr(status, field.name)
+        flat.update(flatten(value) if is_dataclass(value) else {field.name: value})
+    return flat
+
+
+class StatusCollector(Collector):
+    """Hands the latest status to whoever scrapes; the loop updates it, so no scrape touches a service."""
+
+    def __init__(self, part: str) -> None:
+        """Begin with nothing. `part` is acker or replay, and stands in every metric's name."""
+        self._part = part
+        self._flat: Mapping[str, Any] = {}
+
+    def update(self, status: Any) -> None:
+        """Keep a status, a dataclass, to be scraped."""
+        self._flat = flatten(status)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one metric for each number of the status; a collection counts its members."""
+        for name, value in self._flat.items():
+            kind = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
+            full = f"windhover_{self._part}_{name}"
+            text = f"{name} of the {self._part}'s status"
+            if isinstance(value, Mapping):
+                metric = kind(full, text, labels=["input"])
+                for label, number in value.items():
+                    metric.add_metric([str(label)], number)
+                yield metric
+            elif isinstance(value, tuple | list | frozenset):
+                yield kind(full, text, value=len(value))
+            elif isinstance(value, int | float):
+                yield kind(full, text, value=value)
+
+
+def serve(part: str, port: int) -> StatusCollector:
+    """Serve metrics over HTTP, on a thread of the library's own.
+
+    Args:
+        part: acker or replay.
+        port: 1 to 65,535.
+
+    Raises:
+        UsageError: the port is in use.
+    """
+    registry = CollectorRegistry()
+    collector = StatusCollector(part)
+    registry.register(collector)
+    try:
+        start_http_server(port, registry=registry)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {error.strerror}; give another port") from error
+    return collector

@@ -1,0 +1,222 @@
+"""How a planning process takes its group: ask, take, and wait for what N acker partitions answer.
+
+1. A fresh checkpoint asks first, with a `Take` of epoch 0 that changes nothing: who holds the group, and
+   what is known of its sources? Sources without history get a starting position; the session's epoch is
+   the holder's plus one. A restart knows its session and its sources from the journal and skips this.
+2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
+3. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
+
+Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
+behind its answer already concerns the session; it is kept until all have answered.
+
+Source: DESIGN.md, sections 4 ("Take and Taken") and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from acker.errors import Disagreement, SessionRefused, Unreachable
+from acker.events import Taken, TakeSource, Verdicts
+from acker.identity import generation_of, position_at
+from spout.announce import Announcer
+from spout.ground import Ground
+from spout.journal import Journal
+from spout.session import QUESTION_SUFFIX, Answers, KnownSource, SessionName
+from spout.sources import SourceSpec
+from spout.starting import check_commits, check_topic, starting_offsets
+
+REPEAT_MS = 5_000
+"""An unanswered `Take` is repeated this often."""
+
+GIVE_UP_MS = 60_000
+"""After this long without all answers the query fails."""
+
+Answered = tuple[int, int, Taken | Verdicts]
+"""Acker partition, offset and record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a session begins with.
+
+    Attributes:
+        name: the session.
+        is_restart: whether the session is that of the journal.
+        known: each source as the ackers know it.
+        answers: what they answered.
+        now: what the clock begins at, ms.
+        later: what acker partitions wrote behind their answers, in order.
+    """
+
+    name: SessionName
+    is_restart: bool
+    known: Mapping[int, KnownSource]
+    answers: Answers
+    now: int
+    later: tuple[Answered, ...] = field(default=())
+
+
+class Opening:
+    """One attempt to take a group; drive it with `read` and `step` until `opened` is not None."""
+
+    def __init__(
+        self, ground: Ground, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
+    ) -> None:
+        """Send the first `Take`.
+
+        Args:
+            ground: cluster, task and sources.
+            announcer: writes the takes.
+            journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
+            new_id: id of a session that is drawn.
+            now_ms: wall time.
+
+        Raises:
+            Unreachable: the broker does not answer.
+            Disagreement: somebody moved the group's offsets.
+        """
+        self.opened: Opened | None = None
+        self._log = ground.log
+        self._spec = ground.spec
+        self._sources = ground.sources
+        self._announcer = announcer
+        self._journal = journal
+        self._new_id = new_id
+        self._later: list[Answered] = []
+        if journal.session:
+            marks = journal.sources.items()
+            begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
+            check_commits(self._log, self._spec.group, [self._sources[source] for source in begun])
+            self._ask(SessionName(journal.epoch, journal.session), self._journalled(), now_ms, now_ms)
+        else:
+            self._ask(SessionName(0, new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
+
+    def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
+        """Read what an acker partition wrote."""
+        if self._answers.has(partition):
+            self._later.append((partition, offset, event))
+        elif isinstance(event, Taken):
+            self._answers.read(partition, event)
+
+    def step(self, now_ms: int) -> None:
+        """Go on when all have answered; repeat the `Take` where they have not.
+
+        Raises:
+            Unreachable: acker partitions are silent for 60 s.
+            SessionRefused: a higher session holds the group.
+            Disagreement: the ackers know another N, topic or committed offset than we do.
+        """
+        if not self._answers.missing:
+            self._answered(now_ms)
+        elif now_ms - self._began_ms >= GIVE_UP_MS:
+            silent = ", ".join(map(str, self._answers.missing))
+            raise Unreachable(
+                f"acker partition {silent} did not answer group {self._spec.group} for"
+                f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
+            )
+        elif now_ms - self._asked_ms >= REPEAT_MS:
+            self._send(self._answers.missing, now_ms)
+
+    def _ask(self, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int) -> None:
+        self._name = name
+        self._named = tuple(sources[source] for source in sorted(sources))
+        self._now = now
+        self._began_ms = now_ms
+        self._later.clear()
+        self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
+        self._send(range(self._spec.partitions), now_ms)
+
+    def _send(self, to: range | list[int], now_ms: int) -> None:
+        self._asked_ms = now_ms
+        self._announcer.take(self._name, self._now, self._named, to)
+
+    def _answered(self, now_ms: int) -> None:
+        answers = self._answers
+        if self._name.epoch == 0:
+            self._check_commits(answers.sources())
+            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+        elif not answers.refusals:
+            self._open(now_ms)
+        elif self._spec.take_over and self._is_restart and answers.holder > self._name:
+            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+        else:
+            self._refused(answers)
+
+    @property
+    def _is_restart(self) -> bool:
+        return self._name.id == self._journal.session
+
+    def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
+        """Draw a session above the holder; its clock begins where none before it was ahead."""
+        now = max(now_ms, self._answers.clock)
+        name = SessionName(holder.epoch + 1, self._new_id)
+        self._ask(name, sources, now, now_ms)
+
+    def _open(self, now_ms: int) -> None:
+        known = self._answers.sources()
+        for source, spec in self._sources.items():
+            check_topic(spec, known[source])
+        now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
+        self.opened = Opened(self._name, self._is_restart, known, self._answers, now, tuple(self._later))
+
+    def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
+        """Refuse moved offsets of sources of which anything was initialised in their present generation."""
+        marks = {
+            source: max(known[source].watermarks.values(), default=0)
+            for source in self._sources
+            if source in known
+        }
+        with_history = [source for source, mark in marks.items() if mark > known[source].from_]
+        check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
+
+    def _known_or_starting(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+        """Name every source: as the ackers know it, or else from its starting position."""
+        marks = self._journal.sources
+        fresh = [s for source, s in self._sources.items() if source not in known and source not in marks]
+        starts = starting_offsets(self._log, self._spec, fresh)
+        found: dict[int, TakeSource] = {}
+        for source, spec in self._sources.items():
+            if source in known:
+                entry = known[source]
+                named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
+            elif source in marks:
+                # The query ran untracked before: what it emitted is done with.
+                first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
+                named = self._named_from(spec, first)
+            else:
+                named = self._named_from(spec, position_at(0, starts[source]))
+            found[source] = named
+        return found
+
+    def _journalled(self) -> dict[int, TakeSource]:
+        """Name every source as the journal knows it; a partition that is new since begins at its start."""
+        marks = self._journal.sources
+        added = [spec for source, spec in self._sources.items() if source not in marks]
+        starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
+        found = {
+            spec.source: self._named_from(spec, position_at(0, starts.get(spec.place, 0))) for spec in added
+        }
+        for source, spec in self._sources.items():
+            if source in marks:
+                found[source] = self._named_from(spec, marks[source].from_)
+        return found
+
+    @staticmethod
+    def _named_from(spec: SourceSpec, first: int) -> TakeSource:
+        return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
+
+    def _refused(self, answers: Answers) -> None:
+        """Say why the session may not run."""
+        partition, reason = next(iter(answers.refusals.items()))
+        if answers.holder > self._name:
+            raise SessionRefused(
+                f"session {self._name} of group {self._spec.group} is refused: session {answers.holder} holds"
+                " the group; stop the query that runs it, or start this one with"
+                ' .option("take_over", "true") to abandon what is open there'
+            )
+        raise Disagreement(
+            f"acker partition {partition} refuses session {self._name} of group {self._spec.group}: {reason};"
+            " make topics.yaml agree with the ackers' and start again"
+        )

@@ -1,0 +1,141 @@
+"""Rows that tuples look at: emitted lists and Arrow batches; and the way from lists to Arrow.
+
+Rows of a topic are in `spout.messages`. Nothing is converted before it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from acker.errors import TupleError
+from spout.collector import MessageId, Rows
+
+FindId = Callable[[int], MessageId]
+"""Returns the message id of a row."""
+
+
+def unknown_id(row: int) -> MessageId:
+    """Refuse to name the message id of a row of which only the tree is known."""
+    raise TupleError(
+        "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
+        f" needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
+    )
+
+
+class ListRows:
+    """Rows that a bolt emitted, as lists of values."""
+
+    __slots__ = ("_at", "_find_id", "names", "rows")
+
+    def __init__(
+        self, names: Sequence[str], rows: Sequence[Sequence[Any]], find_id: FindId = unknown_id
+    ) -> None:
+        """Look at emitted rows."""
+        self.names = names
+        self._at = {name: place for place, name in enumerate(names)}
+        self.rows = rows
+        self._find_id = find_id
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value."""
+        return self.rows[row][self._at[name]]
+
+    def message_id(self, row: int) -> MessageId:
+        """Return the message id of the record that a row descends from."""
+        return self._find_id(row)
+
+    def related(self, find_id: FindId) -> ListRows:
+        """Look at the same rows, with what they descend from."""
+        return ListRows(self.names, self.rows, find_id)
+
+
+class ArrowRows:
+    """Rows of an Arrow batch; a column becomes a list when the first value of it is asked for."""
+
+    __slots__ = ("_find_id", "_lists", "batch", "names")
+
+    def __init__(self, batch: pa.RecordBatch, find_id: FindId = unknown_id) -> None:
+        """Look at a batch."""
+        self.batch = batch
+        self.names: Sequence[str] = batch.schema.names
+        self._lists: dict[str, list[Any]] = {}
+        self._find_id = find_id
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value."""
+        values = self._lists.get(name)
+        if values is None:
+            values = self._lists[name] = self.batch.column(name).to_pylist()
+        return values[row]
+
+    def message_id(self, row: int) -> MessageId:
+        """Return the message id of the record that a row descends from."""
+        return self._find_id(row)
+
+    def related(self, find_id: FindId) -> ArrowRows:
+        """Look at the same rows, with what they descend from."""
+        return ArrowRows(self.batch, find_id)
+
+    def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        """Return the named columns; None: all."""
+        return self.batch if fields is None else self.batch.select(list(fields))
+
+
+def arrow_of(rows: Rows, fields: Sequence[str] | None) -> pa.RecordBatch:
+    """Return rows as an Arrow batch of the named columns; None: all of them."""
+    convert = getattr(rows, "arrow", None)
+    if convert is not None:
+        batch: pa.RecordBatch = convert(fields)
+        return batch
+    names = list(rows.names if fields is None else fields)
+    arrays = [pa.array([rows.value(name, row) for row in range(len(rows))]) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class Misfit(NamedTuple):
+    """An emitted row that does not fit the bolt's output."""
+
+    row: int
+    error: Exception
+
+
+# What PyArrow and unpacking raise on a value that a column cannot hold.
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Turn emitted rows into an Arrow batch.
+
+    Raises:
+        MISFITS: a row has another number of values, or a value of another type.
+    """
+    if not rows:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if len(schema) == 1:
+        column = pa.array([value for (value,) in rows], schema.types[0])
+        return pa.RecordBatch.from_arrays([column], schema=schema)
+    columns = list(zip(*rows, strict=True))
+    if len(columns) != len(schema):
+        raise ValueError(f"emitted {len(columns)} values where the output is {', '.join(schema.names)}")
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[Misfit]:
+    """Find the rows that `batch_of` cannot convert, each with its error."""
+    bad: list[Misfit] = []
+    for number, row in enumerate(rows):
+        try:
+            batch_of([row], schema)
+        except MISFITS as error:
+            bad.append(Misfit(number, error))
+    return bad

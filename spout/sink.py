@@ -1,0 +1,177 @@
+"""The sink's wrapping: run the user's function, then publish what the batch's bolts did.
+
+The ledger that is published is that of the run whose output stands: it is published after the function
+returned and before Spark's commit log says that the batch is done. A crash in between runs the batch again
+under the same id, and the ackers recognise its records.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from acker.errors import TrackingError, UsageError
+from spout import publish
+from spout.application import Application, Stream
+from spout.fold import Outcome, settle
+from spout.ledger import QUERY_PROPERTY, Reports
+from spout.options import ANCHOR
+from spout.publish import Lane, publication_of
+
+WriteBatch = Callable[[DataFrame, int], object]
+"""Writes one micro-batch: gets its rows and its id."""
+
+_SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=None)
+
+
+def skipped(batch_id: int) -> None:
+    """Say, within a sink's function, that it skips a batch because it had written it before.
+
+    The roots of the batch are failed, and so replayed, since their bolts may have done something else this
+    time; a sink that was made with ``deterministic=True`` vouches that they did not.
+
+    Raises:
+        UsageError: it was not called within a function given to `spout.sink`.
+    """
+    batches = _SKIPPED.get()
+    if batches is None:
+        raise UsageError("spout.skipped(batch_id) is called within the function that spout.sink was given")
+    batches.add(batch_id)
+
+
+class Sink:
+    """What `foreachBatch` calls."""
+
+    def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
+        """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
+        self._write = write
+        self._deterministic = deterministic
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch and publish it.
+
+        Raises:
+            TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
+            Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
+        """
+        context = rows.sparkSession.sparkContext
+        query = context.getLocalProperty(QUERY_PROPERTY) or ""
+        application = Application.of(rows.sparkSession)
+        stream = application.stream_of(query)
+        if stream is not None and not stream.tracked:
+            self._write(_visible(rows), batch_id)
+            application.ledger.forget(query, batch_id)
+            return
+        said = self._run(rows, batch_id, application, query)
+        reports = application.ledger.read(query, batch_id)
+        if said:
+            reports = _evaluate(application, rows, query, batch_id)
+        self._publish(application, context, reports, Lane(query, batch_id), skips=said)
+        application.ledger.forget(query, batch_id)
+
+    def _run(self, rows: DataFrame, batch_id: int, application: Application, query: str) -> bool:
+        """Run the function; tell whether it skipped the batch: it said so, or evaluated nothing."""
+        # With a shuffle Spark evaluates the stages before it on its own account, before it calls us.
+        arrived = application.ledger.count(query, batch_id)
+        jobs = _jobs(rows.sparkSession.sparkContext)
+        batches: set[int] = set()
+        token = _SKIPPED.set(batches)
+        try:
+            self._write(_visible(rows), batch_id)
+        except BaseException:
+            application.ledger.forget(query, batch_id)
+            raise
+        finally:
+            _SKIPPED.reset(token)
+        if batch_id in batches:
+            return True
+        if application.ledger.count(query, batch_id) > arrived:
+            return False
+        if application.ledger.read(query, batch_id).nothing_to_publish:
+            return False
+        if _jobs(rows.sparkSession.sparkContext) != jobs:
+            raise TrackingError(
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show): nothing of it may"
+                " be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
+            )
+        return True
+
+    def _publish(
+        self, application: Application, context: SparkContext, reports: Reports, lane: Lane, *, skips: bool
+    ) -> None:
+        """Settle what the tasks reported and write it."""
+        streams = [application.streams[name] for name in reports.streams if name in application.streams]
+        for stream in streams:
+            stream.queries.add(lane.name)
+        if not reports.evaluations or reports.nothing_to_publish:
+            return
+        stream = _only(streams, lane)
+        outcome = settle(reports.evaluations, stream.loose, partial(_tasks_of, context))
+        if skips and not self._deterministic:
+            outcome = publish.skipped(outcome.plan)
+        _write_records(stream, outcome, lane)
+
+
+def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
+    """Make the function for `foreachBatch` from one that writes a batch.
+
+    The function gets the batch's rows, without the hidden column, and the batch's id. When it has returned,
+    what the bolts acked and failed is published. Under tracking it appends, or upserts by row identity (the
+    record's origin and the bolt's own ordinal, emitted as fields); it writes all rows of a batch.
+
+    Args:
+        write: called once for each micro-batch, and again with the same id after a crash.
+        deterministic: whether the bolts emit the same when a batch is run again; see `skipped`.
+    """
+    return Sink(write, deterministic=deterministic)
+
+
+def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:
+    """Run a batch that the sink skipped, for its plan; its rows are dropped.
+
+    Raises:
+        TrackingError: its tasks ran, and nothing of them arrived.
+    """
+    application.ledger.forget(query, batch_id)
+    if not rows.rdd.getNumPartitions():
+        return application.ledger.read(query, batch_id)
+    rows.write.format("noop").mode("overwrite").save()
+    return application.ledger.read(query, batch_id)
+
+
+def _only(streams: list[Stream], lane: Lane) -> Stream:
+    if len(streams) != 1:
+        raise TrackingError(
+            f"batch {lane.seq} reads {len(streams)} tracked streams; a query publishes one: write the others"
+            " in queries of their own, or read several inputs by one read_stream"
+        )
+    return streams[0]
+
+
+def _write_records(stream: Stream, outcome: Outcome, lane: Lane) -> None:
+    named = Lane(f"{lane.name}/{outcome.plan.session}", lane.seq)
+    stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
+
+
+def _visible(rows: DataFrame) -> DataFrame:
+    return rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
+
+
+def _jobs(context: SparkContext) -> tuple[int, ...]:
+    """Return what changes when this query runs a job: how many Spark remembers, the first and the last."""
+    group = context.getLocalProperty("spark.jobGroup.id")
+    # As Java has it: turning a thousand ids into a list would ask the JVM a thousand times.
+    ids = context.statusTracker()._jtracker.getJobIdsForGroup(group)
+    return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()
+
+
+def _tasks_of(context: SparkContext, stage: int) -> int | None:
+    """Return how many tasks a stage had; None when Spark no longer knows."""
+    info = context.statusTracker().getStageInfo(stage)
+    return None if info is None else int(info.numTasks)

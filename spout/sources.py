@@ -1,0 +1,132 @@
+"""The sources that one planning process reads: the partitions of its inputs and of their replay topics.
+
+Source: DESIGN.md, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from acker.errors import TopicError
+from acker.events import SourceRun
+from acker.identity import input_id_of, is_replay, source_of
+from acker.log import Log, TopicInfo, TopicPartition
+from acker.settings import AckTopics, Input
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSpec:
+    """What a planning process was asked to do.
+
+    Attributes:
+        inputs: what to read; all of one group.
+        topics: names of the ack topics.
+        partitions: N.
+        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
+        fail_on_data_loss: overrides every input's `on_data_loss`, or None.
+        tracked: False: best effort; nothing is announced, offsets settle when they are emitted.
+        take_over: whether a refused checkpoint is kept and a new session drawn.
+        tasks: how many read tasks a batch is cut into at most, 1 or more.
+    """
+
+    inputs: tuple[Input, ...]
+    topics: AckTopics
+    partitions: int
+    start: str | int | None = None
+    fail_on_data_loss: bool | None = None
+    tracked: bool = True
+    take_over: bool = False
+    tasks: int = 2
+
+    @property
+    def group(self) -> str:
+        """The group whose offsets are settled."""
+        return self.inputs[0].group
+
+    @property
+    def timeout_ms(self) -> int:
+        """The shortest timeout of the inputs that have one, ms; 0: none has."""
+        return min((found.timeout_ms for found in self.inputs if found.timeout_ms), default=0)
+
+    def fails_on_loss(self, source_input: Input) -> bool:
+        """Tell whether a record of an input that left the log stops the query."""
+        if self.fail_on_data_loss is not None:
+            return self.fail_on_data_loss
+        return source_input.on_data_loss == "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """One source.
+
+    Attributes:
+        source: its number on the wire.
+        place: the partition of Kafka that it is.
+        topic_id: Kafka's id of the topic.
+        input: the input that it belongs to.
+    """
+
+    source: int
+    place: TopicPartition
+    topic_id: str
+    input: Input
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it is a partition of the input's replay topic."""
+        return is_replay(self.source)
+
+    def __str__(self) -> str:
+        """Print as ``topic/partition``."""
+        return f"{self.place.topic}/{self.place.partition}"
+
+
+def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
+    """Ask the broker which sources there are.
+
+    Args:
+        log: the cluster.
+        inputs: the inputs to read.
+        tracked: without tracking nothing is replayed, so replay topics are left out.
+
+    Raises:
+        TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
+    """
+    names = [name for found in inputs for name in (found.topic, found.replay_topic)]
+    infos = log.topics(names)
+    found = [spec for one in inputs for spec in _sources(infos, one, replay=False)]
+    if tracked:
+        found += [spec for one in inputs for spec in _sources(infos, one, replay=True)]
+        for one in inputs:
+            if infos[one.replay_topic].partitions < infos[one.topic].partitions:
+                raise TopicError(
+                    f"replay topic {one.replay_topic} has {infos[one.replay_topic].partitions} partitions,"
+                    f" fewer than the {infos[one.topic].partitions} of {one.topic}; add partitions to it"
+                )
+    return {spec.source: spec for spec in found}
+
+
+def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
+    """Return the topic of each source that runs name."""
+    by_id = {found.id: found for found in inputs}
+    sources = {run.source for run in runs}
+    return {
+        source: by_id[input_id_of(source)].replay_topic
+        if is_replay(source)
+        else by_id[input_id_of(source)].topic
+        for source in sources
+    }
+
+
+def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> list[SourceSpec]:
+    topic = one.replay_topic if replay else one.topic
+    info = infos.get(topic)
+    if info is None:
+        raise TopicError(f"topic {topic} of input {one.name} does not exist; run `windhover topics create`")
+    return [
+        SourceSpec(
+            source_of(one.id, partition, replay=replay), TopicPartition(topic, partition), info.id, one
+        )
+        for partition in range(info.partitions)
+    ]

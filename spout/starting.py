@@ -1,0 +1,77 @@
+"""Where a source begins for a group, and whether what the group committed is still ours.
+
+Source: DESIGN.md, section 5.1 ("Start of a group without history here"); CONFORMANCE P15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from acker.errors import Disagreement
+from acker.log import Log, TopicPartition
+from spout.session import KnownSource
+from spout.sources import PlannerSpec, SourceSpec
+
+COMMITTED_BY = "windhover"
+"""Metadata of every offset that a spout commits; tools that move offsets leave another."""
+
+
+def starting_offsets(log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec]) -> dict[int, int]:
+    """Find the first offset of each source that the group has no history of.
+
+    A replay topic begins at 0: every copy in it is for this group alone.
+    """
+    found: dict[int, int] = {}
+    groups: dict[str | int, list[SourceSpec]] = {}
+    for one in sources:
+        if one.is_replay:
+            found[one.source] = 0
+        else:
+            groups.setdefault(spec.start if spec.start is not None else one.input.start, []).append(one)
+    for start, members in groups.items():
+        offsets = _offsets(log, spec.group, start, [one.place for one in members])
+        found |= {one.source: offsets[one.place] for one in members}
+    return found
+
+
+def _offsets(
+    log: Log, group: str, start: str | int, places: list[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    if isinstance(start, int):
+        return log.offsets_at(places, start)
+    if start == "latest":
+        return log.stable_ends(places)
+    earliest = log.starts(places)
+    if start == "earliest":
+        return earliest
+    return {**earliest, **log.committed(group, places)}
+
+
+def check_commits(log: Log, group: str, known: Iterable[SourceSpec]) -> None:
+    """Refuse to go on where somebody moved the committed offsets of sources that have history here.
+
+    Raises:
+        Disagreement: a committed offset is not one that a spout wrote.
+    """
+    specs = {one.place: one for one in known}
+    for place, marked in sorted(log.commit_metadata(group, specs).items()):
+        if marked != COMMITTED_BY:
+            raise Disagreement(
+                f"the committed offset of group {group} on {place.topic}/{place.partition} was moved by"
+                " something else than Windhover, whose history of the group goes on elsewhere; run"
+                f" `windhover offsets reset` to rewind, or `windhover release {group}` to leave it as it was"
+            )
+
+
+def check_topic(spec: SourceSpec, known: KnownSource) -> None:
+    """Refuse a topic that was re-created since its generation began.
+
+    Raises:
+        Disagreement: Kafka has another id for the topic than the ackers do.
+    """
+    if known.topic_id != spec.topic_id:
+        raise Disagreement(
+            f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, generation"
+            f" {known.generation} of the group knows {known.topic_id}; run `windhover offsets reset` for"
+            f" input {spec.input.name} to begin a new generation"
+        )

@@ -1,0 +1,102 @@
+"""Child processes that cannot outlive the process that started them.
+
+The kernel kills a tethered process (SIGKILL) as soon as its parent is gone, whatever ended the parent, a
+SIGKILL included. Linux keeps that promise for each process on its own (prctl, PR_SET_PDEATHSIG): a child of
+a child needs its own tether. It must be set in the new process before the program starts, so the command is
+started through this very file: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND.
+A hook between fork and exec would be shorter, and can deadlock in a process that has threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+"""Linux, include/uapi/linux/prctl.h."""
+
+STOPPED_CLEANLY = frozenset({0, 128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGINT})
+"""What a process ends with after a polite signal: a JVM and the commands of Windhover say 143 or 130."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to start: program and arguments, where it logs, where it runs, its environment.
+
+    None: the directory, or the environment, of this process.
+    """
+
+    arguments: Sequence[str]
+    log: Path
+    directory: Path | None = None
+    environ: Mapping[str, str] | None = None
+
+
+def start(command: Command) -> subprocess.Popen[bytes]:
+    """Start a command that dies with this process; output is appended to its log.
+
+    Raises:
+        RuntimeError: called outside the main thread. The kernel's promise follows the *thread* that started
+            the process, so a child of a worker thread would die when that thread ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("start children from the main thread: they die with the thread that starts them")
+    through = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command.arguments]
+    with command.log.open("ab") as log:
+        return subprocess.Popen(
+            through,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=command.directory,
+            env=None if command.environ is None else dict(command.environ),
+            # Ctrl-C reaches every process of the group; how children end is for their parent to decide
+            start_new_session=True,
+        )
+
+
+def stop(process: subprocess.Popen[bytes], timeout_ms: int) -> bool:
+    """End a process by SIGTERM, and by SIGKILL when it is still there after `timeout_ms`.
+
+    Returns:
+        Whether it ended by itself and cleanly; False also when it had died before with an error.
+    """
+    process.terminate()
+    try:
+        process.wait(timeout_ms / 1000)
+    except subprocess.TimeoutExpired:
+        kill(process)
+    return process.returncode in STOPPED_CLEANLY
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process by SIGKILL, with no chance to flush or to say goodbye, and wait until it is gone."""
+    process.kill()
+    process.wait()
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """Return the last lines of a log file, at most `count`, to be shown in an error."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+
+
+def _become(parent: int, arguments: list[str]) -> None:
+    """Tie this process to its parent's life, then become the command."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    # a parent that died before the line above sends no signal any more
+    if os.getppid() == parent:
+        os.execvp(arguments[0], arguments)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

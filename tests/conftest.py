@@ -1,0 +1,93 @@
+"""Fixtures of the rings that need a server: a broker, a Spark session, Docker.
+
+What a machine lacks is skipped with its reason, and fails where CI is set. Marks follow from fixtures:
+a test that asks for `broker` is `kafka`, for `spark` is `spark`, for `docker` is `docker`. Tests in
+tests/integration run on the embedded broker and on a container.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spout.demo.spark import local_session
+from tests.brokers import CONTAINER, EMBEDDED, Broker, running
+
+_MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
+_NUMBERS = itertools.count(1)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the integration ring on both kinds of broker, every other test on the embedded one."""
+    if "broker" in metafunc.fixturenames and "integration" in metafunc.definition.path.parts:
+        container = pytest.param(CONTAINER, marks=pytest.mark.docker)
+        metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the servers that they ask for, before pytest selects by mark."""
+    for item in items:
+        for fixture, mark in _MARK_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def docker() -> None:
+    """Skip the test where Docker's engine does not answer or has no Kafka image; in CI, fail."""
+    import docker as client  # type: ignore[import-untyped]
+    from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
+
+    from tests.containers.kafka_container import IMAGE
+
+    try:
+        engine = client.from_env()
+        engine.ping()
+    except DockerException as error:
+        lacking(f"Docker's engine does not answer: {error}")
+    try:
+        engine.images.get(IMAGE)
+    except ImageNotFound:
+        try:
+            engine.images.pull(IMAGE)
+        except DockerException as error:
+            lacking(f"the image {IMAGE} is not here and cannot be pulled: {error}")
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A real broker for all tests of a kind; each test makes topics of its own (`prefix`)."""
+    kind = getattr(request, "param", EMBEDDED)
+    if kind == CONTAINER:
+        request.getfixturevalue("docker")
+    with running(kind) as started:
+        yield started
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest) -> str:
+    """A beginning for names of topics, groups and transactions that no other test uses."""
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60].strip("-")
+    return f"{name}-{next(_NUMBERS)}-"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the tests: two cores, and a task is tried three times as in a cluster."""
+    session = local_session("windhover-tests", tmp_path_factory.mktemp("spark"), cores=2)
+    yield session
+    session.stop()
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip a test for what this machine lacks; CI has to have it, so there it fails."""
+    if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:
+        pytest.fail(reason)
+    pytest.skip(reason)

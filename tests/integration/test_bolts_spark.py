@@ -1,0 +1,274 @@
+"""Bolts in a real Spark on a real broker: what is acked, failed and left open, judged by the ack topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spout
+from acker.codec import wire_codec
+from acker.errors import UsageError
+from acker.events import Acks, Fails, positions
+from acker.identity import partition_of
+from acker.kafka_log import KafkaLog
+from acker.log import Outgoing, TopicPartition
+from acker.provision import create_topics
+from acker.topics import Topics, load
+from spout.options import ANCHOR
+from spout.child import Child
+from tests.brokers import Broker
+from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Split, Upper
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 120.0
+INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches")
+TEXT = """
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+acker: {{partitions: 2, topic_prefix: "{prefix}"}}
+inputs:
+{inputs}
+"""
+INPUT = (
+    '  {name}: {{id: {id}, topic: "{prefix}{name}", group: "{prefix}{name}", partitions: 2, timeout: 300s}}'
+)
+
+
+@dataclass
+class World:
+    """Topics with a running acker, and what was published so far."""
+
+    topics: Topics
+    spark: SparkSession
+    folder: Path
+    log: KafkaLog
+    rows: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
+
+    def produce(self, name: str, *lines: str) -> None:
+        """Write lines, half of them to each partition."""
+        producer = self.log.producer()
+        for number, line in enumerate(lines):
+            producer.send(Outgoing(self.topics.input(name).topic, number % 2, line.encode()))
+        producer.flush(30_000)
+        producer.close()
+
+    def read(self, name: str) -> DataFrame:
+        """Read an input from its beginning."""
+        return spout.read_stream(self.spark, self.topics, name, startingOffsets="earliest")
+
+    @contextmanager
+    def running(
+        self, name: str, frame: DataFrame, write: Callable[[DataFrame, int], object] | None = None
+    ) -> Iterator[StreamingQuery]:
+        """Run a query as long as the context lasts; without a `write` its rows are collected."""
+        kept = self.rows.setdefault(name, [])
+
+        def collect(batch: DataFrame, _batch_id: int) -> None:
+            assert ANCHOR not in batch.columns
+            kept.extend(tuple(row) for row in batch.collect())
+
+        query = (
+            frame.writeStream.foreachBatch(spout.sink(write or collect))
+            .option("checkpointLocation", str(self.folder / name))
+            .start()
+        )
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def published(self, name: str) -> Published:
+        """Read what was published for an input."""
+        names, group = self.topics.ack_topics, self.topics.input(name).group
+        reader = self.log.reader(committed=False)
+        found = Published()
+        parts = [TopicPartition(topic, number) for topic in (names.ack, names.fail) for number in range(2)]
+        ends = self.log.ends(parts)
+        reader.assign(dict.fromkeys(parts, 0))
+        while any(reader.position(part) < end for part, end in ends.items()):
+            for record in reader.poll(1_000):
+                event = wire_codec().decode(record.value)
+                if isinstance(event, Acks | Fails) and event.group == group:
+                    found.add(event)
+        reader.close()
+        return found
+
+    def wait_for(self, name: str, said: int, query: StreamingQuery) -> Published:
+        """Wait until something was said of so many roots."""
+
+        def enough() -> bool:
+            if error := query.exception():
+                raise error
+            return self.published(name).said >= said
+
+        eventually(enough, DEADLINE_S)
+        return self.published(name)
+
+
+@dataclass
+class Published:
+    """What was published, by line: the n-th line lies in partition n % 2 at n // 2."""
+
+    acked: set[int] = field(default_factory=set)
+    open: set[int] = field(default_factory=set)
+    failed: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+
+    @property
+    def said(self) -> int:
+        """Of how many roots something was said."""
+        return len(self.acked) + len(self.open) + len(self.failed)
+
+    def add(self, event: Acks | Fails) -> None:
+        """Take a record in."""
+        side = partition_of(event.source)
+        if isinstance(event, Acks):
+            self.acked |= {2 * at + side for run in event.runs for at in range(*run)}
+            self.open |= {2 * at + side for at in positions(event.positions).tolist()}
+            return
+        for operator, error, message, packed in event.causes:
+            for at in positions(packed).tolist():
+                self.failed[2 * at + side] = (operator, error, message)
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Make the topics of all tests here, and run one acker for them."""
+    folder = tmp_path_factory.mktemp("bolts")
+    prefix = f"{folder.name}-"
+    inputs = "\n".join(INPUT.format(name=name, id=n, prefix=prefix) for n, name in enumerate(INPUTS, 1))
+    config = folder / "topics.yaml"
+    config.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix, inputs=inputs))
+    topics = load(config, {})
+    create_topics(topics)
+    log = KafkaLog(topics.kafka)
+    with Child("acker", config) as acker:
+        acker.wait_ready()
+        yield World(topics, spark, folder, log)
+    log.close()
+
+
+def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(world: World) -> None:
+    """S82, S84: inside the read task; the row identity is the origin of the record and the ordinal."""
+    lines = ("a b", "c bad", "d worse", "")
+    world.produce("chain", *lines)
+    frame = world.read("chain").transform(spout.bolt(Split(), name="split")).transform(spout.bolt(Upper()))
+    with world.running("chain", frame) as query:
+        found = world.wait_for("chain", 4, query)
+    topic = world.topics.input("chain").topic
+    assert found.acked == {0, 3}
+    assert found.failed == {1: ("split", "ValueError", "a bad word"), 2: ("Upper", "", "a worse word")}
+    assert sorted(world.rows["chain"]) == [
+        ("A", f"{topic}/0@0", 0),
+        ("B", f"{topic}/0@0", 1),
+        ("D", f"{topic}/0@1", 0),
+    ]
+
+
+def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(world: World) -> None:
+    """S28, S31, S81: what one of them forgets leaves its roots open, and what fails fails its roots only."""
+    world.produce("joined", "a b a", "b lost", "c forget", "a worst", "c a")
+    counted = (
+        world.read("joined")
+        .transform(spout.bolt(Pairs(), name="pairs"))
+        .transform(spout.bolt(Count(), name="count", grouping=spout.fields("word", partitions=3)))
+    )
+    with world.running("joined", counted) as query:
+        found = world.wait_for("joined", 5, query)
+    assert (found.acked, found.open) == ({0, 4}, {1, 2})
+    assert found.failed == {3: ("count", "", "the worst word")}
+    total: Counter[object] = Counter()
+    for word, count in world.rows["joined"]:
+        total[word] += int(str(count))
+    assert total == {"a": 4, "b": 2, "c": 2, "forget": 1}
+
+
+def test_sparks_own_operators_may_stand_before_and_between_bolts(world: World) -> None:
+    """What they filter is acked with its batch; what bolts behind them fail is failed."""
+    world.produce("loose", "a bb", "no", "ccc worse", "bad", "dd")
+    words = (
+        world.read("loose")
+        .filter(sql.col("value") != b"no")
+        .withColumn("value", sql.encode(sql.trim(sql.decode("value", "UTF-8")), "UTF-8"))
+        .transform(spout.bolt(NoOrigin(), name="split", anchored=True))
+        .filter(sql.length("word") > 1)
+        .transform(spout.bolt(Keep(), name="keep", grouping=spout.shuffle()))
+    )
+    with world.running("loose", words) as query:
+        found = world.wait_for("loose", 5, query)
+    assert found.acked == {0, 1, 4}
+    assert found.failed == {2: ("keep", "", "a worse word"), 3: ("split", "ValueError", "a bad word")}
+    assert sorted(world.rows["loose"]) == [("bb",), ("ccc",), ("dd",)]
+
+
+def exploded(rows: DataFrame) -> DataFrame:
+    """Repeat every row."""
+    return rows.withColumn("copy", sql.explode(sql.array(sql.lit(1), sql.lit(2))))
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "write", "says"),
+    [
+        ("taken", lambda rows: rows, lambda batch, _: batch.take(1), "part"),
+        ("twice", exploded, None, "'split' received a root twice"),
+        ("branches", lambda rows: rows.union(rows), None, "'split' received a root twice"),
+    ],
+)
+def test_what_would_ack_without_work_stops_the_query(
+    world: World,
+    name: str,
+    build: Callable[[DataFrame], DataFrame],
+    write: Callable[[DataFrame, int], object] | None,
+    says: str,
+) -> None:
+    """Rule 3: a part of a batch, or a root that comes twice, publishes nothing."""
+    world.produce(name, *["a b"] * 3_000)
+    frame = build(world.read(name)).transform(spout.bolt(NoOrigin(), name="split"))
+    with world.running(name, frame, write) as query, pytest.raises(StreamingQueryException, match=says):
+        query.awaitTermination(DEADLINE_S)
+    assert world.published(name).said == 0
+
+
+def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(world: World) -> None:
+    """Two actions evaluate the bolts twice and are published once."""
+    world.produce("skipped", "a b", "c")
+    batches: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batches.append(batch.count())
+        if len(batches) == 1:
+            spout.skipped(batch_id)
+        else:
+            batch.collect()
+
+    frame = world.read("skipped").transform(spout.bolt(NoOrigin(), name="split"))
+    with world.running("skipped", frame, write) as query:
+        found = world.wait_for("skipped", 2, query)
+        assert {error for _, error, _ in found.failed.values()} == {"BATCH_SKIPPED"}
+        world.produce("skipped", "d", "e f")
+        found = world.wait_for("skipped", 4, query)
+    assert (found.acked, sorted(found.failed)) == ({2, 3}, [0, 1])
+
+
+def test_a_bolt_that_lost_the_hidden_column_is_refused_when_it_is_attached(world: World) -> None:
+    rows = world.read("chain")
+    with pytest.raises(UsageError, match="dropped the hidden column"):
+        rows.select("value").transform(spout.bolt(NoOrigin()))
+    with pytest.raises(UsageError, match="two bolts are called"):
+        rows.transform(spout.bolt(Keep())).transform(spout.bolt(Keep()))
+
+
+def test_bolts_apply_to_plain_dataframes(spark: SparkSession) -> None:
+    """Nothing is tracked there: an exception ends the job."""
+    lines = spark.createDataFrame([(b"a b",), (b"c",)], "value binary")
+    words = lines.transform(spout.bolt(NoOrigin())).transform(spout.bolt(Keep()))
+    assert sorted(row.word for row in words.collect()) == ["a", "b", "c"]

@@ -1,0 +1,104 @@
+"""Bolts of the tests; in a module of their own, since the workers import them by its name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import spout
+from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
+from spout.collector import BasicCollector, OutputCollector, Tuple
+
+
+class Split(BasicBolt):
+    """Split a line; the word ``bad`` fails it."""
+
+    output = "word string, origin string, ordinal int"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit each word with its identity."""
+        for ordinal, word in enumerate(tuple["value"].decode().split()):
+            if word == "bad":
+                raise ValueError("a bad word")
+            collector.emit((word, tuple.message_id.origin, ordinal))
+
+
+class Upper(ArrowBolt):
+    """Make words big, whole batches at once."""
+
+    output = "word string, origin string, ordinal int"
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit a word in capitals for each word; ``worse`` fails."""
+        rows = pa.array(range(batch.num_rows))
+        collector.emit([pc.utf8_upper(batch.column("word")), batch.column(1), batch.column(2)], rows)
+        for row in pc.indices_nonzero(pc.equal(batch.column("word"), "worse")).to_pylist():
+            collector.fail(row, "a worse word")
+
+
+class Pairs(Bolt):
+    """Split a line by hand; a line with ``forget`` is not acked."""
+
+    output = "word string, origin string, ordinal int"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit each word anchored on the line, then ack it."""
+        words = tuple["value"].decode().split()
+        for ordinal, word in enumerate(words):
+            self._collector.emit((word, tuple.message_id.origin, ordinal), anchors=tuple)
+        if "forget" not in words:
+            self._collector.ack(tuple)
+
+
+class Count(Bolt):
+    """Count the words of a task; ``lost`` is neither acked nor failed, ``worst`` is failed."""
+
+    output = "word string, count int"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Begin with no words."""
+        self._collector = collector
+        self._held: dict[str, list[Tuple]] = {}
+
+    def execute(self, tuple: Tuple) -> None:
+        """Keep the word, or fail or forget it."""
+        if tuple["word"] == "worst":
+            self._collector.fail(tuple, "the worst word")
+        elif tuple["word"] != "lost":
+            self._held.setdefault(tuple["word"], []).append(tuple)
+
+    def cleanup(self) -> None:
+        """Emit one count for each word, anchored on all its tuples, and ack them."""
+        for word, held in self._held.items():
+            self._collector.emit((word, len(held)), anchors=held)
+            for each in held:
+                self._collector.ack(each)
+
+
+class NoOrigin(BasicBolt):
+    """Split a line where no origin is known."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit each word; ``bad`` fails."""
+        for word in tuple["value"].decode().split():
+            if word == "bad":
+                raise ValueError("a bad word")
+            collector.emit((word,))
+
+
+class Keep(BasicBolt):
+    """Hand words on; ``worse`` fails."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the word."""
+        if tuple["word"] == "worse":
+            raise spout.FailTuple("a worse word")
+        collector.emit((tuple["word"],))

@@ -1,0 +1,241 @@
+"""The shape of the code: who may import whom, what pure files stay away from, where loops may be endless."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+PACKAGES = ("acker", "replay", "spout")
+FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py"))
+
+MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acker", "replay", "spout"}}
+
+PURE = [
+    "acker/identity.py", "acker/events.py", "acker/codec.py", "acker/errors.py", "acker/ledger.py",
+    "acker/topics.py", "acker/settings.py", "acker/keys.py", "acker/conflicts.py", "acker/problems.py",
+    "acker/kafka_settings.py", "acker/yaml_text.py", "acker/units.py", "acker/topic_specs.py",
+    "replay/backoff.py", "replay/disposition.py", "replay/schedule.py", "replay/dead_letter.py",
+    "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py",
+]  # fmt: skip
+"""What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
+
+IMPURE = {
+    "asyncio", "confluent_kafka", "logging", "multiprocessing", "pyspark", "random", "secrets", "signal",
+    "socket", "structlog", "subprocess", "threading", "time", "uuid",
+}  # fmt: skip
+
+CLOCKS = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter"}
+
+# A broad except ends a process, ends a thread, or stands around code of the user, whose errors are causes.
+MAY_CATCH_ALL = {
+    "spout/cli.py": "the top of the process",
+    "spout/source.py": "the top of the planning thread",
+    "spout/steps.py": "code of the user",
+    "spout/anchored.py": "code of the user",
+    "spout/ledger.py": "an accumulator's merge, which must never raise",
+}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def short(path: Path) -> str:
+    return path.relative_to(PROJECT).as_posix()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the full names that a file imports, for types only left out."""
+    for node in _run_nodes(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{short(path)}:{node.lineno}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _run_nodes(child)
+
+
+def file_of(name: str) -> Path | None:
+    """Return the file of a module of the project, None for anything else."""
+    path = PROJECT / Path(*name.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if name.split(".")[0] in PACKAGES and candidate.is_file():
+            return candidate
+    return None
+
+
+def reached(path: Path) -> dict[Path, list[str]]:
+    """Return every file of the project that importing one runs, each with the way to it."""
+    ways = {path: [short(path)]}
+    todo = [path]
+    while todo:
+        current = todo.pop()
+        for name in imports(current):
+            found = file_of(name)
+            if found is not None and found not in ways:
+                ways[found] = [*ways[current], short(found)]
+                todo.append(found)
+    return ways
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    for path in FILES:
+        yield from ((path, node) for node in ast.walk(tree_of(path)) if isinstance(node, kind))
+
+
+def test_the_arrow_between_packages_points_one_way() -> None:
+    wrong = [
+        f"{short(path)} imports {name}"
+        for path in FILES
+        for name in imports(path)
+        if (package := name.split(".")[0]) in PACKAGES
+        and package not in MAY_IMPORT[path.relative_to(PROJECT).parts[0]]
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_pure_file_reaches_no_clock_thread_log_or_broker(name: str) -> None:
+    wrong = [
+        f"{' -> '.join(way)} imports {imported}"
+        for path, way in reached(PROJECT / name).items()
+        for imported in imports(path)
+        if imported.split(".")[0] in IMPURE
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_pure_file_reads_no_clock(name: str) -> None:
+    wrong = [
+        f"{name}:{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(tree_of(PROJECT / name))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CLOCKS
+        and ast.unparse(node.func.value) in ("datetime", "date", "time")
+    ]
+
+    assert wrong == []
+
+
+def test_an_endless_loop_ends_by_itself_or_is_the_loop_of_the_process() -> None:
+    """A `while True` has a way out; the one loop that only a signal ends is that of spout/process.py."""
+    wrong = [
+        f"{short(path)}:{node.lineno}"
+        for path, node in nodes(ast.While)
+        if isinstance(node, ast.While)
+        and isinstance(node.test, ast.Constant)
+        and not any(isinstance(inner, ast.Break | ast.Return | ast.Raise) for inner in ast.walk(node))
+    ]
+
+    assert wrong == []
+
+
+def test_a_broad_except_stands_only_at_a_top_or_around_code_of_the_user() -> None:
+    found = {
+        short(path)
+        for path, node in nodes(ast.ExceptHandler)
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _raises_again(node)
+    }
+
+    assert found <= MAY_CATCH_ALL.keys()
+    assert not found & {short(path) for path in FILES if path.parts[-2] in ("acker", "replay")}
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    caught = "" if handler.type is None else ast.unparse(handler.type)
+    return handler.type is None or bool(re.search(r"\b(Base)?Exception\b", caught))
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def test_nothing_read_from_kafka_is_unpickled() -> None:
+    wrong = [
+        f"{short(path)} imports {name}"
+        for path in FILES
+        if path.parts[len(PROJECT.parts)] in ("acker", "replay")
+        for name in imports(path)
+        if name.split(".")[0] in ("pickle", "cloudpickle", "dill", "marshal", "shelve")
+    ]
+
+    assert wrong == []
+
+
+def test_product_code_has_no_assert() -> None:
+    """`assert` disappears under -O; an invariant is raised."""
+    assert [
+        f"{short(path)}:{node.lineno}" for path, node in nodes(ast.Assert) if hasattr(node, "lineno")
+    ] == []
+
+
+def test_only_the_command_prints() -> None:
+    wrong = [
+        f"{short(path)}:{node.lineno}"
+        for path, node in nodes(ast.Call)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+
+    assert wrong == []
+
+
+def test_every_package_carries_its_types() -> None:
+    assert [package for package in PACKAGES if not (PROJECT / package / "py.typed").is_file()] == []
+
+
+def test_the_command_loads_neither_spark_nor_kafka_before_it_knows_what_to_do() -> None:
+    start = PROJECT / "spout" / "cli.py"
+    top_level = {
+        name.split(".")[0]
+        for path in _reached_at_import(start)
+        for node in _top_nodes(path)
+        for name in _names(node)
+    }
+
+    assert not top_level & {"pyspark", "confluent_kafka", "numpy", "pydantic"}
+
+
+def _reached_at_import(path: Path) -> set[Path]:
+    found, todo = {path}, [path]
+    while todo:
+        for node in _top_nodes(todo.pop()):
+            for name in _names(node):
+                for prefix in (name, name.rpartition(".")[0], name.split(".")[0]):
+                    file = file_of(prefix) if prefix else None
+                    if file is not None and file not in found:
+                        found.add(file)
+                        todo.append(file)
+    return found
+
+
+def _top_nodes(path: Path) -> Iterator[ast.stmt]:
+    """Yield the statements that importing a file runs, functions left out."""
+    yield from (node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []

@@ -1,0 +1,86 @@
+"""Logs: JSON lines on stderr, the event first, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from acker.counters import AckerEventKind
+from replay.report import ReplayEvent
+from spout import logs
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_is_json_with_the_event_first(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+
+    structlog.get_logger().info("acker.ready", partitions=[0, 1])
+
+    captured = capsys.readouterr()
+    line = json.loads(captured.err)
+    assert captured.out == ""
+    assert list(line)[:3] == ["event", "level", "time"]
+    assert (line["event"], line["partitions"]) == ("acker.ready", [0, 1])
+
+
+def test_a_field_whose_name_says_secret_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+
+    structlog.get_logger().info("x", **{"sasl.password": "hunter2", "token": "hunter2", "root": "a/0@1"})
+
+    captured = capsys.readouterr().err
+    assert "hunter2" not in captured
+    assert json.loads(captured)["root"] == "a/0@1"
+
+
+def test_warnings_of_libraries_are_json_lines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+
+    logging.getLogger("library").warning("broker %s is away", 1)
+    logging.getLogger("library").info("chatter")
+
+    assert json.loads(capsys.readouterr().err)["event"] == "broker 1 is away"
+
+
+def test_a_silenced_command_shows_nothing_of_its_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.silence()
+
+    logging.getLogger("library").error("broker is away")
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [("acker.ready", "info"), ("acker.partition_fenced", "warning"), ("replay.dead_lettered", "warning")],
+)
+def test_an_event_that_a_person_may_want_to_look_at_is_a_warning(
+    event: str, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure()
+
+    logs.tell(event, partition=1)
+
+    assert json.loads(capsys.readouterr().err)["level"] == level
+
+
+def test_every_event_that_is_to_warn_is_one_that_a_service_tells() -> None:
+    told = {kind.value for kind in AckerEventKind} | set(
+        re.findall(r"``([a-z_]+)``", ReplayEvent.__doc__ or "")
+    )
+
+    assert logs.WARNINGS.issubset(told)

@@ -1,0 +1,54 @@
+"""A status as metrics."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from acker.errors import UsageError
+from spout import metrics
+
+
+@dataclass(frozen=True)
+class Counts:
+    acked: int = 7
+
+
+@dataclass(frozen=True)
+class Status:
+    partitions: tuple[int, ...] = (0, 3)
+    open_roots: int = 5
+    counts: Counts = field(default_factory=Counts)
+    replayed_by_input: dict[str, int] = field(default_factory=lambda: {"sentences": 2})
+    next_due_ms: int | None = None
+
+
+def test_each_number_of_a_status_is_a_metric_and_a_collection_counts_its_members() -> None:
+    registry = CollectorRegistry()
+    collector = metrics.StatusCollector("acker")
+    registry.register(collector)
+
+    collector.update(Status())
+
+    assert registry.get_sample_value("windhover_acker_partitions") == 2
+    assert registry.get_sample_value("windhover_acker_open_roots") == 5
+    assert registry.get_sample_value("windhover_acker_acked_total") == 7
+    by_input = registry.get_sample_value("windhover_acker_replayed_by_input_total", {"input": "sentences"})
+    assert by_input == 2
+    assert registry.get_sample_value("windhover_acker_next_due_ms") is None
+
+
+def test_metrics_are_served_and_a_port_in_use_is_a_usage_error() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    metrics.serve("acker", port).update(Status())
+
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert b"windhover_acker_open_roots 5.0" in answer.read()
+    with pytest.raises(UsageError, match=f"--metrics-port {port}"):
+        metrics.serve("acker", port)

@@ -1,0 +1,36 @@
+"""Waiting for a condition, never for a time."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+TIMEOUT_S = 60.0
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
+    """Return as soon as a condition holds; fail when it does not within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{condition} does not hold after {timeout_s} s")
+        pause.wait(0.02)
+
+
+class Watch:
+    """Tells when a process is gone, whoever's child it is. It has to be there when this is made."""
+
+    def __init__(self, pid: int) -> None:
+        self._descriptor = os.pidfd_open(pid)
+
+    def ended(self, timeout_s: float = TIMEOUT_S) -> bool:
+        """Whether the process ends within `timeout_s`."""
+        return bool(select.select([self._descriptor], [], [], timeout_s)[0])
+
+    def close(self) -> None:
+        """Stop watching."""
+        os.close(self._descriptor)

@@ -17,6 +17,9 @@ from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 NAME_CHARS: Final = 1_000
 """Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
 
+OUTSIDE: Final = "a position lies outside the block"
+
+_NOT_PACKED: Final = "packed positions are not a multiple of 8 bytes"
 _PACKED = 8
 _BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
@@ -54,14 +57,19 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> s
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read."""
+    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
+
+    Whether the packed positions lie in the block is told by `Contribution.outside`, which looks at them anyway.
+    """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"
+    if len(acks.positions) % _PACKED:
+        return _NOT_PACKED
     return (
         _wrong_head(acks, partition, partitions)
         or _wrong_runs(acks.block, acks.runs)
         or _wrong_runs(acks.block, acks.absent)
-        or _wrong_packed(acks.block, (acks.positions, acks.touched))
+        or _wrong_packed(acks.block, (acks.touched,))
     )
 
 
@@ -94,10 +102,10 @@ def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
     first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for column in columns:
         if len(column) % _PACKED:
-            return "packed positions are not a multiple of 8 bytes"
+            return _NOT_PACKED
         if not column:
             continue
         named = positions(column)
         if int(named.min()) < first or int(named.max()) >= end:
-            return "a position lies outside the block"
+            return OUTSIDE
     return ""

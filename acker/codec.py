@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import EnumType
 from functools import cache
 from importlib import resources
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
@@ -73,6 +74,9 @@ def _writer_of(kind: Any) -> _Convert:
     if not _is_record(kind):
         return _same
     parts = [(_wire_name(name), name, _writer_of(hint)) for name, hint in _fields(kind).items()]
+    if issubclass(kind, tuple) and all(convert is _same for _, _, convert in parts):
+        names = [wire for wire, _, _ in parts]
+        return lambda value: dict(zip(names, value, strict=True))  # runs, by the ten thousand
     return lambda value: {wire: convert(getattr(value, name)) for wire, name, convert in parts}
 
 
@@ -86,6 +90,9 @@ def _reader_of(kind: Any) -> _Convert:
     if not _is_record(kind):
         return _same
     parts = [(_wire_name(name), _reader_of(hint)) for name, hint in _fields(kind).items()]
+    if len(parts) > 1 and issubclass(kind, tuple) and all(convert is _same for _, convert in parts):
+        make, pick = kind._make, itemgetter(*[wire for wire, _ in parts])
+        return lambda data: make(pick(data))
     return lambda data: kind(*[convert(data[wire]) for wire, convert in parts])
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from acker.cohort import Cohort
 from acker.events import Acks, Run, positions, values
-from acker.identity import I64, U64, root_edges_of_run
-from acker.indices import Hits, is_ascending
+from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run
+from acker.indices import Hits, as_array, is_ascending
 
 FEW_RUNS: Final = 8
 """Up to this many runs are folded one by one; more are folded together, as one array of indices."""
@@ -37,9 +37,10 @@ class Contribution:
         runs: ascending and disjoint; each contribution is the root edge.
         positions: int64, ascending and distinct unless the record was flattened; disjoint from the runs.
         values: uint64, one for one with the positions.
+        outside: whether a position lies outside the record's block; such a record must not be folded.
     """
 
-    __slots__ = ("_distinct", "count", "end", "positions", "runs", "source", "start", "values")
+    __slots__ = ("_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
 
     def __init__(self, record: Acks) -> None:
         """Look at a record whose shape is right (see ``acker.checks``)."""
@@ -53,7 +54,10 @@ class Contribution:
         self.count = len(self.positions) + sum(run.end - run.start for run in self.runs)
         if not self._canonical():
             self._flatten()
-        self.start, self.end = self._bounds()
+        self.start, self.end = self._bounds(record.block)
+        self.outside = self.start < record.block << WIRE_BLOCK_BITS or (
+            self.end > (record.block + 1) << WIRE_BLOCK_BITS
+        )
 
     def complete(self, cohort: Cohort) -> tuple[int, list[Hits]]:
         """Fold what concerns a cohort and settle the roots that are complete.
@@ -71,9 +75,9 @@ class Contribution:
             counted, done = roots.complete_edges(self._run_indices(cohort))
             hits.append(done)
         if len(self.positions) and roots.open:
-            at, part = self._packed(cohort)
-            counted += roots.xor(at, part, is_distinct=self._distinct)
-            hits.append(roots.complete(at, is_distinct=self._distinct))
+            more, done = roots.fold(*self._packed(cohort), is_distinct=self._distinct)
+            counted += more
+            hits.append(done)
         return counted, hits
 
     def add(self, cohort: Cohort) -> int:
@@ -87,7 +91,8 @@ class Contribution:
         at = at[roots.is_open(at)]
         if len(at):
             counted += roots.xor_edges(at)
-        at, part = self._packed(cohort)
+        packed, part = self._packed(cohort)
+        at = as_array(packed)
         kept = roots.is_open(at)
         if kept.any():
             counted += roots.xor(at[kept], part[kept], is_distinct=self._distinct)
@@ -114,7 +119,7 @@ class Contribution:
         self.runs = ()
         self._distinct = False
 
-    def _bounds(self) -> tuple[int, int]:
+    def _bounds(self, block: int) -> tuple[int, int]:
         starts, ends = [], []
         filled = [run for run in self.runs if run.end > run.start]
         if filled:
@@ -124,7 +129,8 @@ class Contribution:
             ordered = self._distinct
             starts.append(int(self.positions[0] if ordered else self.positions.min()))
             ends.append(int(self.positions[-1] if ordered else self.positions.max()) + 1)
-        return (min(starts), max(ends)) if starts else (0, 0)
+        nowhere = block << WIRE_BLOCK_BITS
+        return (min(starts), max(ends)) if starts else (nowhere, nowhere)
 
     def _clipped(self, cohort: Cohort) -> list[Run]:
         """Return the runs as indices of a cohort, those outside left out."""
@@ -141,15 +147,20 @@ class Contribution:
         before = np.cumsum(lengths) - lengths
         return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
-    def _packed(self, cohort: Cohort) -> tuple[I64, U64]:
+    def _packed(self, cohort: Cohort) -> tuple[Hits, U64]:
+        """Return the positions that lie in a cohort, as its indices, and their values."""
         start, end = cohort.start, cohort.end
-        if start <= self.start and end >= self.end:
-            return self.positions - start, self.values
-        if self._distinct:
-            first, last = np.searchsorted(self.positions, [start, end])
-            return self.positions[first:last] - start, self.values[first:last]
-        inside = (self.positions >= start) & (self.positions < end)
-        return self.positions[inside] - start, self.values[inside]
+        found, part = self.positions, self.values
+        if start > self.start or end < self.end:
+            if self._distinct:
+                first, last = np.searchsorted(found, [start, end])
+                found, part = found[first:last], part[first:last]
+            else:
+                inside = (found >= start) & (found < end)
+                found, part = found[inside], part[inside]
+        if self._distinct and len(found) and int(found[-1]) - int(found[0]) == len(found) - 1:
+            return range(int(found[0]) - start, int(found[-1]) + 1 - start), part
+        return found - start, part
 
 
 def clip(named: I64, cohort: Cohort) -> I64:

@@ -16,10 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acker import checks
 from acker.codec import Codec
 from acker.cohort import Pin, Session
-from acker.contribution import Contribution
 from acker.core import PartitionCore
 from acker.errors import CodecError, Disagreement
 from acker.events import Acks, Event, Verdicts, positions
@@ -178,16 +176,14 @@ class Restore:
             acks = self.codec.decode(record.value)
         except CodecError:
             return  # it was quarantined by the step that first read it
-        if not isinstance(acks, Acks) or checks.wrong_acks(acks, core.partition, core.partitions):
+        contribution = core.contribution(acks)[0] if isinstance(acks, Acks) else None
+        if not isinstance(acks, Acks) or contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)
-        if core.sessions.stranger(acks.group, acks.source):
-            return
         if core.see_acks(record, session, acks) is not Seen.NEW:
             return
         pin = Pin(record.offset, core.ack_bytes)
-        if acks.runs or acks.positions:
-            core.ledger.refold(session, Contribution(acks), pin)
+        core.ledger.refold(session, contribution, pin)
         if acks.touched:
             touched = distinct(positions(acks.touched))
             core.ledger.retouch(session, acks.source, touched, acks.touched_at, pin)

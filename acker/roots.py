@@ -56,40 +56,72 @@ class Roots:
 
     # -- contributions
 
-    def xor(self, at: I64, values: U64, *, is_distinct: bool = True) -> int:
-        """Fold contributions into the roots at `at`, which may be any, also twice, if not `is_distinct`.
+    def fold(self, at: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
+        """Fold contributions and settle the roots that miss nothing any more.
+
+        Args:
+            at: the roots; any, also twice, if not `is_distinct`.
+            values: one contribution for each.
+            is_distinct: whether `at` is ascending and distinct.
 
         Returns:
-            How many counted; the others were of settled roots.
+            How many contributions counted, the others were of settled roots; and what was settled.
+        """
+        if isinstance(at, range) and self._at is None:
+            return self._fold_run(at.start, at.stop, values)
+        at, left = self._combine(as_array(at), values, is_distinct)
+        counted = len(at) - self._done_of(at)
+        hits = at[left == 0]
+        if not len(hits):
+            return counted, _NONE
+        return counted, self.settle(hits if is_distinct else distinct(hits))
+
+    def xor(self, at: Hits, values: U64, *, is_distinct: bool = True) -> int:
+        """Fold contributions as `fold` does, and settle none.
+
+        Returns:
+            How many counted.
+        """
+        at, _ = self._combine(as_array(at), values, is_distinct)
+        return len(at) - self._done_of(at)
+
+    def _fold_run(self, first: int, end: int, values: U64) -> tuple[int, Hits]:
+        """Fold a contribution to each of neighbouring roots, of a form that is not sparse."""
+        part = self._values()[first:end]
+        part ^= values
+        counted = end - first
+        if self._done is not None:
+            counted -= int(np.count_nonzero(self._done[first:end]))
+        incomplete = np.count_nonzero(part)
+        if incomplete == len(part):
+            return counted, _NONE
+        if not incomplete:
+            return counted, self.settle_run(first, end)
+        return counted, self.settle(np.flatnonzero(part == 0) + first)
+
+    def _combine(self, at: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
+        """Fold contributions into the arrays.
+
+        Returns:
+            Those of `at` that the arrays hold, and what each of them misses now.
         """
         missing = self._values()
+        where = at
         if self._at is not None:
-            at, kept = self._find(at)
-            values = values[kept]
-        _xor_at(missing, at, values, is_distinct)
-        return len(at) if self._done is None else len(at) - int(np.count_nonzero(self._done[at]))
-
-    def complete(self, at: I64, *, is_distinct: bool = True) -> Hits:
-        """Settle those of the roots at `at` (any, also twice, if not `is_distinct`) that miss nothing."""
-        if self._missing is None:
-            return _NONE
-        if self._at is not None:
-            found, kept = self._find(at)
-            hits = at[kept][self._missing[found] == 0]
-        elif is_distinct and _consecutive(at):
-            first = int(at[0])
-            part = self._missing[first : first + len(at)]
-            incomplete = np.count_nonzero(part)
-            if not incomplete:
-                return self.settle_run(first, first + len(at))
-            if incomplete == len(at):
-                return _NONE
-            hits = np.flatnonzero(part == 0) + first
+            where, kept = self._find(at)
+            at, values = at[kept], values[kept]
+        if is_distinct:
+            left = missing[where]
+            left ^= values
+            missing[where] = left
         else:
-            hits = at[self._missing[at] == 0]
-        if not len(hits):
-            return _NONE
-        return self.settle(hits if is_distinct else distinct(hits))
+            np.bitwise_xor.at(missing, where, values)
+            left = missing[where]
+        return at, left
+
+    def _done_of(self, at: I64) -> int:
+        """Count the settled ones of the roots at `at`."""
+        return 0 if self._done is None else int(np.count_nonzero(self._done[at]))
 
     def complete_run(self, first: int, end: int) -> tuple[int, Hits]:
         """Contribute its root edge to each of the roots [first, end) and settle those that miss nothing.
@@ -100,7 +132,7 @@ class Roots:
         if self._missing is None:
             hits = self.settle_run(first, end)
             return len(hits), hits
-        return self.complete_edges(np.arange(first, end, dtype=np.int64))
+        return self.fold(range(first, end), self._edges(range(first, end)))
 
     def complete_edges(self, at: I64) -> tuple[int, Hits]:
         """Contribute its root edge to each of the roots at `at` and settle those that miss nothing.
@@ -111,7 +143,7 @@ class Roots:
         if self._missing is None:
             hits = self.settle(at)
             return len(hits), hits
-        return self.xor_edges(at), self.complete(at)
+        return self.fold(at, self._edges(at))
 
     def xor_edges(self, at: I64) -> int:
         """Contribute its root edge to each of the roots at `at`, and settle none.
@@ -184,7 +216,7 @@ class Roots:
         """Return what each of the open roots misses, one for one with `open_at`."""
         at = self.open_at()
         if self._missing is None:
-            return self._edges(as_array(at))
+            return self._edges(at)
         if self._at is not None or self._done is None:
             return self._missing
         return self._missing[as_array(at)]
@@ -202,16 +234,15 @@ class Roots:
 
     # -- forms
 
-    def _edges(self, at: I64) -> U64:
-        if _consecutive(at):
-            first = self.start + int(at[0])
-            return root_edges_of_run(self.source, first, first + len(at))
+    def _edges(self, at: Hits) -> U64:
+        if isinstance(at, range):
+            return root_edges_of_run(self.source, self.start + at.start, self.start + at.stop)
         return root_edges(self.source, at + self.start)
 
     def _values(self) -> U64:
         if self._missing is None:
             at = range(self.size) if self._at is None else self._at.astype(np.int64)
-            self._missing = self._edges(as_array(at))
+            self._missing = self._edges(at)
         return self._missing
 
     def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
@@ -240,18 +271,3 @@ class Roots:
             if self._missing is not None:
                 self._missing = self._missing[at]
             self._at, self._done = at.astype(np.int32), None
-
-
-def _consecutive(at: I64) -> bool:
-    """Tell whether ascending, distinct indices are neighbours."""
-    return len(at) > 0 and int(at[-1]) - int(at[0]) == len(at) - 1
-
-
-def _xor_at(into: U64, at: I64, values: U64, is_distinct: bool) -> None:
-    if not is_distinct:
-        np.bitwise_xor.at(into, at, values)
-    elif _consecutive(at):
-        first = int(at[0])
-        into[first : first + len(at)] ^= values
-    else:
-        into[at] ^= values

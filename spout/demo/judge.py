@@ -25,7 +25,7 @@ def judge(
     special = _special_origins(stage, len(lines))
     from_kill = sorted(observer.lost_across_kill() - special)
     unexpected = sum(n for origin, n in observer.copies_by_origin.items() if origin not in special)
-    uncommitted = _uncommitted(stage)
+    behind = uncommitted(stage)
     dead = [line.decode() for line in observer.dead_lines]
     expected = count_words(line.text for line in lines) - count_words(dead)
     found = stage.words.counts()
@@ -43,7 +43,7 @@ def judge(
         other_replays=unexpected - len(from_kill),
         acker_kills=stage.acker_kills,
         counts_correct=expected == found,
-        committed_to_end=not uncommitted,
+        committed_to_end=not behind,
         seconds=round(seconds, 3),
         records_per_second=round(len(lines) / seconds, 1),
         bootstrap=stage.bootstrap,
@@ -52,7 +52,7 @@ def judge(
         outcome,
         expected_words=expected,
         found_words=found,
-        uncommitted=uncommitted,
+        uncommitted=behind,
         lost_across_kill=from_kill,
         repeated_verdicts=tally.repeated_verdicts,
     )
@@ -65,7 +65,8 @@ def _special_origins(stage: Stage, records: int) -> set[str]:
     return {f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(records)}
 
 
-def _uncommitted(stage: Stage) -> dict[str, str]:
+def uncommitted(stage: Stage) -> dict[str, str]:
+    """Name the partitions whose committed offset is not at the end, each with where it is."""
     partitions = stage.partitions()
     ends = stage.log.stable_ends(partitions)
     committed = stage.log.committed(stage.source.group, partitions)
@@ -81,7 +82,7 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
     out = Console()
     table = Table("what", "count", title="windhover demo")
     for name, value in outcome.as_dict().items():
-        table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int | float) else str(value))
+        table.add_row(name.replace("_", " "), _shown(value))
     out.print(table)
     for check in judged:
         out.print(
@@ -91,3 +92,9 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
         )
     if stage.options.json:
         out.out(json.dumps(outcome.as_dict()), highlight=False)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

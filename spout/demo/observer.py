@@ -35,8 +35,8 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Roots that have a verdict."""
-        return self.acked + self.absent + sum(self.lost_by_reason.values())
+        """Records and copies that have a verdict; ABSENT positions, markers of transactions, are neither."""
+        return self.acked + sum(self.lost_by_reason.values())
 
 
 class Observer:

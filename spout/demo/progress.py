@@ -65,4 +65,4 @@ class Progress:
             self._live.update(Text(line))
         elif time.monotonic() - self._printed_at >= LINE_SECONDS:
             self._printed_at = time.monotonic()
-            self._console.print(line, highlight=False)
+            self._console.print(line, highlight=False, soft_wrap=True)

@@ -16,9 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 import spout
-from acker.errors import CheckFailed, WindhoverError
+from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.log import Outgoing
-from spout.demo.judge import judge, print_report
+from spout.demo.judge import judge, print_report, uncommitted
 from spout.demo.observer import Observer
 from spout.demo.progress import Progress
 from spout.demo.stage import INPUT, DemoOptions, Stage, set_up, start_spark
@@ -27,6 +27,10 @@ from spout.demo.topology import CountWord, SplitSentence
 
 STALL_SECONDS_MAX = 120.0
 """The demo gives up, and says so, when no record has been settled for this long."""
+
+FIRST_BATCH_SECONDS_MAX = 180.0
+COMMIT_SECONDS_MAX = 10.0
+"""The spout commits every 3 s, and at once when nothing is pending."""
 
 OBSERVER_WAIT_MS = 100
 FLUSH_MS_MAX = 60_000
@@ -126,10 +130,26 @@ def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
 def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: Sequence[Line]) -> None:
     query = _start_query(stage, spark)
     try:
+        _wait_until_warm(stage, query)
         with _producing(stage, lines), Progress(stage.console, stage.status_path) as progress:
             _watch(stage, query, observer, progress)
+            _wait_for_commits(stage)
     finally:
         query.stop()
+
+
+def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
+    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers.
+
+    Raises:
+        Unreachable: it did not end in time.
+    """
+    deadline = time.monotonic() + FIRST_BATCH_SECONDS_MAX
+    while query.lastProgress is None:
+        _raise_what_failed(stage, query)
+        if time.monotonic() > deadline:
+            raise Unreachable(f"Spark ended no micro-batch within {FIRST_BATCH_SECONDS_MAX:.0f} s")
+        time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
 def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Progress) -> None:
@@ -152,6 +172,13 @@ def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Pr
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
                 f"logs are in {stage.folder}"
             )
+
+
+def _wait_for_commits(stage: Stage) -> None:
+    """Wait until the group's offsets are at the end, or the time for it is over; the checks tell which."""
+    deadline = time.monotonic() + COMMIT_SECONDS_MAX
+    while uncommitted(stage) and time.monotonic() < deadline:
+        time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
 def _kill_acker(stage: Stage, observer: Observer) -> None:

@@ -23,8 +23,8 @@ from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
 from acker.provision import create_topics
 from acker.topics import Topics, load
-from spout.options import ANCHOR
 from spout.child import Child
+from spout.options import ANCHOR
 from tests.brokers import Broker
 from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Split, Upper
 from tests.waiting import eventually
@@ -44,15 +44,26 @@ INPUT = (
 )
 
 
-@dataclass
 class World:
-    """Topics with a running acker, and what was published so far."""
+    """Topics with a running acker, the one Spark, and what was published so far."""
 
-    topics: Topics
-    spark: SparkSession
-    folder: Path
-    log: KafkaLog
-    rows: dict[str, list[tuple[object, ...]]] = field(default_factory=dict)
+    def __init__(self, topics: Topics, spark: SparkSession, folder: Path) -> None:
+        self.topics = topics
+        self.spark = spark
+        self.folder = folder
+        self.log = KafkaLog(topics.kafka)
+        self.rows: dict[str, list[tuple[object, ...]]] = {}
+        self._found: dict[str, Published] = {}
+        names = topics.ack_topics
+        self._parts = [TopicPartition(topic, n) for topic in (names.ack, names.fail) for n in range(2)]
+        # Read along from the beginning: ackers delete what they no longer need.
+        self._reader = self.log.reader(committed=False)
+        self._reader.assign(dict.fromkeys(self._parts, 0))
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._reader.close()
+        self.log.close()
 
     def produce(self, name: str, *lines: str) -> None:
         """Write lines, half of them to each partition."""
@@ -88,20 +99,14 @@ class World:
             query.stop()
 
     def published(self, name: str) -> Published:
-        """Read what was published for an input."""
-        names, group = self.topics.ack_topics, self.topics.input(name).group
-        reader = self.log.reader(committed=False)
-        found = Published()
-        parts = [TopicPartition(topic, number) for topic in (names.ack, names.fail) for number in range(2)]
-        ends = self.log.ends(parts)
-        reader.assign(dict.fromkeys(parts, 0))
-        while any(reader.position(part) < end for part, end in ends.items()):
-            for record in reader.poll(1_000):
+        """Return what was published for an input up to now."""
+        ends = self.log.ends(self._parts)
+        while any(self._reader.position(part) < end for part, end in ends.items()):
+            for record in self._reader.poll(1_000):
                 event = wire_codec().decode(record.value)
-                if isinstance(event, Acks | Fails) and event.group == group:
-                    found.add(event)
-        reader.close()
-        return found
+                if isinstance(event, Acks | Fails):
+                    self._found.setdefault(event.group, Published()).add(event)
+        return self._found.setdefault(self.topics.input(name).group, Published())
 
     def wait_for(self, name: str, said: int, query: StreamingQuery) -> Published:
         """Wait until something was said of so many roots."""
@@ -150,11 +155,11 @@ def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPath
     config.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix, inputs=inputs))
     topics = load(config, {})
     create_topics(topics)
-    log = KafkaLog(topics.kafka)
+    made = World(topics, spark, folder)
     with Child("acker", config) as acker:
         acker.wait_ready()
-        yield World(topics, spark, folder, log)
-    log.close()
+        yield made
+    made.close()
 
 
 def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(world: World) -> None:

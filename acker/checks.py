@@ -59,7 +59,7 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> s
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
     """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
 
-    Whether the packed positions lie in the block is told by `Contribution.outside`, which looks at them anyway.
+    Whether packed positions lie in the block is told by `Contribution.outside`, which looks at them anyway.
     """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"

@@ -22,8 +22,9 @@ class AckerLimits:
         pending_ticks: ticks of one session that wait for their barrier; a further one replaces the last,
             so deadlines are noticed later, never earlier.
         init_roots: positions that one ``Init`` may name; a larger one is quarantined.
-        refold_bytes: how much of ``_ack_ack`` a restore reads again, and of ``_ack_verdict`` likewise. A
-            range that would keep more of the log is carried in State with its values.
+        refold_bytes: how much of ``_ack_ack`` a restore reads again, and of ``_ack_verdict`` likewise; a
+            record counts as 4,096 bytes at least. A range that would keep more of the log is carried in
+            State with its values.
         fenced_ms: how long a partition is left alone whose transactional id another process took, unless the
             group gives it to us anew before.
         restore_attempts: how often in a row a partition may be restored without a commit in between.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from acker.codec import Codec
 from acker.cohort import Pin, Session
-from acker.core import PartitionCore
+from acker.core import PartitionCore, weight
 from acker.errors import CodecError, Disagreement
 from acker.events import Acks, Event, Verdicts, positions
 from acker.indices import distinct
@@ -159,7 +159,7 @@ class Restore:
             event = self.codec.decode(record.value)
             if isinstance(event, Verdicts):
                 core.ledger.settle_logged(event, Pin(record.offset, read))
-            read += len(record.value or b"")
+            read += weight(record.value)
         core.ledger.verdict_next = Pin(end, read)
 
     # -- 3. contributions
@@ -169,7 +169,7 @@ class Restore:
         wait_ms = self.limits.operation_ms
         for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
             self._refold_record(core, record)
-            core.ack_bytes += len(record.value or b"")
+            core.ack_bytes += weight(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
         try:

@@ -24,6 +24,7 @@ Source: DESIGN.md, sections 2 (the fold) and 5.3.
 
 from __future__ import annotations
 
+import mmap
 from typing import Final
 
 import numpy as np
@@ -35,6 +36,10 @@ from acker.indices import Hits, as_array, distinct
 SPARSE_SHARE: Final = 16
 """Dense costs 9 bytes for every root of the run, sparse 12 for an open one: from a tenth on it pays; a
 sixteenth keeps a run from changing form with only a few roots in it."""
+
+OWN_PAGES_BYTES: Final = 65_536
+"""Arrays from this size on get pages of their own, which go back to the system when the run is settled; the
+C library would keep them for itself."""
 
 _NONE: Final = range(0)
 
@@ -242,7 +247,7 @@ class Roots:
     def _values(self) -> U64:
         if self._missing is None:
             at = range(self.size) if self._at is None else self._at.astype(np.int64)
-            self._missing = self._edges(at)
+            self._missing = _own_pages(self._edges(at))
         return self._missing
 
     def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
@@ -271,3 +276,11 @@ class Roots:
             if self._missing is not None:
                 self._missing = self._missing[at]
             self._at, self._done = at.astype(np.int32), None
+
+
+def _own_pages(values: U64) -> U64:
+    if values.nbytes < OWN_PAGES_BYTES:
+        return values
+    pages: U64 = np.frombuffer(mmap.mmap(-1, values.nbytes), np.uint64)
+    pages[:] = values
+    return pages

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
 from spout.collector import BasicCollector, FailTuple, MessageId, OutputCollector, Tuple
+from spout.foreach_batch import Sink, sink, skipped
 from spout.groupings import Grouping, fields, shuffle
-from spout.sink import Sink, sink, skipped
 from spout.stream import bolt, load, read_stream
 
 __all__ = [

@@ -11,11 +11,12 @@ Source: DESIGN.md, section 5.1; FACTS.md, "librdkafka and the broker".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from acker.errors import DataLoss, LogError, Unreachable
+from acker.kafka_client import SILENT
 
 CHUNK_RECORDS = 8_192
 """Messages taken at a time; also the size of the batches that bolts see."""
@@ -29,13 +30,15 @@ STALL_MS = 60_000
 CONSUMERS_KEPT = 4
 """Idle consumers kept in a worker process; each may hold some MB that were fetched ahead."""
 
-SETTINGS: Mapping[str, str | int | bool] = {
+SETTINGS: Mapping[str, Any] = {
     "group.id": "windhover-read",  # required by the client; nothing is ever committed under it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
+    # Nobody serves the log of a consumer that is kept; what matters comes as an exception.
+    **SILENT,
     # By default the client idles for up to a second whenever its queue was full.
     "fetch.queue.backoff.ms": 5,
 }

@@ -8,6 +8,7 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +24,20 @@ from spout.groupings import Grouping
 from spout.map_task import MapTask
 from spout.options import ANCHOR, OPTION, SourceOptions, encode
 from spout.passes import Pass
+from spout.source import WindhoverSource
 from spout.steps import Step
 
+
+class UntrackedSource(WindhoverSource):
+    """The same source under another name, by which a plan tells that nothing in it is tracked."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "windhover_untracked"
+
+
+_TRACKED = re.compile(rf"\b{WindhoverSource.name()}\b")
 _ATTRIBUTE = "_windhover_node"
 _METADATA = "windhover"
 
@@ -89,8 +102,13 @@ class Node:
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
         """Put a bolt behind a grouping of this node's rows."""
-        if self.pass_ is None or self.stream is None:
-            return replace(loose(grouping.apply(self.frame()), step), names=(*self.names, step.name))
+        if self.stream is None:
+            names = (*self.names, step.name)
+            return Node(
+                self.session, None, base=grouping.apply(self.frame()), pass_=Pass((step,)), names=names
+            )
+        if self.pass_ is None:
+            return replace(loose(grouping.apply(self.frame(anchored=True)), step), names=(step.name,))
         before = self.carrying(step.name)
         if before.pass_ is None:
             raise UsageError(f"bolt {step.name!r} has nothing before it")
@@ -107,7 +125,9 @@ class Node:
         """Build a DataFrame of the source."""
         if self.options is None:
             raise UsageError("these rows do not come from read_stream")
-        return self.session.readStream.format("windhover").option(OPTION, encode(self.options)).load()
+        source = WindhoverSource if self.stream is not None else UntrackedSource
+        self.session.dataSource.register(source)
+        return self.session.readStream.format(source.name()).option(OPTION, encode(self.options)).load()
 
     def mapped(self) -> DataFrame:
         """Build a DataFrame of the last pass over its base."""
@@ -163,10 +183,7 @@ def loose(rows: DataFrame, step: Step) -> Node:
 
 
 def _refuse_lost(rows: DataFrame, step: Step) -> None:
-    application = Application.of(rows.sparkSession)
-    if not rows.isStreaming or not any(stream.tracked for stream in application.streams.values()):
-        return
-    if "windhover" in str(rows._jdf.queryExecution().analyzed().toString()):
+    if rows.isStreaming and _TRACKED.search(rows._jdf.queryExecution().analyzed().toString()):
         raise UsageError(
             f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so what"
             f' it fails could not be replayed: select it too (.select("value", "{ANCHOR}")), make the bolt'

@@ -28,7 +28,6 @@ from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
 from spout.frames import Node, loose, node_of
 from spout.groupings import Grouping
 from spout.options import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS, SourceOptions
-from spout.source import WindhoverSource
 from spout.steps import Step
 
 
@@ -83,7 +82,6 @@ def read_stream(
     wanted = _source_options(topics, names, options)
     application = Application.of(spark)
     stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"])
-    spark.dataSource.register(WindhoverSource)
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
     schema = {**columns, ANCHOR: "bigint"} if stream.tracked else columns
     status_path = options.get("status_path")

@@ -62,11 +62,10 @@ def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
-        started = time.monotonic()
         observer = Observer(stage.log, stage.topics, stage.source)
         stack.callback(observer.close)
-        _run_topology(stage, spark, observer, lines)
-        outcome, judged = judge(stage, observer, lines, time.monotonic() - started)
+        seconds = _run_topology(stage, spark, observer, lines)
+        outcome, judged = judge(stage, observer, lines, seconds)
         print_report(stage, outcome, judged)
         if options.keep:
             _keep(stage)
@@ -127,13 +126,17 @@ def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
     thread.join(FLUSH_MS_MAX / 1000)
 
 
-def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: Sequence[Line]) -> None:
+def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: Sequence[Line]) -> float:
+    """Run the topology over the lines; return the seconds from the first record to the last verdict."""
     query = _start_query(stage, spark)
     try:
         _wait_until_warm(stage, query)
+        started = time.monotonic()
         with _producing(stage, lines), Progress(stage.console, stage.status_path) as progress:
             _watch(stage, query, observer, progress)
-            _wait_for_commits(stage)
+        seconds = time.monotonic() - started
+        _wait_for_commits(stage)
+        return seconds
     finally:
         query.stop()
 

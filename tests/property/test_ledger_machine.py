@@ -72,10 +72,14 @@ class Script:
 class AckerMachine(RuleBasedStateMachine):
     """Writes anything, lets the acker work or die, and compares every verdict with the model's."""
 
-    @initialize(refold=st.sampled_from([1, 200, 1_000, 1 << 30]), pace=st.integers(1, 6))
-    def begin(self, refold: int, pace: int) -> None:
-        """Start an acker that carries by value early, late or never, and looks now and then."""
+    @initialize(
+        refold=st.sampled_from([0, 9_000, 1 << 30, 1 << 30]), pace=st.integers(1, 6), health=st.integers(1, 6)
+    )
+    def begin(self, refold: int, pace: int, health: int) -> None:
+        """Start an acker that carries by value early, late or never, and looks and dies now and then."""
         self.pace = pace
+        self.health = health
+        self.works = 0
         self.script = Script()
         self.world = World(limits=AckerLimits(poll_ms=0, refold_bytes=refold, retention_interval_ms=7))
         self.world.crash(self.script)
@@ -186,7 +190,9 @@ class AckerMachine(RuleBasedStateMachine):
     def ack_rest(self, data: st.DataObject) -> None:
         """Contribute what a root still misses, so that it is complete."""
         self.seq += 1
-        (source, position), found = data.draw(st.sampled_from(sorted(self.model.open.items(), key=str)))
+        begun = {root: found for root, found in self.model.open.items() if found.value}
+        pool = sorted((begun or self.model.open).items(), key=str)
+        (source, position), found = data.draw(st.sampled_from(pool))
         missing = root_edge(source, position) ^ found.value
         self.note_acks(self.writer().acks(values=[(position, missing)], source=source, seq=self.seq))
 
@@ -253,6 +259,9 @@ class AckerMachine(RuleBasedStateMachine):
             for root, given in found.items()
         }
         assert self.world.status().open_roots == len(self.model.open)
+        self.works += 1
+        if self.works % self.health == 0:
+            self.crash()
 
     @invariant()
     def nothing_is_decided_twice(self) -> None:

@@ -130,6 +130,27 @@ def test_a_contribution_that_was_dropped_before_its_init_stays_dropped_after_a_r
     assert (world.of()[5], world.of()[6]) == ("ACKED", "TIMED_OUT")
 
 
+def test_what_came_since_a_range_was_carried_is_not_folded_into_it_again() -> None:
+    """Roots carried by value are left out of what a restart reads again."""
+    world = World(limits=AckerLimits(poll_ms=0, refold_bytes=2 * 4_096))
+    writer = begin(world)
+    for position in range(6):
+        writer.init((position, position + 1))
+        writer.acks(values=[(position, 5)], seq=position)
+        world.settle()
+    assert 0 < world.status().counts.carried < 6
+    writer.acks(values=[(0, 6), (5, 6)], seq=6)
+    world.settle()
+    world.crash()
+    writer.acks(values=[(position, 5 ^ edge(position)) for position in range(6)], seq=7)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(1, 5), "ACKED")
+    writer.acks(values=[(0, 6), (5, 6)], seq=8)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(6), "ACKED")
+    assert world.status().open_roots == 0
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_unknown_outcome_of_a_commit_is_looked_up(world: World, moment: str) -> None:
     """S169: killed between writing and knowing."""
@@ -172,6 +193,42 @@ def test_a_fenced_owner_drops_its_partition_and_writes_nothing(world: World) -> 
         zombie.step(1)
     assert zombie.status().partitions == ()
     zombie.close()
+    assert finish(world, writer) == EXPECTED
+
+
+def test_marks_survive_a_restart(world: World) -> None:
+    """Of contributions and of fails: a repeat is known as one, and as another where its content differs."""
+    writer = begin(world)
+    writer.init((0, 4))
+    writer.fails(0, seq=1)
+    writer.acks(runs=[(1, 2)], seq=1)
+    world.settle()
+    world.crash()
+    writer.fails(2, seq=1)
+    writer.acks(runs=[(3, 4)], seq=1)
+    world.settle()
+    assert {position: given[0][1] for (_, position), given in world.outcomes().items()} == {
+        0: "ValueError",
+        1: "",
+        2: "NONDETERMINISTIC",
+        3: "NONDETERMINISTIC",
+    }
+
+
+def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World) -> None:
+    """What the old owner commits until it is fenced is known to the new one."""
+    writer = half_done(world)
+    old = world.acker
+    writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
+
+    def last_words() -> None:
+        old._inbox.fetch()
+        old._step_partition(0, 1)
+
+    world.crash(Meanwhile("init", last_words))
+    world.settle()
+    assert world.of()[32_763] == "ACKED"
+    assert world.status().counts.acked == 0
     assert finish(world, writer) == EXPECTED
 
 

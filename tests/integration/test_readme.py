@@ -1,0 +1,122 @@
+"""What README.md tells a stranger to do works as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from acker import provision
+from acker.kafka_log import KafkaLog
+from acker.log import Outgoing
+from acker.topics import load
+from spout.child import Child
+from spout.embedded import EmbeddedBroker
+from spout.up import BOOTSTRAP
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEMO_SECONDS_MAX = 280
+LINES = ["the hawk hovers", "the hawk waits"]
+
+
+def commands() -> list[str]:
+    """The commands of the README's console blocks, without the prompt."""
+    blocks = re.findall(r"```console\n(.*?)```", README, re.S)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def python_block() -> str:
+    """The README's bolt."""
+    found = re.search(r"```python\n(.*?)```", README, re.S)
+    if found is None:
+        raise AssertionError("README.md has no python block")
+    return found[1]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaLog]:
+    """A broker with the topics of topics.yaml, an acker, and lines to read; the README's own environment."""
+    with EmbeddedBroker() as broker:
+        monkeypatch.setenv(BOOTSTRAP, broker.bootstrap)
+        monkeypatch.chdir(ROOT)
+        topics = load(ROOT / "topics.yaml", {BOOTSTRAP: broker.bootstrap})
+        provision.create_topics(topics)
+        log = KafkaLog(topics.kafka)
+        with Child("acker", ROOT / "topics.yaml") as acker:
+            acker.wait_ready()
+            producer = log.producer()
+            for number, line in enumerate(LINES):
+                producer.send(Outgoing("sentences", number, line.encode()))
+            producer.flush(10_000)
+            producer.close()
+            yield log
+        log.close()
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    assert commands() == ["uv run windhover demo", "uv run pytest"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEMO_SECONDS_MAX + 20)
+def test_the_demo_command_proves_every_check() -> None:
+    """`uv run` itself is left out: the tests run in the environment that it makes."""
+    _, _, command = commands()[0].partition("uv run windhover ")
+    ran = subprocess.run(
+        [sys.executable, "-m", "spout.cli", command, "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_SECONDS_MAX,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-2_000:] + ran.stderr[-4_000:]
+    outcome: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    found = {name: outcome[name] for name in ("records", "dead_lettered", "pending", "lost")}
+    assert found == {"records": 50_000, "dead_lettered": 1, "pending": 0, "lost": 0}
+    assert outcome["duplicates_from_acker_kill"] == 0
+    assert outcome["counts_correct"] is True
+    assert outcome["committed_to_end"] is True
+
+
+def test_the_test_command_finds_the_tests() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/unit/test_demo.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "test_demo.py" in ran.stdout
+
+
+def test_the_bolt_of_the_readme_splits_sentences(
+    spark: SparkSession, served: KafkaLog, tmp_path: Path
+) -> None:
+    words: Counter[str] = Counter()
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        words.update(row["word"] for row in batch.collect())
+
+    checkpoint = "spark.sql.streaming.checkpointLocation"
+    spark.conf.set(checkpoint, str(tmp_path / "checkpoint"))
+    names: dict[str, Any] = {"spark": spark, "write": write}
+    try:
+        exec(python_block(), names)
+        eventually(lambda: words.total() >= 6, 120)
+    finally:
+        names["query"].stop()
+        spark.conf.unset(checkpoint)
+    assert words == Counter(the=2, hawk=2, hovers=1, waits=1)

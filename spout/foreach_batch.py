@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame
 from acker.errors import TrackingError, UsageError
 from spout import publish
 from spout.application import Application, Stream
-from spout.fold import Outcome, settle
+from spout.fold import Outcome
 from spout.ledger import QUERY_PROPERTY, Reports
 from spout.options import ANCHOR
 from spout.publish import Lane, publication_of
+from spout.settle import settle
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""

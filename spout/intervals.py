@@ -97,7 +97,9 @@ class IntervalSet:
         return removed
 
     def within(self, start: int, end: int) -> list[Run]:
-        """Return what of [start, end) is in the set, ascending."""
+        """Return what of [start, end) is in the set, ascending; of no positions, nothing."""
+        if start >= end:
+            return []
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
         return [Run(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
@@ -108,7 +110,7 @@ class IntervalSet:
 
     def overlaps(self, start: int, end: int) -> bool:
         """Tell whether a position of [start, end) is in the set."""
-        return bisect_right(self._ends, start) < bisect_left(self._starts, end)
+        return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)
 
 
 def _difference(

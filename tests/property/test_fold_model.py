@@ -17,11 +17,12 @@ from spout.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.blob import decode, encode
 from spout.bolts import Bolt, BoltContext
 from spout.collector import OutputCollector, Tuple
-from spout.fold import Evaluated, TaskReport, settle
+from spout.fold import Evaluated, TaskReport
 from spout.passes import Pass
 from spout.plan import BatchPlan
 from spout.publish import Lane, Publication, publication_of
 from spout.rows import ArrowRows
+from spout.settle import settle
 from spout.steps import Step
 
 SOURCE = 3 << 16 | 1

@@ -62,7 +62,12 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
     assert cli.run(["validate", str(PROJECT / "topics.yaml")]) == 0
 
     printed = capsys.readouterr().out.splitlines()
-    for line in ("    timeout: 30s", "      initial: 1s", "    start: committed", "  verdict_retention: 7d"):
+    for line in (
+        "    timeout: 5s",
+        "      initial: 500ms",
+        "    start: committed",
+        "  verdict_retention: 7d",
+    ):
         assert line in printed
 
 

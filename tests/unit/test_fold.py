@@ -19,9 +19,9 @@ from spout.fold import (
     failures_of,
     fingerprint,
     outstanding_of,
-    settle,
 )
 from spout.plan import BatchPlan
+from spout.settle import settle
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
@@ -93,6 +93,9 @@ def test_a_root_under_several_causes_stands_under_the_first() -> None:
 def test_two_operators_that_read_the_batch_fail_it_by_name() -> None:
     with pytest.raises(TrackingError, match="other and split"):
         settle([*read(1), *read(2, replace(LEFT, operator="other"))], (), nobody_knows)
+    branch = [replace(report, consumer="count") for report in (LEFT, RIGHT)]
+    with pytest.raises(TrackingError, match=r"split and split \(for count\)"):
+        settle([*read(1), *read(2, *branch)], (), nobody_knows)
 
 
 GAVE = fingerprint(4, np.array([1, 2, 3, 4]))

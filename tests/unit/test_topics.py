@@ -47,12 +47,14 @@ def test_everything_but_id_and_group_has_the_default_that_the_design_gives() -> 
     )
 
 
-def test_the_file_of_the_project_is_right_and_says_the_defaults_in_full() -> None:
+def test_the_file_of_the_project_is_right_and_says_the_defaults_but_where_a_demo_has_to_be_quick() -> None:
     topics = load(PROJECT / "topics.yaml", {"KAFKA_BOOTSTRAP": "kafka:9092"})
 
     assert topics.kafka["bootstrap.servers"] == "kafka:9092"
-    assert topics.inputs["sentences"] == read(SHORTEST).inputs["sentences"].model_copy(
-        update={"partitions": 4}
+    shortest = read(SHORTEST).inputs["sentences"]
+    quick = shortest.retry.model_copy(update={"attempts": 3, "initial_ms": 500})
+    assert topics.inputs["sentences"] == shortest.model_copy(
+        update={"partitions": 4, "timeout_ms": 5_000, "retry": quick}
     )
 
 

@@ -1,31 +1,36 @@
-"""Exact ranges from a real broker: control records, aborted records, ends, kept consumers, lost records."""
+"""Exact ranges from a real broker: control records, aborted ones, ends, kept consumers, lost records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from acker.errors import DataLoss
-from acker.kafka_admin import KafkaAdmin
 from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
-from spout.consume import Kept, RangeReader
+from spout.consume import Kept, Place, RangeReader
 from tests.brokers import Broker
+from tests.waiting import eventually
 
 FLUSH_MS = 30_000
 
+Row = tuple[int | None, bytes | None]
+
 
 class Topic:
-    """A topic of one partition, and what is read from it."""
+    """A topic of one partition, written and read as tasks do."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
-        self.settings = {"bootstrap.servers": broker.bootstrap}
+        self.settings = {"bootstrap.servers": bootstrap}
         self.log = KafkaLog(self.settings)
-        admin = KafkaAdmin(self.settings)
-        admin.create({name: (1, {})})
         self.kept = Kept()
+        admin = AdminClient({**self.settings, "log_level": 0})
+        for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
+            future.result(30)
+        eventually(lambda: name in self.log.topics([name]))
 
     def write(self, *values: bytes) -> None:
         """Write records outside any transaction."""
@@ -36,20 +41,76 @@ class Topic:
         producer.close()
 
     def transact(self, *values: bytes, commit: bool) -> None:
-        """Write records in a transaction, which ends with one control record."""
+        """Write records in a transaction; it ends with a control record, which takes an offset."""
         transactions = self.log.transactions(f"{self.name}-{commit}")
         transactions.init(FLUSH_MS)
         transactions.begin()
+        here = TopicPartition(self.name, 0)
+        end = self.log.ends([here])[here] + len(values)
         for value in values:
             transactions.send(Outgoing(self.name, 0, value))
+        # An abort drops what has not reached the broker.
+        eventually(lambda: self.log.ends([here])[here] >= end)
         if commit:
             transactions.commit(FLUSH_MS)
         else:
             transactions.abort(FLUSH_MS)
         transactions.close()
 
-    def read(self, start: int, end: int) -> list[tuple[int, bytes | None]]:
+    def read(self, start: int, end: int) -> list[Row]:
         """Read a range, as one read task after another does in one worker."""
         reader = RangeReader(self.settings, self.name, 0, start, end, self.kept)
-        chunks: Sequence[list[object]] = list(reader.chunks())  # type: ignore[assignment]
-        return [(m.offset(), m.value()) for chunk in chunks for m in chunk]  # type: ignore[attr-defined]
+        return [(message.offset(), message.value()) for chunk in reader.chunks() for message in chunk]
+
+    def stands_at(self, offset: int) -> bool:
+        """Tell whether a consumer is kept that stands at an offset, and keep it."""
+        place = Place(self.settings["bootstrap.servers"], self.name, 0, offset)
+        consumer = self.kept.take(place)
+        if consumer is not None:
+            self.kept.put(place, consumer)
+        return consumer is not None
+
+
+@pytest.fixture
+def topic(broker: Broker, prefix: str) -> Iterator[Topic]:
+    """An empty topic."""
+    made = Topic(broker.bootstrap, f"{prefix}lines")
+    yield made
+    made.log.close()
+
+
+def test_a_range_is_read_exactly_and_the_consumer_goes_on_where_it_stands(topic: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(10)))
+    assert topic.read(2, 5) == [(n, b"%d" % n) for n in range(2, 5)]
+    assert topic.stands_at(5)
+    assert topic.read(5, 10) == [(n, b"%d" % n) for n in range(5, 10)]
+    topic.write(b"10")
+    assert topic.read(10, 11) == [(10, b"10")]
+    assert topic.read(0, 1) == [(0, b"0")]
+
+
+def test_a_range_ends_although_it_ends_in_records_that_nobody_sees(topic: Topic) -> None:
+    """S149: markers and aborted records take offsets; a reader that waits for them never ends."""
+    topic.transact(b"a", b"b", commit=True)  # 0, 1, marker 2
+    topic.transact(b"x", b"y", commit=False)  # 3, 4, marker 5
+    assert topic.read(0, 6) == [(0, b"a"), (1, b"b")]
+    assert topic.read(2, 6) == []
+    topic.write(b"c")  # 6
+    assert topic.read(2, 7) == [(6, b"c")]
+    assert topic.read(1, 4) == [(1, b"b")]
+
+
+def test_a_kept_consumer_that_has_seen_an_older_end_reads_on(topic: Topic) -> None:
+    topic.write(b"a", b"b")
+    assert topic.read(0, 2) == [(0, b"a"), (1, b"b")]
+    topic.transact(b"c", commit=True)  # 2, marker 3
+    assert topic.stands_at(2)
+    assert topic.read(2, 4) == [(2, b"c")]
+
+
+def test_a_record_that_is_gone_is_an_error_and_never_a_jump(topic: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(5)))
+    topic.log.delete_before({TopicPartition(topic.name, 0): 3})
+    with pytest.raises(DataLoss, match="lines/0@1"):
+        topic.read(1, 5)
+    assert topic.read(3, 5) == [(3, b"3"), (4, b"4")]

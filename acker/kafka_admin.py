@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.errors import TopicError, WindhoverError
-from acker.kafka_client import RETRY_PAUSE_S, SILENCE, Background, Clock, KafkaClient
+from acker.kafka_client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
 from acker.log import TopicInfo
 from acker.topic_specs import TopicSpec
 
@@ -45,7 +45,7 @@ class KafkaAdmin:
         """
         self._client = KafkaClient(settings, "windhover-admin", deadline_ms, clock)
         self._background = Background(clock)
-        self._admin = self._client.make(AdminClient, {}, {}, self._background)
+        self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:

@@ -66,9 +66,11 @@ def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
         stack.callback(observer.close)
         seconds = _run_topology(stage, spark, observer, lines)
         outcome, judged = judge(stage, observer, lines, seconds)
-        print_report(stage, outcome, judged)
         if options.keep:
+            print_report(stage, outcome, judged)
             _keep(stage)
+    # behind the last word of everything that was started, so that the object of --json is the last line
+    print_report(stage, outcome, judged)
     return 0 if all(check.held for check in judged) else 1
 
 

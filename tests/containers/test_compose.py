@@ -51,7 +51,8 @@ def compose(docker: None) -> Iterator[Compose]:
 @pytest.mark.timeout(BUILD_AND_RUN_S)
 def test_docker_compose_up_runs_the_main_job_and_loses_nothing(compose: Compose) -> None:
     compose("up", "--build", "--detach", "--quiet-pull")
-    said = compose("logs", "--follow", "--no-log-prefix", "demo")
+    compose("logs", "--follow", "demo")  # until it ends; compose adds a line of its own, so it is asked again
+    said = compose("logs", "--no-log-prefix", "--no-color", "demo")
     demo = json.loads(compose("ps", "--all", "--format", "json", "demo"))
     assert demo["ExitCode"] == 0, said
     outcome = json.loads(said.strip().splitlines()[-1])

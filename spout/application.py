@@ -49,6 +49,7 @@ class Application:
 
     def __init__(self, context: SparkContext) -> None:
         """Register the ledger's accumulator."""
+        self._context = context
         self.ledger = Ledger(context)
         self.streams: dict[str, Stream] = {}
 
@@ -72,7 +73,11 @@ class Application:
         """
         active = {query.id for query in session.streams.active}
         for stream in self.streams.values():
-            if tracked and stream.tracked and stream.group == group and active & stream.queries:
+            if stream.group != group or not (tracked and stream.tracked):
+                continue
+            if not active & stream.queries:
+                stream.publisher.close()  # its query has ended; should it start again, this opens again
+            else:
                 raise UsageError(
                     f"group {group!r} is read by a query of this application already; read several inputs of"
                     " a group by one read_stream, or stop that query first"
@@ -83,6 +88,11 @@ class Application:
         stream = Stream(uuid.uuid4().hex[:12], group, tracked, publisher)
         self.streams[stream.id] = stream
         return stream
+
+    def tasks_of(self, stage: int) -> int | None:
+        """Return how many tasks a stage had; None when Spark no longer knows."""
+        info = self._context.statusTracker().getStageInfo(stage)
+        return None if info is None else int(info.numTasks)
 
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query was seen to run."""

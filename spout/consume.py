@@ -41,6 +41,9 @@ SETTINGS: Mapping[str, Any] = {
     **SILENT,
     # By default the client idles for up to a second whenever its queue was full.
     "fetch.queue.backoff.ms": 5,
+    # What is fetched beyond a range is lost when the next one is read by another worker. A tenth of the
+    # default is as fast, with 40 ms of slack at 250,000 records/s.
+    "queued.min.messages": 10_000,
 }
 
 

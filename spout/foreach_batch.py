@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -61,19 +60,18 @@ class Sink:
             TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
             Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
         """
-        context = rows.sparkSession.sparkContext
-        query = context.getLocalProperty(QUERY_PROPERTY) or ""
+        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         application = Application.of(rows.sparkSession)
         stream = application.stream_of(query)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
             application.ledger.forget(query, batch_id)
             return
-        said = self._run(rows, batch_id, application, query)
+        skips = self._run(rows, batch_id, application, query)
         reports = application.ledger.read(query, batch_id)
-        if said:
+        if skips and (self._deterministic or reports.plan is None):
             reports = _evaluate(application, rows, query, batch_id)
-        self._publish(application, context, reports, Lane(query, batch_id), skips=said)
+        self._publish(application, reports, Lane(query, batch_id), skips=skips)
         application.ledger.forget(query, batch_id)
 
     def _run(self, rows: DataFrame, batch_id: int, application: Application, query: str) -> bool:
@@ -103,9 +101,7 @@ class Sink:
             )
         return True
 
-    def _publish(
-        self, application: Application, context: SparkContext, reports: Reports, lane: Lane, *, skips: bool
-    ) -> None:
+    def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
         """Settle what the tasks reported and write it."""
         streams = [application.streams[name] for name in reports.streams if name in application.streams]
         for stream in streams:
@@ -113,9 +109,10 @@ class Sink:
         if not reports.evaluations or reports.nothing_to_publish:
             return
         stream = _only(streams, lane)
-        outcome = settle(reports.evaluations, stream.loose, partial(_tasks_of, context))
-        if skips and not self._deterministic:
-            outcome = publish.skipped(outcome.plan)
+        if skips and not self._deterministic and reports.plan is not None:
+            outcome = publish.skipped(reports.plan, reports.absent)
+        else:
+            outcome = settle(reports.evaluations, stream.loose, application.tasks_of)
         _write_records(stream, outcome, lane)
 
 
@@ -134,15 +131,12 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:
-    """Run a batch that the sink skipped, for its plan; its rows are dropped.
+    """Run a batch that the sink skipped, for what its tasks report; its rows are dropped.
 
-    Raises:
-        TrackingError: its tasks ran, and nothing of them arrived.
+    What has arrived is kept: stages before a shuffle are not run again.
     """
-    application.ledger.forget(query, batch_id)
-    if not rows.rdd.getNumPartitions():
-        return application.ledger.read(query, batch_id)
-    rows.write.format("noop").mode("overwrite").save()
+    if rows.rdd.getNumPartitions():
+        rows.write.format("noop").mode("overwrite").save()
     return application.ledger.read(query, batch_id)
 
 
@@ -170,9 +164,3 @@ def _jobs(context: SparkContext) -> tuple[int, ...]:
     # As Java has it: turning a thousand ids into a list would ask the JVM a thousand times.
     ids = context.statusTracker()._jtracker.getJobIdsForGroup(group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()
-
-
-def _tasks_of(context: SparkContext, stage: int) -> int | None:
-    """Return how many tasks a stage had; None when Spark no longer knows."""
-    info = context.statusTracker().getStageInfo(stage)
-    return None if info is None else int(info.numTasks)

@@ -19,8 +19,10 @@ from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from acker.errors import TrackingError
+from acker.events import SourceRun
 from spout.blob import decode, encode
 from spout.fold import Evaluated, TaskReport
+from spout.plan import BatchPlan
 
 BATCHES_KEPT = 2
 """Batches of one query that are kept: the one that runs, and the one that may still be published."""
@@ -100,9 +102,19 @@ class Reports(NamedTuple):
     untracked: bool
 
     @property
+    def plan(self) -> BatchPlan | None:
+        """The batch's plan, when a tracked read task reported."""
+        return next((each.report.plan for each in self.evaluations if each.report.plan is not None), None)
+
+    @property
+    def absent(self) -> frozenset[SourceRun]:
+        """Positions for which the log holds no record."""
+        return frozenset(run for each in self.evaluations for run in each.report.absent)
+
+    @property
     def nothing_to_publish(self) -> bool:
         """Whether all that was read, was read untracked."""
-        return self.untracked and all(each.report.plan is None for each in self.evaluations)
+        return self.untracked and self.plan is None
 
 
 class Ledger:

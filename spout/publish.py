@@ -15,7 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
-from acker.events import Acks, FailCause, Fails, Run, pack_positions, pack_values, runs_of
+from acker.events import Acks, FailCause, Fails, Run, SourceRun, pack_positions, pack_values, runs_of
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges
 from spout.collector import Cause, cut
 from spout.fold import Outcome
@@ -44,10 +44,15 @@ class Lane:
     seq: int
 
 
-def skipped(plan: BatchPlan) -> Outcome:
-    """Return the outcome of a batch that the sink skipped: every root is failed."""
+def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
+    """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
     message = "the sink had written this batch before; its bolts may have done something else this time"
-    return Outcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.arange(plan.count)),))
+    holes = tuple(sorted(set(absent)))
+    left = np.ones(plan.count, np.bool_)
+    for source, start, end in holes:
+        first = int(plan.index_of(source, np.array([start]))[0])
+        left[first : first + end - start] = False
+    return Outcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
 
 
 def publication_of(outcome: Outcome, lane: Lane) -> Publication:

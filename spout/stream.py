@@ -72,7 +72,8 @@ def read_stream(
             session was refused, and draw a new one), ``status_path`` (a file for the planner's status).
 
     Returns:
-        A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``.
+        A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
+        it by ``foreachBatch(spout.sink(...))``: what another sink writes is never acked, and times out.
 
     Raises:
         UsageError: no such input, inputs of several groups, an unknown option, or a group that a query of

@@ -69,6 +69,16 @@ def test_a_block_of_which_all_failed_has_no_acks() -> None:
     assert len(positions(publication.fails[0].causes[0].positions)) == 10
 
 
+def test_a_skipped_batch_fails_what_has_a_record_and_nothing_else() -> None:
+    plan = plan_of(SourceRun(A, 10, 14), SourceRun(B, 3, 6))
+    publication = publication_of(skipped(plan, [SourceRun(B, 4, 5)]), LANE)
+    assert [positions(f.causes[0].positions).tolist() for f in publication.fails] == [
+        [10, 11, 12, 13],
+        [3, 5],
+    ]
+    assert [(r.source, r.runs, r.absent) for r in publication.acks] == [(B, (), ((4, 5),))]
+
+
 def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
     plan = plan_of(SourceRun(A, 10, 20))
     residual = np.array([7, root_edge(A, 16)], np.uint64)

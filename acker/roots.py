@@ -41,6 +41,9 @@ OWN_PAGES_BYTES: Final = 65_536
 """Arrays from this size on get pages of their own, which go back to the system when the run is settled; the
 C library would keep them for itself."""
 
+_PAGES_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+"""All pages at once, where the system can: a fault for each of them took half of a first contribution."""
+
 _NONE: Final = range(0)
 
 
@@ -281,6 +284,6 @@ class Roots:
 def _own_pages(values: U64) -> U64:
     if values.nbytes < OWN_PAGES_BYTES:
         return values
-    pages: U64 = np.frombuffer(mmap.mmap(-1, values.nbytes), np.uint64)
+    pages: U64 = np.frombuffer(mmap.mmap(-1, values.nbytes, flags=_PAGES_FLAGS), np.uint64)
     pages[:] = values
     return pages

@@ -70,14 +70,17 @@ def cpu_seconds_of_tree(root_pid: int) -> float:
 
 
 def medians(samples: Iterable[Sample]) -> dict[str, Sample]:
-    """Return for each contestant a sample of its medians, each column on its own."""
+    """Return for each contestant a sample of its medians a record, each column on its own."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.name, []).append(sample)
-    return {
-        name: Sample(name, of[0].records, median(s.seconds for s in of), median(s.cpu_seconds for s in of))
-        for name, of in by_name.items()
-    }
+    middle = {}
+    for name, of in by_name.items():
+        records = of[0].records  # rounds need not have the same number
+        seconds = median(sample.seconds / sample.records for sample in of)
+        cpu_seconds = median(sample.cpu_seconds / sample.records for sample in of)
+        middle[name] = Sample(name, records, seconds * records, cpu_seconds * records)
+    return middle
 
 
 def print_samples(console: Console, samples: Sequence[Sample]) -> None:

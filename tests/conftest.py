@@ -8,12 +8,14 @@ tests/integration run on the embedded broker and on a container.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+import structlog
 from pyspark.sql import SparkSession
 
 from spout.demo.spark import local_session
@@ -37,6 +39,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in _MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undo what a test sets up for logging: its stream closes with the test, and libraries log at exit."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

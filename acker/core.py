@@ -327,6 +327,11 @@ class PartitionCore:
 
     # -- 5. output
 
+    @property
+    def has_output(self) -> bool:
+        """Whether anything waits to be written that others are to see."""
+        return bool(self.ledger.settled) or bool(self.outbox)
+
     def take_output(self) -> Output:
         """Hand over what the step decided; canonical, and each record below the limit of the wire."""
         self._flush_verdicts()

@@ -29,6 +29,8 @@ class AckerLimits:
             group gives it to us anew before.
         restore_attempts: how often in a row a partition may be restored without a commit in between.
         commit_attempts: how often the output of a step is written before the partition is restored.
+        put_off_ms: how long the transaction of steps is put off that only read inits and ticks; a restart
+            reads again what came meanwhile.
         retention_interval_ms: how often logs are shortened.
         verdict_retention_ms: how long a verdict stays readable at least.
     """
@@ -45,5 +47,6 @@ class AckerLimits:
     fenced_ms: int = 10_000
     restore_attempts: int = 5
     commit_attempts: int = 3
+    put_off_ms: int = 1_000
     retention_interval_ms: int = 60_000
     verdict_retention_ms: int = 7 * 24 * 3_600_000

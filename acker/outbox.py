@@ -43,6 +43,10 @@ class Outbox:
         self._output = Output()
         self._told: set[tuple[str, str]] = set()
 
+    def __bool__(self) -> bool:
+        """Tell whether anything was collected."""
+        return bool(self._output.verdicts or self._output.quarantined or self._output.events)
+
     def write(self, events: Iterable[Event]) -> None:
         """Add records of the verdict topic."""
         self._output.verdicts += [self._codec.encode(event) for event in events]

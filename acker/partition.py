@@ -1,8 +1,9 @@
 """One acker partition as its owner runs it: restored, stepped, and written in transactions.
 
 Whatever a step decides is written in one transaction: verdicts and answers, State, quarantined records and
-the group's offsets. The output is kept until that transaction has committed. An aborted one is written again;
-when that does not help, the partition is restored, which reads the same records and decides the same.
+the group's offsets; steps that only read inits and ticks share one. Output is kept until it has committed.
+An aborted one is written again; when that does not help, the partition is restored, which reads the same
+records and decides the same.
 
 Source: DESIGN.md, section 5.3.
 """
@@ -32,7 +33,7 @@ class PartitionAcker:
 
     Attributes:
         core: what is known; its `init_next`, `ack_next` and `fail_next` say what to feed next.
-        unwritten: whether the core was changed since the last commit.
+        unwritten_since_ms: when the core was changed first since the last commit; None if it was not.
         needed: first offset of each log that a restart reads, as of the last commit; empty before one.
     """
 
@@ -56,13 +57,39 @@ class PartitionAcker:
             stored: codec of State.
         """
         self.core = core
-        self.unwritten = False
+        self.unwritten_since_ms: int | None = None
+        self._has_read_acks = False
         self.needed: dict[TopicPartition, int] = {}
         self._transactions = transactions
         self._topics = topics
         self._group = group
         self._limits = limits
         self._stored = stored
+
+    def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
+        """Take note that a step changed the core.
+
+        Args:
+            now_ms: wall time.
+            has_read_acks: whether it read contributions or fails, besides inits and ticks.
+        """
+        if self.unwritten_since_ms is None:
+            self.unwritten_since_ms = now_ms
+        self._has_read_acks |= has_read_acks
+
+    def must_write(self, now_ms: int) -> bool:
+        """Tell whether `write` is due.
+
+        At once where others wait for what a step decided, or where it read contributions: read again after
+        a restart, one that was dropped might come behind its init. Inits, and ticks that nothing expired by,
+        mean the same whenever they are read again, and transactions for them alone would cost the broker as
+        much as those with verdicts.
+        """
+        since_ms = self.unwritten_since_ms
+        if since_ms is None:
+            return False
+        is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
+        return is_late or self._has_read_acks or self.core.has_output
 
     def write(self) -> Output:
         """Write the output of the step that the core has made; returns when it has committed.
@@ -84,7 +111,8 @@ class PartitionAcker:
         }
         self._commit(records, offsets)
         core.committed(output.verdicts)
-        self.unwritten = False
+        self.unwritten_since_ms = None
+        self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict = TopicPartition(self._topics.verdict, core.partition)
         floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset

@@ -13,7 +13,7 @@ Source: DESIGN.md, section 5.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from acker.codec import wire_codec
 from acker.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
@@ -105,8 +105,11 @@ class AckerService:
         return worked
 
     def close(self) -> None:
-        """Leave the group; what was not committed is read again by the next owner."""
-        for number in list(self._owned):
+        """Commit what was put off and leave the group; what cannot be, the next owner reads again."""
+        for number, acker in list(self._owned.items()):
+            if acker.unwritten_since_ms is not None:
+                with suppress(Aborted, Fenced, Unreachable):
+                    acker.write()
             self._give_up(number)
         self._inbox.close()
         self._membership.close()
@@ -149,15 +152,21 @@ class AckerService:
         core = acker.core
         letters = self._inbox.take(number)
         core.read_inits(letters.inits)
-        acker.unwritten |= bool(letters.inits or letters.fails or letters.acks)
         core.apply_fails(letters.fails)
         core.apply_acks(letters.acks)
         core.pass_to(*self._inbox.positions(number))
         if core.waits_for_ends():
             core.set_ends(*self._inbox.barriers([number])[number])
-        acker.unwritten |= core.count()
-        if not acker.unwritten:
-            return False
+        has_read_acks = bool(letters.fails or letters.acks)
+        worked = core.count() or has_read_acks or bool(letters.inits)
+        if worked:
+            acker.changed(now_ms, has_read_acks=has_read_acks)
+        if acker.must_write(now_ms):
+            self._write(number, acker, now_ms)
+            return True
+        return worked
+
+    def _write(self, number: int, acker: PartitionAcker, now_ms: int) -> None:
         try:
             output = acker.write()
         except Fenced as error:
@@ -172,7 +181,6 @@ class AckerService:
             self._restores.pop(number, None)
             for event in output.events:
                 self._report(event)
-        return True
 
     # -- which partitions are ours
 

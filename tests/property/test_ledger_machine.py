@@ -73,15 +73,19 @@ class AckerMachine(RuleBasedStateMachine):
     """Writes anything, lets the acker work or die, and compares every verdict with the model's."""
 
     @initialize(
-        refold=st.sampled_from([0, 9_000, 1 << 30, 1 << 30]), pace=st.integers(1, 6), health=st.integers(1, 6)
+        refold=st.sampled_from([0, 9_000, 1 << 30, 1 << 30]),
+        pace=st.integers(1, 6),
+        health=st.integers(1, 6),
+        put_off_ms=st.sampled_from([0, 3, 1_000_000]),
     )
-    def begin(self, refold: int, pace: int, health: int) -> None:
-        """Start an acker that carries by value early, late or never, and looks and dies now and then."""
+    def begin(self, refold: int, pace: int, health: int, put_off_ms: int) -> None:
+        """Start an acker that carries by value, and commits what can wait, early, late or never."""
         self.pace = pace
         self.health = health
         self.works = 0
         self.script = Script()
-        self.world = World(limits=AckerLimits(poll_ms=0, refold_bytes=refold, retention_interval_ms=7))
+        limits = AckerLimits(poll_ms=0, refold_bytes=refold, retention_interval_ms=7, put_off_ms=put_off_ms)
+        self.world = World(limits=limits)
         self.world.crash(self.script)
         self.model = Model()
         self.inits: list[object] = []

@@ -18,7 +18,7 @@ from acker.service import AckerService
 from acker.state import StatePart, key_of, state_codec
 from tests.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
-CARRY_AT_ONCE = AckerLimits(poll_ms=0, refold_bytes=0)
+CARRY_AT_ONCE = AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=0)
 
 
 class Once:
@@ -104,7 +104,7 @@ EXPECTED = {
 @pytest.mark.parametrize("refold", [0, 1 << 30], ids=["carried by value", "folded again"])
 def test_a_killed_acker_gives_the_verdicts_that_it_would_have_given(refold: int) -> None:
     """S35, S169, P55, P56: once each, also when it is killed again and again."""
-    world = World(limits=AckerLimits(poll_ms=0, refold_bytes=refold))
+    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=refold))
     writer = half_done(world)
     for _ in range(3):
         world.crash()
@@ -132,7 +132,7 @@ def test_a_contribution_that_was_dropped_before_its_init_stays_dropped_after_a_r
 
 def test_what_came_since_a_range_was_carried_is_not_folded_into_it_again() -> None:
     """Roots carried by value are left out of what a restart reads again."""
-    world = World(limits=AckerLimits(poll_ms=0, refold_bytes=2 * 4_096))
+    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=2 * 4_096))
     writer = begin(world)
     for position in range(6):
         writer.init((position, position + 1))
@@ -194,6 +194,45 @@ def test_a_fenced_owner_drops_its_partition_and_writes_nothing(world: World) -> 
     assert zombie.status().partitions == ()
     zombie.close()
     assert finish(world, writer) == EXPECTED
+
+
+def test_transactions_for_inits_and_ticks_alone_are_put_off_and_a_restart_reads_them_again() -> None:
+    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=1_000))
+    writer = begin(world)
+    committed = world.acker.status().counts.transactions
+    writer.init((0, 4))
+    writer.tick(5_000)
+    world.settle()
+    assert world.acker.status().counts.transactions == committed
+    world.crash()
+    world.settle()
+    assert world.acker.status().open_roots == 4
+    writer.tick(TIMEOUT_MS)
+    world.settle()
+    assert world.of()[3] == "TIMED_OUT", "a verdict waits for nothing"
+
+
+def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> None:
+    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=1_000))
+    writer = begin(world)
+    inits = TopicPartition(TOPICS.init, 0)
+
+    def left() -> int:
+        """Count the records of the first topic that a restart would read."""
+        committed = world.writer_log.committed("windhover-acker", [inits])[inits]
+        return world.writer_log.ends([inits])[inits] - committed
+
+    writer.init((0, 4))
+    world.settle()
+    assert left() == 1
+    world.now_ms += 1_000
+    world.settle()
+    assert left() == 0
+    writer.tick(5_000)
+    world.settle()
+    assert left() == 1
+    world.acker.close()
+    assert left() == 0
 
 
 def test_marks_survive_a_restart(world: World) -> None:

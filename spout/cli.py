@@ -224,9 +224,7 @@ def replay_run(
 @app.command()
 def up(
     config: Config = DEFAULT_CONFIG,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Of the broker; default: a free one.")
-    ] = None,
+    port: Port = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
     broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
 ) -> int:
@@ -246,6 +244,7 @@ def demo(
     json: Json = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
     bootstrap: Annotated[str | None, typer.Option(help="Use this broker; default: an embedded one.")] = None,
+    port: Port = None,
     config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
 ) -> int:
     """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
@@ -253,7 +252,14 @@ def demo(
     from spout.demo.stage import DemoOptions
 
     options = DemoOptions(
-        records=records, input=input_file, rate=rate, json=json, keep=keep, bootstrap=bootstrap, config=config
+        records=records,
+        input=input_file,
+        rate=rate,
+        json=json,
+        keep=keep,
+        bootstrap=bootstrap,
+        port=port,
+        config=config,
     )
     return run_demo(options, os.environ)
 

@@ -84,6 +84,12 @@ def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
         DemoOptions(**options)  # type: ignore[arg-type]  # one of several keywords
 
 
+def test_a_port_beside_another_broker_is_refused() -> None:
+    """It would mean nothing there."""
+    with pytest.raises(UsageError, match=r"--port 9092.*--bootstrap"):
+        DemoOptions(bootstrap="kafka:9092", port=9092)
+
+
 def test_a_word_that_is_written_again_counts_once(tmp_path: Path) -> None:
     table = WordTable(tmp_path / "words")
     rows = [("t/0@1", 0, "a"), ("t/0@1", 1, "b"), ("t/0@2", 0, "a")]

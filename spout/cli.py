@@ -174,12 +174,10 @@ def acker_run(
 ) -> int:
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.kafka_log import KafkaLog
-    from acker.limits import AckerLimits
     from acker.service import AckerService
 
     topics = _load(config)
     tell = _logger(context)
-    limits = AckerLimits(verdict_retention_ms=topics.acker.verdict_retention_ms)
     with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
 
         def make() -> Service:
@@ -189,7 +187,7 @@ def acker_run(
                 topics.acker.partitions,
                 group=topics.acker.group,
                 replay_group=topics.acker.replay_group,
-                limits=limits,
+                limits=topics.acker.all_limits,
                 report=lambda event: tell(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),

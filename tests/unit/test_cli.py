@@ -85,6 +85,10 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
         "      initial: 500ms",
         "    start: committed",
         "  verdict_retention: 7d",
+        "  limits:",
+        "    step_records: 2000",
+        "replay:",
+        "    breaker_window: 1m",
     ):
         assert line in printed
 

@@ -21,6 +21,7 @@ PURE = [
     "acker/topics.py", "acker/settings.py", "acker/limit_settings.py", "acker/limits.py", "acker/keys.py",
     "acker/conflicts.py", "acker/problems.py", "replay/limits.py",
     "acker/kafka_settings.py", "acker/yaml_text.py", "acker/units.py", "acker/topic_specs.py",
+    "acker/topic_times.py",
     "replay/backoff.py", "replay/disposition.py", "replay/schedule.py", "replay/dead_letter.py",
     "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py",
 ]  # fmt: skip

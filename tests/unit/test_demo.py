@@ -24,7 +24,7 @@ from spout.demo.text import (
 )
 
 GOOD = Outcome(
-    records=10, acked=9, replayed=4, timed_out=1, failed=3, dead_lettered=1, pending=0, lost=0,
+    records=10, acked=9, replayed=4, timed_out=1, failed=3, dead_lettered=1, absent=0, pending=0, lost=0,
     duplicates_from_acker_kill=0, other_replays=0, acker_kills=1, counts_correct=True, committed_to_end=True,
     seconds=1.0, records_per_second=10.0, bootstrap="127.0.0.1:1",
 )  # fmt: skip

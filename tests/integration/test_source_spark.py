@@ -23,7 +23,7 @@ TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 acker: {{partitions: 2, topic_prefix: "{prefix}"}}
 inputs:
-  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 10m}}
+  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 20s}}
 """
 
 

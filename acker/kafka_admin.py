@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
     AdminClient,
-    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.errors import TopicError, WindhoverError
 from acker.kafka_client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
+from acker.kafka_topics import describe_topics
 from acker.log import TopicInfo
 from acker.topic_specs import TopicSpec
 
@@ -56,23 +56,7 @@ class KafkaAdmin:
         """
         listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
         there = [name for name in names if name in listed and listed[name].error is None]
-        if not there:
-            return {}
-        described = self._admin.describe_topics(TopicCollection(there), request_timeout=self._wait_s)
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in there]
-        configured = self._admin.describe_configs(resources, request_timeout=self._wait_s)
-        found = {}
-        for resource, future in configured.items():
-            topic = self._result("describing topics", described[resource.name])
-            entries = self._result("describing topics", future)
-            found[resource.name] = TopicInfo(
-                name=resource.name,
-                id=str(topic.topic_id),
-                partitions=len(topic.partitions),
-                replication=min((len(part.replicas) for part in topic.partitions), default=0),
-                settings={name: entry.value for name, entry in entries.items() if entry.value is not None},
-            )
-        return {name: found[name] for name in there}
+        return self._ask("describing topics", lambda: describe_topics(self._admin, there, self._wait_s))
 
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
         """Return the names of those topics to which anything was ever written.

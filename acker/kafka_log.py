@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import confluent_kafka
@@ -18,17 +17,16 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
     AdminClient,
-    ConfigResource,
     OffsetSpec,
 )
 
 from acker.kafka_client import LOGGED, Background, Clock, KafkaClient
 from acker.kafka_group import KafkaMembership
 from acker.kafka_reader import FORCED, KafkaReader
+from acker.kafka_topics import describe_topics, settled
 from acker.kafka_transactions import KafkaTransactions
 from acker.kafka_writer import KafkaProducer
 from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, Transactions
@@ -110,7 +108,10 @@ class KafkaLog:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        return self._ask(f"describing {', '.join(wanted)}", lambda timeout_s: self._topics(wanted, timeout_s))
+        return self._ask(
+            f"describing {', '.join(wanted)}",
+            lambda timeout_s: describe_topics(self._connected(), wanted, timeout_s),
+        )
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed; it waits for an open transaction of the group."""
@@ -129,7 +130,7 @@ class KafkaLog:
 
         def ask(timeout_s: float) -> None:
             asked = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
-            _sound(_settled(asked[group], timeout_s).topic_partitions)
+            _sound(settled(asked[group], timeout_s).topic_partitions)
 
         self._ask(f"committing offsets of group {group}", ask)
 
@@ -149,7 +150,7 @@ class KafkaLog:
         def ask(timeout_s: float) -> None:
             asked = self._connected().delete_records(wanted, request_timeout=timeout_s)
             for future in asked.values():
-                _settled(future, timeout_s)
+                settled(future, timeout_s)
 
         self._ask("deleting records", ask)
 
@@ -174,7 +175,7 @@ class KafkaLog:
             )
             try:
                 return {
-                    TopicPartition(p.topic, p.partition): _settled(future, timeout_s).offset
+                    TopicPartition(p.topic, p.partition): settled(future, timeout_s).offset
                     for p, future in asked.items()
                 }
             except KafkaException as error:
@@ -210,33 +211,10 @@ class KafkaLog:
             asked = self._connected().list_consumer_group_offsets(
                 [request], require_stable=True, request_timeout=timeout_s
             )
-            found = _sound(_settled(asked[group], timeout_s).topic_partitions)
+            found = _sound(settled(asked[group], timeout_s).topic_partitions)
             return [p for p in found if p.offset >= 0]
 
         return self._ask(f"offsets of group {group}", ask)
-
-    def _topics(self, names: list[str], timeout_s: float) -> dict[str, TopicInfo]:
-        admin = self._connected()
-        described = {}
-        for name, future in admin.describe_topics(TopicCollection(names), request_timeout=timeout_s).items():
-            try:
-                described[name] = _settled(future, timeout_s)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in described]
-        configured = admin.describe_configs(resources, request_timeout=timeout_s) if resources else {}
-        settings = {resource.name: _settled(future, timeout_s) for resource, future in configured.items()}
-        return {
-            name: TopicInfo(
-                name=name,
-                id=str(topic.topic_id),
-                partitions=len(topic.partitions),
-                replication=min(len(part.replicas) for part in topic.partitions),
-                settings={key: entry.value for key, entry in settings[name].items()},
-            )
-            for name, topic in described.items()
-        }
 
     def _ask(self, doing: str, question: Callable[[float], T]) -> T:
         deadline = self._client.deadline()
@@ -258,14 +236,6 @@ class KafkaLog:
 
 def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
-
-
-def _settled(future: Future[T], timeout_s: float) -> T:
-    """Wait for an answer; the client gives up at the timeout by itself, this is a second lock."""
-    try:
-        return future.result(timeout_s + 1)
-    except TimeoutError as error:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error
 
 
 def _sound(

@@ -12,6 +12,7 @@ from acker.errors import TopicError
 from acker.kafka_admin import KafkaAdmin
 from acker.log import TopicInfo
 from acker.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, wanted
+from acker.topic_times import short_retention
 from acker.topics import Topics
 
 
@@ -88,6 +89,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
         for spec in specs
         for finding in (compare(spec, found[spec.name]) if spec.name in found else [missing(spec)])
     ]
+    findings += short_retention(topics, found)
     there = tuple(spec for spec in specs if spec.name in found)
     return Provisioned(made=(), grown=(), there=there, findings=tuple(findings))
 

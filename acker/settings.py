@@ -33,6 +33,8 @@ from acker.keys import (
     Whole,
     key,
 )
+from acker.limit_settings import AckerLimitSettings
+from acker.limits import AckerLimits
 from acker.units import UNITS_MS, duration_text
 
 _ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")
@@ -94,6 +96,9 @@ class AckerSettings(Section):
         unit="duration", range="a duration, 1h to 365d", alias="verdict_retention",
         default="7d", ge=UNITS_MS["h"], le=365 * _DAY,
     )  # fmt: skip
+    limits: AckerLimitSettings = key(
+        "How far one acker may go.", range="a section", default_factory=AckerLimitSettings
+    )
 
     @validates("replication_factor")
     @classmethod
@@ -101,6 +106,11 @@ class AckerSettings(Section):
         if value == 0:
             raise ValueError("keeps no copy")
         return value
+
+    @property
+    def all_limits(self) -> AckerLimits:
+        """The limits of an acker, `verdict_retention` among them."""
+        return AckerLimits(verdict_retention_ms=self.verdict_retention_ms, **self.limits.model_dump())
 
     @property
     def topics(self) -> AckTopics:

@@ -20,11 +20,22 @@ from acker.conflicts import conflicts
 from acker.errors import Disagreement, UsageError
 from acker.kafka_settings import KafkaSettings, kafka_settings
 from acker.keys import FROM_FILE, NAME_KEY, Section, key
+from acker.limit_settings import ReplaySettings
 from acker.problems import Problem, problems_of, unknown_key
 from acker.settings import AckerSettings, AckTopics, DeadLetter, Input, Retry
 from acker.yaml_text import FILE_BYTES_MAX, read_yaml
 
-__all__ = ["AckTopics", "AckerSettings", "DeadLetter", "Input", "Retry", "Topics", "load", "parse"]
+__all__ = [
+    "AckTopics",
+    "AckerSettings",
+    "DeadLetter",
+    "Input",
+    "ReplaySettings",
+    "Retry",
+    "Topics",
+    "load",
+    "parse",
+]
 
 M = TypeVar("M", bound=Section)
 
@@ -51,6 +62,9 @@ class Topics(Section):
     )  # fmt: skip
     acker: AckerSettings = key(
         "What all processes of the installation share.", range="a section", default_factory=AckerSettings
+    )
+    replay: ReplaySettings = key(
+        "What holds for every replay worker.", range="a section", default_factory=ReplaySettings
     )
     inputs: Mapping[str, Input] = key(
         "Inputs by name.", range="a section with a section for each input", default_factory=dict
@@ -151,6 +165,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
     kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
     found += wrong
     acker = _model(AckerSettings, _section(root.get("acker"), ("acker",), found), ("acker",), found)
+    replay = _model(ReplaySettings, _section(root.get("replay"), ("replay",), found), ("replay",), found)
     inputs: dict[str, Input] = {}
     for name, body in _section(root.get("inputs"), ("inputs",), found).items():
         path = ("inputs", name)
@@ -161,7 +176,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
         if one is not None:
             inputs[name] = one
     found += conflicts(acker or AckerSettings(), inputs)
-    return found, {"kafka": kafka, "acker": acker, "inputs": inputs}
+    return found, {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
 
 
 def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str, Any]:

@@ -41,10 +41,10 @@ class ReplayService:
             log: the cluster; stays the caller's to close.
             topics: the inputs whose roots are replayed.
             jitter: draws a number in [0, 1) for each back-off.
-            limits: bounds; the defaults of `ReplayLimits` when None.
+            limits: bounds; those of topics.yaml when None.
             report: is told what is worth a line in the log.
         """
-        self._limits = limits or ReplayLimits()
+        self._limits = limits or ReplayLimits(**topics.replay.limits.model_dump())
         self._worker = Worker(log, topics, jitter, self._limits, report)
         self._membership: Membership | None = None
         self._reader: Reader | None = None

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -52,6 +54,12 @@ class Application:
         self._context = context
         self.ledger = Ledger(context)
         self.streams: dict[str, Stream] = {}
+        self._folder = TemporaryDirectory(prefix="windhover-sinks-")
+
+    @property
+    def sink_folder(self) -> Path:
+        """Where sinks leave the marks of what they have published, for as long as the application lives."""
+        return Path(self._folder.name)
 
     @staticmethod
     def of(session: SparkSession) -> Application:

@@ -174,12 +174,10 @@ def acker_run(
 ) -> int:
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.kafka_log import KafkaLog
-    from acker.limits import AckerLimits
     from acker.service import AckerService
 
     topics = _load(config)
     tell = _logger(context)
-    limits = AckerLimits(verdict_retention_ms=topics.acker.verdict_retention_ms)
     with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
 
         def make() -> Service:
@@ -189,7 +187,7 @@ def acker_run(
                 topics.acker.partitions,
                 group=topics.acker.group,
                 replay_group=topics.acker.replay_group,
-                limits=limits,
+                limits=topics.acker.all_limits,
                 report=lambda event: tell(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
@@ -224,9 +222,7 @@ def replay_run(
 @app.command()
 def up(
     config: Config = DEFAULT_CONFIG,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Of the broker; default: a free one.")
-    ] = None,
+    port: Port = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
     broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
 ) -> int:
@@ -246,6 +242,7 @@ def demo(
     json: Json = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
     bootstrap: Annotated[str | None, typer.Option(help="Use this broker; default: an embedded one.")] = None,
+    port: Port = None,
     config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
 ) -> int:
     """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
@@ -253,7 +250,14 @@ def demo(
     from spout.demo.stage import DemoOptions
 
     options = DemoOptions(
-        records=records, input=input_file, rate=rate, json=json, keep=keep, bootstrap=bootstrap, config=config
+        records=records,
+        input=input_file,
+        rate=rate,
+        json=json,
+        keep=keep,
+        bootstrap=bootstrap,
+        port=port,
+        config=config,
     )
     return run_demo(options, os.environ)
 

@@ -17,6 +17,8 @@ def describe(topics: Topics) -> Iterator[str]:
     yield "acker:"
     yield from _keys(topics.acker, "  ")
     yield f"  topics: {', '.join(topics.ack_topics.names())}"
+    yield "replay:"
+    yield from _keys(topics.replay, "  ")
     yield "inputs:" if topics.inputs else "inputs: none"
     for name, each in topics.inputs.items():
         yield f"  {name}:"

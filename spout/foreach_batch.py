@@ -23,6 +23,7 @@ from spout.ledger import QUERY_PROPERTY, Reports
 from spout.options import ANCHOR
 from spout.publish import Lane, publication_of
 from spout.settle import settle
+from spout.sink_watch import note
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
@@ -114,6 +115,7 @@ class Sink:
         else:
             outcome = settle(reports.evaluations, stream.loose, application.tasks_of)
         _write_records(stream, outcome, lane)
+        note(application.sink_folder, outcome.plan)
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:

@@ -58,6 +58,7 @@ class SourceOptions:
         tracked: whether this query takes part in the guarantee.
         take_over: whether a refused checkpoint is kept and a new session drawn.
         status_path: file to which the planning process writes its status, or None.
+        sink_folder: where the sink leaves the marks of what it has published; see `spout.sink_watch`.
         schema: Spark DDL of the rows that a read task returns.
         columns: names of the source's columns that it returns when no bolt runs inside it.
         anchored: whether the hidden anchor column ends each row.
@@ -77,6 +78,7 @@ class SourceOptions:
     tracked: bool = True
     take_over: bool = False
     status_path: str | None = None
+    sink_folder: str = ""
     schema: str = ""
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
     anchored: bool = False

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypedDict
 
 import numpy as np
 
@@ -162,13 +163,7 @@ def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
     said = value != 0
     elsewhere = [runs_of(np.sort(np.concatenate([*failed, at])))] if failed or len(at) else []
     return Acks(
-        lane=lane.name,
-        seq=lane.seq,
-        group=plan.group,
-        session=plan.session,
-        epoch=plan.epoch,
-        source=block.source,
-        block=block.number,
+        **_header(block, plan, lane),
         runs=_without(block.runs, sorted([*block.absent, *(run for runs in elsewhere for run in runs)])),
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
@@ -176,6 +171,25 @@ def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
         touched=pack_positions(np.intersect1d(block.touched, at)),
         touched_at=plan.now,
     )
+
+
+class _Header(TypedDict):
+    """What every record begins with."""
+
+    lane: str
+    seq: int
+    group: str
+    session: str
+    epoch: int
+    source: int
+    block: int
+
+
+def _header(block: _Block, plan: BatchPlan, lane: Lane) -> _Header:
+    return _Header(
+        lane=lane.name, seq=lane.seq, group=plan.group, session=plan.session, epoch=plan.epoch,
+        source=block.source, block=block.number,
+    )  # fmt: skip
 
 
 def _joined(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -210,13 +224,7 @@ def _without(runs: Sequence[Run], taken: Sequence[Run]) -> tuple[Run, ...]:
 def _fails(block: _Block, plan: BatchPlan, lane: Lane) -> Fails:
     causes = merge_causes(block.causes)
     return Fails(
-        lane=lane.name,
-        seq=lane.seq,
-        group=plan.group,
-        session=plan.session,
-        epoch=plan.epoch,
-        source=block.source,
-        block=block.number,
+        **_header(block, plan, lane),
         causes=tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes),
     )
 

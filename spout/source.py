@@ -36,6 +36,7 @@ from spout.journal import BEGINNING, Journal, journal_of
 from spout.options import SourceOptions, decode
 from spout.plan import ReadTask
 from spout.planner import Planner
+from spout.sink_watch import LATE_MS, SinkWatch
 from spout.status import write_status
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Runner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
+        self._sink = SinkWatch(Path(options.sink_folder), options.group)
         self._stops_at_ends = False
         self._published_ms = 0
 
@@ -185,12 +187,15 @@ class Runner:
         self.begin(start)
         with self._lock:
             self._wait_until_ready()
+            self._wait_for_sink(start)
             end = self._plan(start, limit)
             if end == start and self._stops_at_ends:
-                return self._plan_last(start, limit)
-            if end == start:
+                end = self._plan_last(start, limit)
+            elif end == start:
                 self._wait(IDLE_MS)
                 end = self._plan(start, limit)
+            if end != start:
+                self._sink.planned(end)
             return end
 
     def _plan_last(self, start: Journal, limit: int | None) -> Journal:
@@ -224,6 +229,19 @@ class Runner:
 
     def _wait_until_ready(self) -> None:
         while not self._planner.is_ready:
+            self._wait(POLL_MS)
+
+    def _wait_for_sink(self, start: Journal) -> None:
+        """See that the batch that ends at `start` was published.
+
+        Raises:
+            TrackingError: it was not, so it went past `spout.sink`.
+        """
+        late_at = time.monotonic() + LATE_MS / 1000
+        while self._sink.is_owed(start):
+            if time.monotonic() >= late_at:
+                self._error = self._sink.refusal()
+                self._publish(_now_ms(), force=True)
             self._wait(POLL_MS)
 
     def _wait(self, wait_ms: int) -> None:

@@ -73,7 +73,7 @@ def read_stream(
 
     Returns:
         A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
-        it by ``foreachBatch(spout.sink(...))``: what another sink writes is never acked, and times out.
+        it by ``foreachBatch(spout.sink(...))``: a query that ends a batch past it is stopped with an error.
 
     Raises:
         UsageError: no such input, inputs of several groups, an unknown option, or a group that a query of
@@ -99,6 +99,7 @@ def read_stream(
         tracked=stream.tracked,
         take_over=bool(options.get("take_over")),
         status_path=None if status_path is None else os.fspath(status_path),
+        sink_folder=os.fspath(application.sink_folder),
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
         anchored=stream.tracked,

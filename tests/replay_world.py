@@ -230,11 +230,11 @@ class World:
     def worker(
         self,
         faults: Faults | None = None,
-        limits: ReplayLimits = LIMITS,
+        limits: ReplayLimits | None = LIMITS,
         of: Topics | None = None,
         jitter: float = 0.0,
     ) -> ReplayService:
-        """Start a worker; `kill` ends it."""
+        """Start a worker; `kill` ends it. Without `limits` it takes those of its topics.yaml."""
         client = Client(self.cluster, faults or NoFaults())
         service = ReplayService(
             client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append

@@ -18,8 +18,10 @@ MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acke
 
 PURE = [
     "acker/identity.py", "acker/events.py", "acker/codec.py", "acker/errors.py", "acker/ledger.py",
-    "acker/topics.py", "acker/settings.py", "acker/keys.py", "acker/conflicts.py", "acker/problems.py",
+    "acker/topics.py", "acker/settings.py", "acker/limit_settings.py", "acker/limits.py", "acker/keys.py",
+    "acker/conflicts.py", "acker/problems.py", "replay/limits.py",
     "acker/kafka_settings.py", "acker/yaml_text.py", "acker/units.py", "acker/topic_specs.py",
+    "acker/topic_times.py",
     "replay/backoff.py", "replay/disposition.py", "replay/schedule.py", "replay/dead_letter.py",
     "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py",
 ]  # fmt: skip

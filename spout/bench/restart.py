@@ -15,15 +15,10 @@ from acker.kafka_log import KafkaLog
 from acker.log import Log, TopicPartition
 from acker.topics import Topics
 from spout.bench.measure import Figure, as_json, print_figures
-from spout.bench.throughput import (
-    READY_SECONDS_MAX,
-    VERDICT_SECONDS_MAX,
-    verdict_reader,
-    wait_for_verdicts,
-    writer_for,
-)
+from spout.bench.settled import Settled
+from spout.bench.throughput import READY_SECONDS_MAX, VERDICT_SECONDS_MAX, writer_for
 from spout.bench.wire import WireWriter
-from spout.bench.world import bench_world
+from spout.bench.world import INPUT, bench_world
 from spout.child import Child
 
 POLL_MS = 50
@@ -64,14 +59,13 @@ def _wait_until_read(log: Log, topics: Topics) -> None:
 
 
 def _kill_and_measure(log: Log, topics: Topics, writer: WireWriter, acker: Child, roots: int) -> list[Figure]:
-    reader = verdict_reader(log, topics)
+    settled = Settled(log, topics, topics.inputs[INPUT])
     acker.kill()
     killed_at = time.monotonic()
     acker.start()
     writer.ack(0, roots, 0)
     writer.flush()
-    first_at, last_at = wait_for_verdicts(reader, roots)
-    reader.close()
+    first_at, last_at = settled.wait_for(roots, VERDICT_SECONDS_MAX)
     return [
         Figure("from the kill to the first verdict", first_at - killed_at, "s", "under 10"),
         Figure("from the kill to the last verdict", last_at - killed_at, "s"),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-from acker.codec import wire_codec
-from acker.errors import CheckFailed
-from acker.events import Verdicts
 from acker.kafka_log import KafkaLog
-from acker.log import Log, Reader, TopicPartition
+from acker.log import Log
 from acker.topics import Topics
 from spout.bench.measure import Figure
+from spout.bench.settled import Settled
 from spout.bench.wire import Session, WireWriter
 from spout.bench.world import INPUT, World
 from spout.child import Child
@@ -44,47 +42,13 @@ def writer_for(log: Log, topics: Topics) -> WireWriter:
     return WireWriter(log, topics.ack_topics, topics.acker.partitions, session)
 
 
-def verdict_reader(log: Log, topics: Topics) -> Reader:
-    """Make a reader of the verdicts that are yet to come."""
-    verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
-    reader = log.reader(committed=True)
-    reader.assign(log.ends(verdicts))
-    return reader
-
-
-def wait_for_verdicts(reader: Reader, roots: int) -> tuple[float, float]:
-    """Wait until so many roots are acked.
-
-    Returns:
-        When the first verdict came and when the last, in monotonic seconds.
-
-    Raises:
-        CheckFailed: a root was lost, or the verdicts did not come in time.
-    """
-    codec, acked, lost, first_at = wire_codec(), 0, 0, 0.0
-    deadline = time.monotonic() + VERDICT_SECONDS_MAX
-    while acked + lost < roots and time.monotonic() < deadline:
-        for record in reader.poll(50):
-            event = codec.decode(record.value)
-            if isinstance(event, Verdicts):
-                first_at = first_at or time.monotonic()
-                acked += sum(run.end - run.start for run in event.acked)
-                lost += sum(len(each.positions) // 8 for each in event.lost)
-    if (acked, lost) != (roots, 0):
-        raise CheckFailed(
-            f"of {roots} roots {acked} were acked and {lost} lost in {VERDICT_SECONDS_MAX:.0f} s"
-        )
-    return first_at, time.monotonic()
-
-
 def _rate(log: Log, topics: Topics, writer: WireWriter, start: int, end: int, *, packed: bool) -> float:
-    reader = verdict_reader(log, topics)
+    settled = Settled(log, topics, topics.inputs[INPUT])
     writer.init(start, end)
     writer.flush()
     records = list(writer.encoded_acks(start, end, seq=start, packed=packed))
     started = time.monotonic()
     writer.send_encoded(records)
     writer.flush()
-    _, last_at = wait_for_verdicts(reader, end - start)
-    reader.close()
+    _, last_at = settled.wait_for(end - start, VERDICT_SECONDS_MAX)
     return (end - start) / (last_at - started) / 1e6

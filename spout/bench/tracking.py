@@ -23,12 +23,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from acker.codec import wire_codec
 from acker.errors import CheckFailed
-from acker.events import Verdicts
-from acker.identity import input_id_of
 from acker.kafka_log import KafkaLog
-from acker.log import Log, Outgoing, TopicPartition
+from acker.log import Log, Outgoing
 from spout.bench.measure import (
     Figure,
     Sample,
@@ -39,6 +36,7 @@ from spout.bench.measure import (
     print_samples,
 )
 from spout.bench.pipelines import PIPELINES, Contest
+from spout.bench.settled import Settled
 from spout.bench.world import INPUT, PARTITIONS, World, bench_world, input_name
 from spout.child import Child
 from spout.demo.spark import local_session, warm_up
@@ -154,14 +152,14 @@ def _spark(
         BATCH_RECORDS,
     )
     cpu_at_start = cpu_seconds_of_tree(os.getpid())
-    verdicts = Settled(log, world, number) if tracked else None
+    verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
     query = PIPELINES[name](contest)
     _wait_for_lead_in(query)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
     ended = time.time()
     if verdicts is not None:
-        verdicts.wait_for(records)
+        verdicts.wait_for(records, ROUND_SECONDS_MAX)
         ended = time.time()
     batches = _batches(query)
     query.stop()
@@ -207,39 +205,6 @@ def _wait_for_lead_in(query: StreamingQuery) -> None:
                 f"the query {query.id} did not read {LEAD_IN_RECORDS:,} records: {query.status}"
             )
         time.sleep(POLL_SECONDS)
-
-
-class Settled:
-    """Counts the verdicts of one input."""
-
-    def __init__(self, log: Log, world: World, number: int) -> None:
-        """Count from now on, for the input with that number."""
-        topics = world.topics
-        self._input_id = topics.inputs[input_name(number)].id
-        verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
-        self._reader = log.reader(committed=True)
-        self._reader.assign(log.ends(verdicts))
-
-    def wait_for(self, records: int) -> None:
-        """Wait until so many roots are ACKED.
-
-        Raises:
-            CheckFailed: a root was lost, or the verdicts did not come in time.
-        """
-        acked, codec = 0, wire_codec()
-        deadline = time.monotonic() + ROUND_SECONDS_MAX
-        while acked < records:
-            if time.monotonic() > deadline:
-                raise CheckFailed(f"{acked} of {records} roots were acked in {ROUND_SECONDS_MAX:.0f} s")
-            for record in self._reader.poll(100):
-                event = codec.decode(record.value)
-                if not isinstance(event, Verdicts):
-                    continue
-                acked += sum(r.end - r.start for r in event.acked if input_id_of(r.source) == self._input_id)
-                lost = [each for each in event.lost if input_id_of(each.source) == self._input_id]
-                if lost:
-                    raise CheckFailed(f"roots were lost: {lost[0].reason} {lost[0].error} {lost[0].message}")
-        self._reader.close()
 
 
 def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:

@@ -14,7 +14,8 @@ class Outcome:
     """What the demo counted: the last line of ``--json``, field for field.
 
     `acked` counts records (not roots) that ended fully processed, at whatever attempt; `replayed`,
-    `timed_out` and `failed` count roots; `lost` counts records that ended neither acked nor dead-lettered.
+    `timed_out` and `failed` count roots; `absent` counts positions that hold no record, such as markers of
+    transactions; `lost` counts records that ended neither acked nor dead-lettered.
     `duplicates_from_acker_kill` counts records that were open when the acker was killed and had to be
     replayed though nothing was to fail or time out; `other_replays` those that were replayed because a busy
     machine took longer than the timeout over their batch.
@@ -26,6 +27,7 @@ class Outcome:
     timed_out: int
     failed: int
     dead_lettered: int
+    absent: int
     pending: int
     lost: int
     duplicates_from_acker_kill: int

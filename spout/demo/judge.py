@@ -37,6 +37,7 @@ def judge(
         timed_out=tally.lost_by_reason["TIMED_OUT"],
         failed=tally.lost_by_reason["FAILED"],
         dead_lettered=tally.dead_letters,
+        absent=tally.absent,
         pending=len(lines) + tally.copies - tally.settled,
         lost=len(lines) - done,
         duplicates_from_acker_kill=len(from_kill),

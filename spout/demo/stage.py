@@ -28,7 +28,10 @@ READY_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the command line says. `rate` is in records per second; None: as fast as it goes."""
+    """What the command line says. `rate` is in records per second; None: as fast as it goes.
+
+    `port` is that of the embedded broker; None: a free one.
+    """
 
     records: int = 50_000
     input: Path | None = None
@@ -36,6 +39,7 @@ class DemoOptions:
     json: bool = False
     keep: bool = False
     bootstrap: str | None = None
+    port: int | None = None
     config: Path | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +52,10 @@ class DemoOptions:
             raise UsageError(f"--records {self.records}: there must be at least 1 record")
         if self.rate is not None and self.rate <= 0:
             raise UsageError(f"--rate {self.rate}: must be more than 0 records per second")
+        if self.port is not None and self.bootstrap is not None:
+            raise UsageError(
+                f"--port {self.port} is for the demo's own broker, and --bootstrap names another; give one"
+            )
 
 
 @dataclass(slots=True)
@@ -93,7 +101,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     config = options.config or default_config()
     bootstrap = options.bootstrap
     if bootstrap is None:
-        broker = stack.enter_context(EmbeddedBroker(folder / "kafka", progress=console.print))
+        broker = stack.enter_context(EmbeddedBroker(folder / "kafka", options.port, progress=console.print))
         bootstrap = broker.bootstrap
     environ = {**environ, BOOTSTRAP: bootstrap}  # what the topics.yaml of the demo refers to
     topics = load(config, environ)

@@ -117,7 +117,7 @@ def test_settings_that_a_guarantee_rests_on_cannot_be_overruled(broker: Broker, 
 
 @pytest.mark.slow
 def test_readers_and_writers_go_on_when_the_broker_is_back(prefix: str) -> None:
-    """While it is away they raise `Unreachable`; nothing that was sent is lost, nothing is read twice."""
+    """P60: while it is away they raise `Unreachable`; nothing that was sent is lost or read twice."""
     with EmbeddedBroker() as broker:
         cluster = KafkaCluster(prefix, broker.bootstrap)
         topic = cluster.topic()

@@ -131,7 +131,7 @@ def test_a_new_assignment_replaces_the_old_one(cluster: Cluster) -> None:
 
 
 def test_a_partition_that_stays_is_neither_read_twice_nor_skipped(cluster: Cluster) -> None:
-    """Re-assigned at its present position in the middle of reading, after every poll."""
+    """S137, P11: re-assigned at its present position in the middle of reading, after every poll."""
     topic = cluster.topic(2)
     partition, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     cluster.write(*_numbered(topic, 2000))

@@ -32,7 +32,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
-INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches")
+INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare")
 TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 acker: {{partitions: 2, topic_prefix: "{prefix}"}}
@@ -240,6 +240,22 @@ def test_what_would_ack_without_work_stops_the_query(
     frame = build(world.read(name)).transform(spout.bolt(NoOrigin(), name="split"))
     with world.running(name, frame, write) as query, pytest.raises(StreamingQueryException, match=says):
         query.awaitTermination(DEADLINE_S)
+    assert world.published(name).said == 0
+
+
+@pytest.mark.parametrize("name", ["noop", "bare"])
+def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(world: World, name: str) -> None:
+    """Else nothing of it would ever be acked, and all of it would come again until it is dead letters."""
+    world.produce(name, "a b", "c")
+    writer = world.read(name).transform(spout.bolt(NoOrigin(), name="split")).writeStream
+    writer = (
+        writer.format("noop") if name == "noop" else writer.foreachBatch(lambda batch, _: batch.collect())
+    )
+    query = writer.option("checkpointLocation", str(world.folder / name)).start()
+    group = world.topics.input(name).group
+    says = rf"group {group}: .*write it with foreachBatch\(spout\.sink\(write\)\)"
+    with pytest.raises(StreamingQueryException, match=says):
+        assert query.awaitTermination(DEADLINE_S), query.stop()
     assert world.published(name).said == 0
 
 

@@ -23,7 +23,7 @@ TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 acker: {{partitions: 2, topic_prefix: "{prefix}"}}
 inputs:
-  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 10m}}
+  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 20s}}
 """
 
 
@@ -88,7 +88,7 @@ def committed(topics: Topics) -> list[int]:
 def test_every_record_is_read_once_and_a_restart_goes_on_behind_it(
     spark: SparkSession, config: Path, topics: Topics, tmp_path: Path, tracked: bool
 ) -> None:
-    """P14, S148: ranges, offsets, commits and the status file, through Spark's checkpoint."""
+    """P14, S148, S74: ranges, offsets, commits and the status file, through Spark's checkpoint."""
     rows: list[tuple[str, int, int]] = []
     status_path = tmp_path / "status.json"
     frame = spout.read_stream(

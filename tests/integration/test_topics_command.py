@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from spout import cli
 from tests.brokers import Broker
+from tests.waiting import eventually
 
 
 class Installation:
@@ -163,3 +164,21 @@ def test_an_ack_topic_that_vanished_beside_full_ones_is_not_made_anew(
     said = installation.command_once("create", 4)
 
     assert [line for line in said if "_ack_state: is gone while" in line and "_ack_verdict hold" in line]
+
+
+def test_a_source_that_deletes_records_too_early_is_a_warning(installation: Installation) -> None:
+    """Nothing is lost by it yet, so the exit code is 0."""
+    installation.command("create")
+    installation.set("a", "retention.ms", "60000")
+    said: list[str] = []
+
+    def warned() -> bool:
+        exit_code, lines = installation.command("check")
+        assert exit_code == 0
+        said[:] = [line for line in lines if "retention.ms=60000 (1m)" in line]
+        return bool(said)
+
+    eventually(warned, 30)
+    (line,) = said
+    assert line.startswith(f"warning: {installation.prefix}a: has retention.ms")
+    assert "input a may need a record for 168s" in line

@@ -192,7 +192,7 @@ def failed_roots(publication: Publication) -> set[int]:
 @settings(max_examples=150, deadline=None)
 @given(scripts())
 def test_what_is_published_is_the_fold_of_what_was_acked(script: Script) -> None:
-    """S26, S28, S76, P48: complete if, and only if, everything was received and acked and nothing failed."""
+    """S26, S28, S76, P48, S166: complete if, and only if, all was received and acked and nothing failed."""
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, START, START + script.roots),))
     evaluated, first = performed(script, plan)
     publication = publication_of(settle(evaluated, (), lambda stage: None), Lane("q/s", 5))

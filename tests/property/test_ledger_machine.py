@@ -1,7 +1,7 @@
 """The acker against a model of plain dicts; re-reading, crash and restore are ordinary rules.
 
 Rules 1 to 4 and 7 of DESIGN.md hold when both agree on every verdict, whatever is written, repeated,
-contradicted or killed: S13, S26, S35, S168, S169, P53, P54 and P55 are histories that the machine plays.
+contradicted or killed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Script:
 
 
 class AckerMachine(RuleBasedStateMachine):
-    """Writes anything, lets the acker work or die, and compares every verdict with the model's."""
+    """Writes anything, lets the acker work or die, and compares every verdict with the model's.
+
+    S13, S26, S35, S168, S169, P53, P54 and P55 are histories that it plays.
+    """
 
     @initialize(
         refold=st.sampled_from([0, 9_000, 1 << 30, 1 << 30]),

@@ -81,7 +81,7 @@ def test_contributions_that_contradict_themselves_are_quarantined_whole(
 
 
 def test_a_block_or_run_of_another_acker_partition_is_quarantined(world: World, writer: Writer) -> None:
-    """Whole: also the runs that would belong here."""
+    """S69: whole: also the runs that would belong here."""
     far = next(block for block in range(1, 99) if acker_partition(SOURCE, block << 16, 2) != home())
     world.write(TOPICS.ack, GOOD, 1 - home())
     world.write(TOPICS.fail, Fails("query/s1", 1, GROUP, "s1", 1, SOURCE, 0, ()), 1 - home())

@@ -315,7 +315,7 @@ def test_a_second_acker_takes_its_share_and_gives_it_back_on_leaving() -> None:
 
 
 def test_logs_are_shortened_to_what_a_restart_needs(world: World) -> None:
-    """Deletes below the safe positions; verdicts only below the replay group's commit and after 7 days."""
+    """P20: deletes below the safe positions; verdicts below the replay group's commit and after 7 days."""
     limits = world.limits
     writer = half_done(world)
     log = world.writer_log

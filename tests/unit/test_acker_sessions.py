@@ -75,7 +75,7 @@ def test_a_takeover_abandons_all_open_roots_oldest_first_and_is_told_the_clock_b
 
 
 def test_what_the_log_held_before_a_takeover_still_counts(world: World) -> None:
-    """A take abandons only when the acks and fails that were there as it was read are applied."""
+    """P45: a take abandons only when the acks and fails that were there as it was read are applied."""
     old = held(world)
     old.init((0, 4))
     world.settle()

@@ -1,8 +1,6 @@
 """Storm's acker, case by case (CONFORMANCE A, B and I), on the real service over the in-memory log.
 
-Not here, with the reason: S2, S3, S6, S53: a contribution is never read before its init, which is in the log
-first. S4: an init carries no value. S15: a touch before its init names no root. S24: source numbers have no
-special value. S28, S30, S76: what a tuple contributes is the collector's. S33: the age is in the verdict.
+What of it is elsewhere, or does not apply, says ``tests/conformance.py``.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ def test_a_failed_root_gets_its_verdict_at_once_and_the_rest_is_late(world: Worl
 
 
 def test_a_fail_wins_over_a_complete_fold_of_the_same_step(world: World, writer: Writer) -> None:
-    """S10: Storm acks; here fail beats zero as long as no verdict has been given."""
+    """S10: storm acks; here fail beats zero as long as no verdict has been given."""
     writer.init((5, 6))
     writer.acks(runs=[(5, 6)])
     writer.fails(5)
@@ -113,7 +111,7 @@ def test_a_second_init_of_a_position_is_ignored(world: World, writer: Writer) ->
 
 
 def test_a_touched_root_lives_longer_and_only_that_root(world: World, writer: Writer) -> None:
-    """S16, S19, S21, S37, S62."""
+    """S16, S19, S21, S37, S62, P30."""
     writer.init((0, 3), now=0)
     writer.acks(runs=[], touched=[1], touched_at=10_000)
     writer.tick(TIMEOUT_MS)
@@ -138,8 +136,18 @@ def test_a_touch_never_moves_a_deadline_back_and_revives_nothing(world: World, w
     assert world.of() == {0: "ACKED", 1: "TIMED_OUT"}
 
 
+def test_a_touch_of_a_root_that_has_no_init_yet_does_nothing(world: World, writer: Writer) -> None:
+    """S15: it moves no deadline of the root that comes later."""
+    writer.acks(runs=[], touched=[3], touched_at=50_000)
+    world.settle()
+    writer.init((0, 5), now=0)
+    writer.tick(TIMEOUT_MS)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(5), "TIMED_OUT")
+
+
 def test_a_root_expires_at_its_deadline_and_not_before(world: World, writer: Writer) -> None:
-    """S18, S36, S59: never early; Storm drops it silently, here it has a verdict."""
+    """S18, S36, S59, S33: never early; Storm drops it silently, here it has a verdict."""
     writer.init((0, 2), now=1_000)
     writer.tick(TIMEOUT_MS + 999)
     world.settle()
@@ -153,7 +161,7 @@ def test_a_root_expires_at_its_deadline_and_not_before(world: World, writer: Wri
 
 
 def test_contributions_after_the_deadline_leave_nothing_behind(world: World, writer: Writer) -> None:
-    """S20, S23, S34: Storm keeps an orphan until it rotates out."""
+    """S20, S23, S34, P24, P25: storm keeps an orphan until it rotates out."""
     writer.fails(99)
     writer.tick(500)
     world.settle()
@@ -244,7 +252,7 @@ def test_many_runs_of_a_record_complete_just_their_roots(world: World, writer: W
 
 
 def test_a_contribution_counts_only_for_roots_of_its_session(world: World, writer: Writer) -> None:
-    """Also while the take that will abandon them waits."""
+    """S136, P7: also while the take that will abandon them waits."""
     writer.init((0, 2))
     world.settle()
     world.session("other", 0).acks(runs=[(0, 2)])
@@ -271,7 +279,7 @@ def test_a_million_roots_of_a_cohort_expire_together(world: World, writer: Write
 
 
 def test_an_acker_that_was_down_times_nothing_out_that_was_acked(world: World, writer: Writer) -> None:
-    """Rule 8, S35, P55: a tick counts only when what was in the log before it is applied."""
+    """Rule 8, S35, P55, P19: a tick counts only when what was in the log before it is applied."""
     writer.init((0, 3))
     world.settle()
     writer.tick(TIMEOUT_MS + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,8 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["acker", "run", "--metrics-port", "0"], "--metrics-port"),
         (["demo", "--records", "many"], "--records"),
         (["demo", "--frobnicate"], "No such option"),
+        (["demo", "--port", "0"], "--port"),
+        (["demo", "--port", "9092", "--bootstrap", "kafka:9092"], "give one"),
         (["validate", "no/such/file.yaml"], "No such file"),
         (["acker", "run", "--config", "no/such/file.yaml"], "No such file"),
         (["topics", "check", "no/such/file.yaml"], "No such file"),
@@ -58,6 +61,21 @@ def test_a_wrong_call_ends_with_2_and_one_line(
     assert says in line
 
 
+@pytest.mark.parametrize("command", ["demo", "up"])
+def test_a_port_that_is_in_use_ends_with_2_and_one_line(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is started."""
+    monkeypatch.chdir(PROJECT)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cli.run([command, "--port", str(port)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"windhover: port {port} on 127.0.0.1 is in use; name another")
+
+
 def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["validate", str(PROJECT / "topics.yaml")]) == 0
 
@@ -67,6 +85,10 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
         "      initial: 500ms",
         "    start: committed",
         "  verdict_retention: 7d",
+        "  limits:",
+        "    step_records: 2000",
+        "replay:",
+        "    breaker_window: 1m",
     ):
         assert line in printed
 

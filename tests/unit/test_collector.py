@@ -63,11 +63,21 @@ def test_what_is_emitted_without_anchors_belongs_to_no_root(collector: OutputCol
 
 
 @pytest.mark.parametrize("settle", ["ack", "fail"])
+def test_a_tuple_without_anchors_says_nothing_when_it_is_settled(
+    collector: OutputCollector, settle: str
+) -> None:
+    """S75: no root waits for it, none is failed by it."""
+    getattr(collector, settle)(received(collector))
+    assert list(collector.outstanding()) == []
+    assert collector.failures == []
+
+
+@pytest.mark.parametrize("settle", ["ack", "fail"])
 @pytest.mark.parametrize("then", ["emit", "ack", "fail", "reset_timeout"])
 def test_whatever_follows_a_settled_tuple_raises_and_changes_nothing(
     collector: OutputCollector, settle: str, then: str
 ) -> None:
-    """S80: Storm lets the root time out instead."""
+    """S80: storm lets the root time out instead."""
     tuple_ = received(collector, 1)
     getattr(collector, settle)(tuple_)
     failures = list(collector.failures)
@@ -80,6 +90,7 @@ def test_whatever_follows_a_settled_tuple_raises_and_changes_nothing(
 
 
 def test_a_tuple_of_another_bolt_is_refused(collector: OutputCollector) -> None:
+    """P43."""
     foreign = received(OutputCollector("count", 8), 1, bolt="count")
     with pytest.raises(TupleError, match="no input of it"):
         collector.ack(foreign)

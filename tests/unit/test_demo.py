@@ -24,7 +24,7 @@ from spout.demo.text import (
 )
 
 GOOD = Outcome(
-    records=10, acked=9, replayed=4, timed_out=1, failed=3, dead_lettered=1, pending=0, lost=0,
+    records=10, acked=9, replayed=4, timed_out=1, failed=3, dead_lettered=1, absent=0, pending=0, lost=0,
     duplicates_from_acker_kill=0, other_replays=0, acker_kills=1, counts_correct=True, committed_to_end=True,
     seconds=1.0, records_per_second=10.0, bootstrap="127.0.0.1:1",
 )  # fmt: skip
@@ -82,6 +82,12 @@ def test_input_that_cannot_be_read_is_refused_with_its_name(
 def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="--r"):
         DemoOptions(**options)  # type: ignore[arg-type]  # one of several keywords
+
+
+def test_a_port_beside_another_broker_is_refused() -> None:
+    """It would mean nothing there."""
+    with pytest.raises(UsageError, match=r"--port 9092.*--bootstrap"):
+        DemoOptions(bootstrap="kafka:9092", port=9092)
 
 
 def test_a_word_that_is_written_again_counts_once(tmp_path: Path) -> None:

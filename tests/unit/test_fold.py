@@ -45,6 +45,7 @@ def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
 
 
 def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
+    """S55."""
     outcome = settle(read(), (), nobody_knows)
     assert (outcome.plan, outcome.failed, outcome.absent) == (PLAN, (), ())
     assert (len(outcome.partial), len(outcome.touched)) == (0, 0)

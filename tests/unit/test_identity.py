@@ -119,7 +119,7 @@ def test_an_edge_is_never_zero() -> None:
 
 
 def test_deliveries_of_one_tuple_have_edges_of_their_own() -> None:
-    """Ordinals and subscriptions keep them apart."""
+    """S54: ordinals and subscriptions keep them apart."""
     keys = [subscription_key("spout", stream, "b") for stream in ("x", "y")]
     edges = {child_edge(99, key, ordinal) for key in keys for ordinal in range(1_000)}
     assert len(edges) == 2_000

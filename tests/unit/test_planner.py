@@ -18,7 +18,7 @@ REPLAY = source_of(1, 0, replay=True)
 
 
 def test_a_first_session_emits_everything_from_the_beginning_once() -> None:
-    """The whole way: question, take, init, acks, verdicts, commit."""
+    """S51: the whole way: question, take, init, acks, verdicts, commit."""
     world = World()
     world.produce(30)
     world.produce(12, partition=1)
@@ -47,7 +47,7 @@ def test_asking_again_before_spark_journalled_gives_the_same_batch() -> None:
 
 
 def test_nothing_is_emitted_while_as_many_are_pending_as_may_be() -> None:
-    """S65, S122: at the limit nothing new; one ack later as many as were settled."""
+    """S65, S122, P60: at the limit nothing new; one ack later as many as were settled."""
     world = World(YAML.replace("200000", "10"))
     world.produce(30)
     planner = world.ready()
@@ -195,7 +195,7 @@ def test_take_over_changes_nothing_for_a_checkpoint_that_is_not_refused() -> Non
 
 
 def test_a_root_that_nobody_acks_times_out_by_the_ticks_never_early_and_at_most_a_second_late() -> None:
-    """Rule 8; S59, S60."""
+    """Rule 8; S59, S60, P21."""
     world = World()
     world.produce(5)
     planner = world.ready()
@@ -387,7 +387,7 @@ def test_another_number_of_acker_partitions_is_refused() -> None:
 
 
 def test_an_untracked_query_announces_nothing_and_settles_what_it_emits() -> None:
-    """S53, S79, S148: offsets still commit."""
+    """S53, S79, S148, S52, S68, S144: offsets still commit."""
     world = World()
     world.acker = None
     world.produce(10)
@@ -435,7 +435,7 @@ def test_a_killed_acker_costs_the_planner_nothing() -> None:
 
 
 def test_closing_commits_what_is_settled() -> None:
-    """S140: deactivate commits."""
+    """S140, P18: deactivate commits."""
     world = World()
     world.produce(10)
     planner = world.ready()
@@ -464,7 +464,7 @@ def test_a_batch_over_half_of_the_timeout_is_told() -> None:
 
 
 def test_a_query_that_ends_when_all_is_done_waits_for_verdicts_and_leaves_later_records() -> None:
-    """`availableNow`."""
+    """P17: `availableNow`."""
     world = World()
     world.produce(10)
     planner = world.ready(stops_at_ends=True)
@@ -522,7 +522,7 @@ def test_a_new_partition_is_read_from_its_start_without_a_restart() -> None:
 
 
 def test_a_root_that_was_decided_before_it_was_planned_is_not_emitted() -> None:
-    """A zombie of the session initialised it behind our `Taken`, and it timed out."""
+    """S131: a zombie of the session initialised it behind our `Taken`, and it timed out."""
     world = World()
     world.produce(10)
     zombie = world.ready()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from acker.limit_settings import ReplaySettings
 from acker.problems import keys_of
 from acker.settings import AckerSettings, Input
 from acker.topics import Topics
@@ -54,6 +55,7 @@ def table() -> list[str]:
         "|---|---|---|---|---|---|",
         first,
         *rows(AckerSettings, "acker."),
+        *rows(ReplaySettings, "replay."),
         *rows(Input, "inputs.<name>."),
     ]
 

@@ -80,7 +80,7 @@ def test_jitter_only_adds_to_the_back_off(world: World) -> None:
 
 
 def test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once(world: World) -> None:
-    """S109, S112, S117, P26, P34: back-off doubles; attempts count the first emission; the origin stays."""
+    """S109, S112, S117, P26, P34, S134: back-off doubles; attempts count the first one; the origin stays."""
     root = world.emit(b"poison", key=b"k", headers=(("trace", b"1"),), partition=1)
     worker = world.worker()
     begin_ms, waits = world.now_ms, []
@@ -128,7 +128,7 @@ def test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_on
 
 
 def test_a_timed_out_root_counts_as_an_attempt(world: World) -> None:
-    """P40: a timeout, then a failure of the copy: the limit counts both."""
+    """P40, P23: a timeout, then a failure of the copy: the limit counts both."""
     worker = world.worker(of=topics(attempts=2))
     world.lose(world.emit(b"slow"), reason=Reason.TIMED_OUT)
     world.settle(worker, until_ms=world.now_ms + 60_000)
@@ -245,6 +245,7 @@ def test_a_copy_that_retention_removed_is_buried_without_payload(world: World) -
 
 
 def test_a_compacted_record_is_buried_without_payload(world: World) -> None:
+    """S127."""
     world.cluster.delete_topic(TOPIC)
     world.cluster.create_topic(TOPIC, 2, compacted=True)
     roots = [world.emit(b"%d" % number, key=b"same") for number in range(3)]
@@ -346,7 +347,7 @@ def test_acked_roots_and_answers_to_sessions_move_the_commit_and_nothing_else(wo
 
 
 def test_garbage_among_the_verdicts_is_counted_told_once_and_passed(world: World) -> None:
-    """S151: what cannot be read holds nothing back."""
+    """What cannot be read holds nothing back."""
     worker = world.worker()
     for _ in range(2):
         world.garbage(b"\x00nonsense")

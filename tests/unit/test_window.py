@@ -38,14 +38,21 @@ def ack(window: Window, *positions: int) -> int:
         ("S94, then 5", [5, 6], [6, 5], 7),
         ("S126", [0, 1, 2, 3, 4, 8, 9], [0, 1, 2, 3, 4, 8, 9], 10),
         ("S129", [0, 2], [0], 2),
+        ("S128", [0, 1, 2], [0, 2], 1),
+        ("S128, then 1", [0, 1, 2], [0, 2, 1], 3),
         ("P1", [99, 100, 101], [100, 101, 101], 99),
         ("P1, then 99", [99, 100, 101], [100, 101, 101, 99], 102),
+        ("P3", [99, 102], [100, 101, 102], 99),
+        ("P3, then 99", [99, 102], [100, 101, 102, 99], 103),
     ],
 )
 def test_the_committable_position_is_the_first_unsettled_emitted_one(
     case: str, emitted: list[int], acked: list[int], committable: int
 ) -> None:
-    """S87 to S94, S126, S129, P1, P6: holes that were never emitted do not stop it."""
+    """S87, S88, S89, S90, S91, S92, S93, S94, S126, S128, S129, P1, P3, P6.
+
+    Holes that were never emitted do not stop it.
+    """
     window = window_of(*emitted)
     ack(window, *acked)
     assert window.committable(SOURCE) == committable, case
@@ -66,7 +73,7 @@ def test_a_verdict_for_a_root_that_was_never_emitted_is_counted_and_changes_noth
 
 
 def test_a_second_verdict_is_late_and_changes_nothing() -> None:
-    """S58, P2, P4: ack after fail, fail after ack, the same ack twice."""
+    """S58, P2, P4, S132: ack after fail, fail after ack, the same ack twice."""
     window = window_of(0, 1)
     ack(window, 0)
     assert window.settle(SOURCE, [Run(0, 1)], "FAILED") == 0

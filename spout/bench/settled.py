@@ -1,0 +1,61 @@
+"""Waits for the verdicts of one input; the only place where a benchmark counts them."""
+
+from __future__ import annotations
+
+import time
+
+from acker.codec import wire_codec
+from acker.errors import CheckFailed
+from acker.events import Verdicts
+from acker.identity import input_id_of
+from acker.log import Log, TopicPartition
+from acker.topics import Input, Topics
+
+POLL_MS = 50
+
+
+class Settled:
+    """Counts the verdicts that come from now on."""
+
+    def __init__(self, log: Log, topics: Topics, source: Input) -> None:
+        """Begin at the present end of the verdicts, for the roots of an input."""
+        self._input_id = source.id
+        verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
+        self._reader = log.reader(committed=True)
+        self._reader.assign(log.ends(verdicts))
+
+    def wait_for(self, roots: int, seconds_max: float) -> tuple[float, float]:
+        """Wait until so many roots are ACKED, and leave.
+
+        Returns:
+            When the first verdict came and when the last, in monotonic seconds.
+
+        Raises:
+            CheckFailed: a root was lost, or the verdicts did not come within `seconds_max`.
+        """
+        acked, first_at = 0, 0.0
+        deadline = time.monotonic() + seconds_max
+        while acked < roots:
+            if time.monotonic() > deadline:
+                raise CheckFailed(f"{acked} of {roots} roots were acked in {seconds_max:.0f} s")
+            found = self._poll()
+            first_at = first_at or (time.monotonic() if found else 0.0)
+            acked += found
+        self._reader.close()
+        return first_at, time.monotonic()
+
+    def _poll(self) -> int:
+        """Return how many roots were acked by what came in."""
+        acked, codec = 0, wire_codec()
+        for record in self._reader.poll(POLL_MS):
+            event = codec.decode(record.value)
+            if not isinstance(event, Verdicts):
+                continue
+            acked += sum(run.end - run.start for run in event.acked if self._is_ours(run.source))
+            lost = next((each for each in event.lost if self._is_ours(each.source)), None)
+            if lost is not None:
+                raise CheckFailed(f"roots were lost: {lost.reason} {lost.error} {lost.message}")
+        return acked
+
+    def _is_ours(self, source: int) -> bool:
+        return input_id_of(source) == self._input_id

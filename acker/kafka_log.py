@@ -38,6 +38,15 @@ OPERATION_TIMEOUT_MS: Final = 30_000
 
 T = TypeVar("T")
 
+_STALE_LEADER: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a broker answers to who asks the leader of another time."""
+
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
 
@@ -167,6 +176,7 @@ class KafkaLog:
         wanted = {_named(p): spec for p in partitions}
         if not wanted:
             return {}
+        topics = sorted({p.topic for p in wanted})
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
             asked = self._connected().list_offsets(
@@ -178,12 +188,20 @@ class KafkaLog:
                     for p, future in asked.items()
                 }
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._NOENT:
+                code = error.args[0].code()
+                if code == KafkaError._NOENT:
                     raise self._leaderless(wanted, timeout_s) from error
+                if code in _STALE_LEADER:
+                    self._look_again(topics, timeout_s)
                 raise
 
-        topics = sorted({p.topic for p in wanted})
         return self._ask(f"{what} of {', '.join(topics)}", ask)
+
+    def _look_again(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
+        and does not look again when they are refused."""
+        for topic in topics:
+            self._connected().list_topics(topic, timeout=timeout_s)
 
     def _leaderless(
         self, partitions: Iterable[confluent_kafka.TopicPartition], timeout_s: float

@@ -87,6 +87,10 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
 
 def _let_fall(blows: list[Blow], torturer: Torturer, witness: Witness, console: Console) -> None:
     """Begin and end each blow when it is time to; read and supervise in between."""
+
+    def say(now_ms: int, what: str) -> None:
+        console.print(f"{now_ms / 1000:7.1f} s  {what}", highlight=False, soft_wrap=True)
+
     actions = [(blow.at_ms, 0, number) for number, blow in enumerate(blows)]
     heapq.heapify(actions)
     begun_ms = told_ms = _steady_ms()
@@ -94,23 +98,25 @@ def _let_fall(blows: list[Blow], torturer: Torturer, witness: Witness, console: 
         now_ms = _steady_ms() - begun_ms
         if actions[0][0] <= now_ms:
             _at_ms, ends, number = heapq.heappop(actions)
+            blow = blows[number]
+            say(now_ms, f"{blow.victim}: {blow.deed}{' is over' if ends else ''}")
             if ends:
-                torturer.relent(blows[number])
+                torturer.relent(blow)
             else:
-                torturer.strike(blows[number])
-                heapq.heappush(actions, (now_ms + blows[number].hold_ms, 1, number))
+                torturer.strike(blow)
+                heapq.heappush(actions, (now_ms + blow.hold_ms, 1, number))
             continue
         witness.step(STEP_MS)
         torturer.look()
         if _steady_ms() - told_ms >= LINE_MS:
             told_ms = _steady_ms()
-            console.print(_progress(now_ms, torturer, witness), highlight=False, soft_wrap=True)
+            say(now_ms, _progress(torturer, witness))
 
 
-def _progress(now_ms: int, torturer: Torturer, witness: Witness) -> str:
+def _progress(torturer: Torturer, witness: Witness) -> str:
     evidence = witness.evidence
     return (
-        f"{now_ms // 1000:5d} s  {sum(torturer.blows.values())} blows, {torturer.kills} kills;"
+        f"{sum(torturer.blows.values())} blows, {torturer.kills} kills;"
         f" {len(evidence.numbers):,} records, {witness.open_roots():,} roots open,"
         f" {len(evidence.copies):,} copies, {sum(evidence.dead.values()):,} dead letters,"
         f" driver {'works' if torturer.is_well else 'is coming back'}"
@@ -120,14 +126,14 @@ def _progress(now_ms: int, torturer: Torturer, witness: Witness) -> str:
 def _drain(torturer: Torturer, witness: Witness, console: Console) -> bool:
     """Wait until every record has ended and every root has its verdict; tell whether they have."""
     deadline_ms = _steady_ms() + DRAIN_MS_MAX
-    looked_ms = told_ms = begun_ms = _steady_ms()
+    looked_ms = told_ms = _steady_ms()
     while _steady_ms() < deadline_ms:
         witness.step(STEP_MS)
         torturer.look()
         now_ms = _steady_ms()
         if now_ms - told_ms >= LINE_MS:
             told_ms = now_ms
-            console.print(_progress(now_ms - begun_ms, torturer, witness), highlight=False, soft_wrap=True)
+            console.print(_progress(torturer, witness), highlight=False, soft_wrap=True)
         if now_ms - looked_ms >= LOOK_MS and torturer.is_well:
             looked_ms = now_ms
             if not witness.open_roots() and not witness.unfinished() and witness.has_read_all():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import accumulate, repeat
 from typing import Any, Final, TypeVar
 
 import confluent_kafka
@@ -35,6 +36,12 @@ from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, T
 
 OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
+
+FIRST_PATIENCE_MS: Final = 3_000
+"""How long a first attempt waits for its answer; each further one twice as long. A request for a coordinator
+whose broker died waits out whatever it is given, though another would be answered at once. Its client must
+then be given up: a request that timed out ends the process, by an assertion of librdkafka, when that client
+meets its broker again."""
 
 T = TypeVar("T")
 
@@ -257,8 +264,19 @@ class KafkaLog:
         }
 
     def _ask(self, doing: str, question: Callable[[float], T]) -> T:
+        """Ask until there is an answer, each time with more patience, and anew where none came at all."""
         deadline = self._client.deadline()
-        return self._client.retry(doing, deadline, lambda: question(max(deadline.left_s, 0.1)))
+        patience_s = accumulate(repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: 2 * last)
+
+        def ask() -> T:
+            try:
+                return question(max(min(next(patience_s), deadline.left_s), 0.1))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._TIMED_OUT:
+                    self._admin = None
+                raise
+
+        return self._client.retry(doing, deadline, ask)
 
     def _connected(self) -> AdminClient:
         if self._admin is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -173,4 +174,26 @@ def test_questions_about_offsets_are_answered_again_when_the_broker_is_back(pref
         assert log.stable_ends([partition]) == {partition: 1}
         assert log.starts([partition]) == {partition: 0}
         for each in (producer, log, cluster):
+            each.close()
+
+
+@pytest.mark.slow
+def test_a_commit_that_is_asked_for_while_the_broker_is_away_goes_through_when_it_is_back(
+    prefix: str,
+) -> None:
+    """librdkafka's request for the coordinator that it knew would wait out whatever time it is given."""
+    with Proxy() as proxy, EmbeddedBroker(doors={"PROXIED": proxy.port}) as broker:
+        proxy.connect_to(broker.door("PROXIED"))
+        cluster = KafkaCluster(prefix, broker.bootstrap)
+        partition = TopicPartition(cluster.topic(), 0)
+        log = KafkaLog({"bootstrap.servers": f"{HOST}:{proxy.port}"})
+        log.commit(prefix, {partition: 1})
+
+        broker.kill()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(log.commit, prefix, {partition: 2})
+            broker.restart()
+            asked.result()
+        assert log.committed(prefix, [partition]) == {partition: 2}
+        for each in (log, cluster):
             each.close()

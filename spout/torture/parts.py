@@ -88,9 +88,11 @@ class Driver(Part):
         Part.kill(self)
 
     def stop(self) -> None:
-        """End the process that is the driver now, by SIGTERM."""
+        """End the process that is the driver now by SIGTERM, and what it leaves behind."""
         self.wanted = False
+        members = self.family()
         self.child.stop()
+        signal_all(members, signal.SIGKILL)
 
     def take_over(self) -> None:
         """Let the next start have a fresh checkpoint."""

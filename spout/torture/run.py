@@ -58,7 +58,8 @@ def run(options: TortureOptions, environ: Mapping[str, str]) -> int:
 def _torture(stage: Stage, stack: ExitStack) -> Report:
     options, source = stage.options, stage.source
     left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
-    blows = draw(options.seed, int(options.minutes * 60_000), set(Deed) - set(left_out))
+    for_ms = int(options.minutes * 60_000)
+    blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
     torturer = Torturer(
         stage.broker, stage.parts, stage.driver, stage.disk, clock=wall_ms, grace_ms=source.timeout_ms
     )
@@ -69,7 +70,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     producer = NumberedProducer(stage.log, source.topic, partitions, options.records_per_second, _steady_ms)
     begun_ms = _steady_ms()
     producer.start()
-    _let_fall(blows, torturer, witness, stage.console)
+    _let_fall(blows, for_ms, torturer, witness, stage.console)
     producer.stop()
     stage.console.print(f"{torturer.kills} kills; healing and waiting for every record to end")
     drained = _drain(torturer, witness, stage.console)
@@ -85,8 +86,8 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     )
 
 
-def _let_fall(blows: list[Blow], torturer: Torturer, witness: Witness, console: Console) -> None:
-    """Begin and end each blow when it is time to; read and supervise in between."""
+def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witness, console: Console) -> None:
+    """Begin and end each blow when it is time to, for `for_ms`; read and supervise in between."""
 
     def say(now_ms: int, what: str) -> None:
         console.print(f"{now_ms / 1000:7.1f} s  {what}", highlight=False, soft_wrap=True)
@@ -94,9 +95,9 @@ def _let_fall(blows: list[Blow], torturer: Torturer, witness: Witness, console: 
     actions = [(blow.at_ms, 0, number) for number, blow in enumerate(blows)]
     heapq.heapify(actions)
     begun_ms = told_ms = _steady_ms()
-    while actions:
+    while actions or _steady_ms() - begun_ms < for_ms:
         now_ms = _steady_ms() - begun_ms
-        if actions[0][0] <= now_ms:
+        if actions and actions[0][0] <= now_ms:
             _at_ms, ends, number = heapq.heappop(actions)
             blow = blows[number]
             say(now_ms, f"{blow.victim}: {blow.deed}{' is over' if ends else ''}")

@@ -123,17 +123,23 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     stack.callback(log.close)
     provision.create_topics(topics)
     around = _Surroundings(config, folder, environ, proxies)
-    parts: dict[Victim, Part] = {victim: around.service(victim) for victim in SERVICES}
-    driver = parts[Victim.DRIVER] = around.driver()
+    services = {victim: around.service(victim) for victim in SERVICES}
+    driver = around.driver()
+    _start(services, driver, console, stack)
+    parts = {**services, Victim.DRIVER: driver}
+    return Stage(options, topics, broker, log, folder, parts, driver, disk, console)
+
+
+def _start(services: Mapping[Victim, Part], driver: Driver, console: Console, stack: ExitStack) -> None:
+    """Start the parts and wait until they work."""
     stack.callback(driver.stop)
-    for victim in SERVICES:
-        stack.enter_context(parts[victim].child)
-    for victim in SERVICES:
-        parts[victim].child.wait_ready(READY_SECONDS_MAX)
+    for part in services.values():
+        stack.enter_context(part.child)
+    for part in services.values():
+        part.child.wait_ready(READY_SECONDS_MAX)
     driver.start()
     console.print("two ackers and two replay workers are running; waiting for the Spark driver")
     driver.child.wait_ready(READY_SECONDS_MAX)
-    return Stage(options, topics, broker, log, folder, parts, driver, disk, console)
 
 
 @dataclass(frozen=True, slots=True)

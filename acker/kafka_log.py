@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
 from typing import Any, Final, TypeVar
 
 import confluent_kafka
@@ -34,7 +35,22 @@ from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, T
 OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
 
+FIRST_PATIENCE_MS: Final = 3_000
+"""How long a first attempt waits for its answer; each further one twice as long. A request for a coordinator
+whose broker died waits out whatever it is given, though another would be answered at once. Its client must
+then be given up: a request that timed out ends the process, by an assertion of librdkafka, when that client
+meets its broker again."""
+
 T = TypeVar("T")
+
+_STALE_LEADER: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a broker answers to who asks the leader of another time."""
 
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
@@ -168,6 +184,7 @@ class KafkaLog:
         wanted = {_named(p): spec for p in partitions}
         if not wanted:
             return {}
+        topics = sorted({p.topic for p in wanted})
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
             asked = self._connected().list_offsets(
@@ -179,12 +196,20 @@ class KafkaLog:
                     for p, future in asked.items()
                 }
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._NOENT:
+                code = error.args[0].code()
+                if code == KafkaError._NOENT:
                     raise self._leaderless(wanted, timeout_s) from error
+                if code in _STALE_LEADER:
+                    self._look_again(topics, timeout_s)
                 raise
 
-        topics = sorted({p.topic for p in wanted})
         return self._ask(f"{what} of {', '.join(topics)}", ask)
+
+    def _look_again(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
+        and does not look again when they are refused."""
+        for topic in topics:
+            self._connected().list_topics(topic, timeout=timeout_s)
 
     def _leaderless(
         self, partitions: Iterable[confluent_kafka.TopicPartition], timeout_s: float
@@ -217,8 +242,19 @@ class KafkaLog:
         return self._ask(f"offsets of group {group}", ask)
 
     def _ask(self, doing: str, question: Callable[[float], T]) -> T:
+        """Ask until there is an answer, each time with more patience, and anew where none came at all."""
         deadline = self._client.deadline()
-        return self._client.retry(doing, deadline, lambda: question(max(deadline.left_s, 0.1)))
+        patience_s = accumulate(repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: 2 * last)
+
+        def ask() -> T:
+            try:
+                return question(max(min(next(patience_s), deadline.left_s), 0.1))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._TIMED_OUT:
+                    self._admin = None
+                raise
+
+        return self._client.retry(doing, deadline, ask)
 
     def _connected(self) -> AdminClient:
         if self._admin is None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -20,7 +20,8 @@ from typing import Literal, Self
 from acker.errors import Unreachable
 from spout import tether
 
-Kind = Literal["acker", "replay"]
+Kind = Literal["acker", "replay", "driver"]
+"""Who it is; events in its log begin with that. A driver has a program of its own."""
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -46,6 +47,7 @@ class Child:
         config: the topics.yaml that it gets.
         log: file that its output is appended to; None: a temporary one.
         environ: all of its environment; None: this process's, as it is at each start.
+        program: what Python runs instead of the command of its kind: ``-m``, a module, its arguments.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class Child:
         *,
         log: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        program: Sequence[str] | None = None,
     ) -> None:
         self.kind = kind
-        self._config = config.resolve()
+        self._program = program or ("-m", "spout.cli", kind, "run", "--config", str(config.resolve()))
         self._log = log
         self._environ = environ
         self._temporary: Path | None = None
@@ -101,9 +104,10 @@ class Child:
         """Start it, for the first time or again. One that runs is left alone."""
         if self.alive():
             return
-        command = [sys.executable, "-m", "spout.cli", self.kind, "run", "--config", str(self._config)]
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
-        self._process = tether.start(tether.Command(command, self.log, environ=self._environ))
+        self._process = tether.start(
+            tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
+        )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until it has said that it owns partitions.
@@ -114,13 +118,17 @@ class Child:
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline = time.monotonic() + timeout_s
-        while not self._said(f"{self.kind}.ready"):
+        while not self.ready():
             try:
                 self._process.wait(_LOOK_EVERY_S)
             except subprocess.TimeoutExpired:
                 if time.monotonic() < deadline:
                     continue
             raise Unreachable(self.obituary(timeout_s))
+
+    def ready(self) -> bool:
+        """Whether it has said since its last start that it owns partitions, or works."""
+        return self._said(f"{self.kind}.ready")
 
     def obituary(self, timeout_s: float = 0.0) -> str:
         """Say in a line how it ended, or that it is not ready after `timeout_s`, with the end of its log."""

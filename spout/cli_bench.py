@@ -19,7 +19,7 @@ def bench_ledger(
     """Contributions folded per second by one acker, and the memory of open roots."""
     from spout.bench.ledger import run
 
-    return _interruptible(lambda: run(roots, json=json))
+    return interruptible(lambda: run(roots, json=json))
 
 
 @bench_app.command("tracking")
@@ -35,7 +35,7 @@ def bench_tracking(
     options = TrackingOptions(records=records, rounds=rounds)
     if pipeline:
         options = TrackingOptions(records=records, rounds=rounds, pipelines=tuple(pipeline))
-    return _interruptible(lambda: run(options, json=json))
+    return interruptible(lambda: run(options, json=json))
 
 
 @bench_app.command("restart")
@@ -46,10 +46,10 @@ def bench_restart(
     """Kill an acker and start it again: the time until it gives verdicts, and the replays it caused."""
     from spout.bench.restart import run
 
-    return _interruptible(lambda: run(roots, json=json))
+    return interruptible(lambda: run(roots, json=json))
 
 
-def _interruptible(command: Callable[[], int]) -> int:
+def interruptible(command: Callable[[], int]) -> int:
     """Run a command whose parts end when a signal unwinds it."""
     from spout.up import Interrupted, ending_on_signals
 

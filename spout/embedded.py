@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -25,13 +25,11 @@ from confluent_kafka.admin import AdminClient
 
 from acker.errors import Unreachable, UsageError
 from spout import java, tether
+from spout.broker_settings import HOST, LOG4J, Door, server_properties
 from spout.jars import Repository, kafka_jars
 
 Report = Callable[[str], None]
 """Called with a sentence for each thing that takes a while."""
-
-HOST = "127.0.0.1"
-"""The broker listens here alone. Not `localhost`, which may mean ::1 first."""
 
 START_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 15_000
@@ -57,6 +55,9 @@ class EmbeddedBroker:
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
         environ: where JAVA_HOME, PATH, WINDHOVER_CACHE and the like are read; None: this process's.
         progress: told what takes a while (fetching the jars, starting).
+        doors: further listeners, each advertised at a port that somebody else listens on, as a proxy does:
+            its name, capitals only, to that port.
+        settings: what `server.properties` says beside and in place of the embedded broker's own.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class EmbeddedBroker:
         *,
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
+        doors: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._kept = directory
         self._wanted_port = port
@@ -77,11 +80,18 @@ class EmbeddedBroker:
         self._directory: Path | None = None
         self._claim: TextIO | None = None
         self._port = 0
+        self._advertised = dict(doors or {})
+        self._doors: dict[str, Door] = {}
+        self._settings = dict(settings or {})
 
     @property
     def bootstrap(self) -> str:
         """The value of `bootstrap.servers`."""
         return f"{HOST}:{self._port}"
+
+    def door(self, name: str) -> int:
+        """Return the port on which a further listener listens; it stays the same over `restart`."""
+        return self._doors[name].port
 
     @property
     def directory(self) -> Path:
@@ -114,9 +124,10 @@ class EmbeddedBroker:
             Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
         """
         self._port = self._port or _free_port(self._wanted_port)
+        self._find_doors()
         self._prepare()
         self._claim_directory()
-        self._write_settings(controller_port=_free_port(None, besides=self._port))
+        self._write_settings()
         if not (self.directory / "data" / "meta.properties").exists():
             self._format()
         self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
@@ -170,7 +181,7 @@ class EmbeddedBroker:
         if self._directory is None:
             directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / "log4j2.xml").write_text(_LOG4J, encoding="utf-8")
+            (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
             self._directory = directory.resolve()
 
     def _claim_directory(self) -> None:
@@ -195,8 +206,18 @@ class EmbeddedBroker:
         if fetched % 10 == 0 or fetched == total:
             self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
 
-    def _write_settings(self, controller_port: int) -> None:
-        text = _SETTINGS.format(host=HOST, port=self._port, controller_port=controller_port)
+    def _find_doors(self) -> None:
+        """Find a port for each further listener, once."""
+        taken = {self._port}
+        for name, advertised_port in self._advertised.items():
+            if name not in self._doors:
+                self._doors[name] = Door(name, _free_port(None, besides=taken), advertised_port)
+            taken.add(self._doors[name].port)
+
+    def _write_settings(self) -> None:
+        doors = list(self._doors.values())
+        taken = {self._port, *(door.port for door in doors)}
+        text = server_properties(self._port, _free_port(None, besides=taken), doors, self._settings)
         (self.directory / "server.properties").write_text(text, encoding="utf-8")
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
@@ -239,7 +260,7 @@ class EmbeddedBroker:
         raise Unreachable(self.obituary())
 
 
-def _free_port(wanted: int | None, besides: int = 0) -> int:
+def _free_port(wanted: int | None, besides: Collection[int] = ()) -> int:
     """Return the wanted port if nobody listens on it, or a free one.
 
     A free one lies below the range of outgoing connections, so that nothing takes it during a restart.
@@ -253,7 +274,7 @@ def _free_port(wanted: int | None, besides: int = 0) -> int:
         first = int(probe.getsockname()[1]) % len(_PORTS)
     for step in range(len(_PORTS)):
         port = _PORTS[(first + step) % len(_PORTS)]
-        if port != besides and _is_free(port):
+        if port not in besides and _is_free(port):
             return port
     raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
 
@@ -271,44 +292,3 @@ def _is_free(port: int) -> bool:
 
 def _silent(_sentence: str) -> None:
     """Report nothing."""
-
-
-_SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-log.dirs=data
-auto.create.topics.enable=false
-num.partitions=1
-default.replication.factor=1
-min.insync.replicas=1
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=1
-group.initial.rebalance.delay.ms=0
-# how long a broker that was killed keeps its successor from registering; the default is 9 s
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
-# the default of 128 MiB would be a quarter of the heap
-log.cleaner.dedupe.buffer.size=8388608
-"""
-
-_LOG4J = """\
-<Configuration>
-  <Appenders>
-    <Console name="out"><PatternLayout pattern="[%d] %p %m (%c)%n"/></Console>
-  </Appenders>
-  <Loggers>
-    <Root level="INFO"><AppenderRef ref="out"/></Root>
-  </Loggers>
-</Configuration>
-"""

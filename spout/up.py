@@ -14,8 +14,9 @@ from types import FrameType
 from acker import provision
 from acker.errors import ConfigError, Unreachable
 from acker.topics import load
+from spout.broker_settings import HOST
 from spout.child import Child, Kind
-from spout.embedded import HOST, EmbeddedBroker
+from spout.embedded import EmbeddedBroker
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 """Environment variable that a topics.yaml refers to for the broker's address."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from acker.errors import ConfigError, Unreachable
 from acker.kafka_log import KafkaLog
 from acker.log import Log, Outgoing, TopicPartition
+from spout.broker_settings import HOST
 from spout.embedded import EmbeddedBroker
+from spout.torture.proxy import Proxy
 from tests.brokers import Broker
 from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, eventually, read_count, values
 
@@ -145,4 +148,52 @@ def test_readers_and_writers_go_on_when_the_broker_is_back(prefix: str) -> None:
             str(b"while away"),
         ]
         for each in (reader, producer, cluster):
+            each.close()
+
+
+@pytest.mark.slow
+def test_questions_about_offsets_are_answered_again_when_the_broker_is_back(prefix: str) -> None:
+    """A broker that was killed leads with a higher epoch; librdkafka goes on asking with the one it knew.
+
+    It looks again by itself when nobody listens at the broker's address for a while. Behind a proxy, or a
+    service of Kubernetes, somebody always does.
+    """
+    with Proxy() as proxy, EmbeddedBroker(doors={"PROXIED": proxy.port}) as broker:
+        proxy.connect_to(broker.door("PROXIED"))
+        cluster = KafkaCluster(prefix, broker.bootstrap)
+        partition = TopicPartition(cluster.topic(), 0)
+        log = KafkaLog({"bootstrap.servers": f"{HOST}:{proxy.port}"}, operation_timeout_ms=5000)
+        assert log.ends([partition]) == {partition: 0}
+
+        broker.kill()
+        broker.restart()
+        producer = KafkaLog({"bootstrap.servers": broker.bootstrap}).producer()
+        producer.send(Outgoing(partition.topic, 0, b"under another leader"))
+        producer.flush(TIMEOUT_MS)
+        assert log.ends([partition]) == {partition: 1}
+        assert log.stable_ends([partition]) == {partition: 1}
+        assert log.starts([partition]) == {partition: 0}
+        for each in (producer, log, cluster):
+            each.close()
+
+
+@pytest.mark.slow
+def test_a_commit_that_is_asked_for_while_the_broker_is_away_goes_through_when_it_is_back(
+    prefix: str,
+) -> None:
+    """librdkafka's request for the coordinator that it knew would wait out whatever time it is given."""
+    with Proxy() as proxy, EmbeddedBroker(doors={"PROXIED": proxy.port}) as broker:
+        proxy.connect_to(broker.door("PROXIED"))
+        cluster = KafkaCluster(prefix, broker.bootstrap)
+        partition = TopicPartition(cluster.topic(), 0)
+        log = KafkaLog({"bootstrap.servers": f"{HOST}:{proxy.port}"})
+        log.commit(prefix, {partition: 1})
+
+        broker.kill()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(log.commit, prefix, {partition: 2})
+            broker.restart()
+            asked.result()
+        assert log.committed(prefix, [partition]) == {partition: 2}
+        for each in (log, cluster):
             each.close()

@@ -1,0 +1,30 @@
+"""The command ``windhover torture``: real kills on a real broker and a real Spark, and a judgement."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spout.cli_bench import Json, interruptible
+
+
+def torture(
+    minutes: Annotated[float, typer.Option(help="How long blows fall; 30 are some 230 kills.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Which blows fall is drawn from it.")] = 0,
+    json: Json = False,
+    records_per_second: Annotated[float, typer.Option(help="Written all the while.")] = 60.0,
+    keep: Annotated[
+        Path | None, typer.Option("--dir", help="Keep logs and data here; default: a folder that is removed.")
+    ] = None,
+) -> int:
+    """Kill, stop, cut off and starve every part at random; prove from the topics that nothing was lost."""
+    from spout.torture.run import run
+    from spout.torture.stage import TortureOptions
+
+    options = TortureOptions(
+        minutes=minutes, seed=seed, json=json, records_per_second=records_per_second, keep=keep
+    )
+    return interruptible(lambda: run(options, os.environ))

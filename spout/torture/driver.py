@@ -1,0 +1,72 @@
+"""The Spark driver as a process of its own: ``python -m spout.torture.driver CONFIG FOLDER CHECKPOINT``.
+
+It runs the topology over the input until it is killed. When its query fails it ends with a trace, and
+whoever started it starts it again, as a cluster would.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spout
+from spout import logs
+from spout.demo.spark import local_session
+from spout.torture.topology import Keep, Split
+from spout.torture.writes import WriteTable
+
+INPUT: Final = "torture"
+BATCH_RECORDS_MAX: Final = 5_000
+TRIGGER: Final = "1 second"
+LOOK_SECONDS: Final = 1
+CORES: Final = 2
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the query; say that it works when a first micro-batch has ended.
+
+    Args:
+        arguments: topics.yaml, the folder of the run, the folder of the checkpoint.
+    """
+    config, folder, checkpoint = (Path(argument) for argument in arguments)
+    logs.configure()
+    query = start_query(config, folder, checkpoint)
+    while query.isActive and query.lastProgress is None:
+        query.awaitTermination(LOOK_SECONDS)
+    if query.isActive:
+        logs.tell("driver.ready", checkpoint=str(checkpoint))
+    query.awaitTermination()
+
+
+def start_query(config: Path, folder: Path, checkpoint: Path) -> StreamingQuery:
+    """Start Spark and the query; the checkpoint's session goes on, a fresh one takes the group over."""
+    topics = spout.load(config, os.environ)
+    spark = local_session("windhover-torture", folder / "spark", cores=CORES)
+    table = WriteTable(folder / "writes.sqlite")
+    lines = spout.read_stream(
+        spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX
+    )
+    rows = lines.transform(spout.bolt(Split(), name="split")).transform(
+        spout.bolt(Keep(), name="keep", grouping=spout.fields("word"))
+    )
+
+    def upsert(batch: DataFrame, _batch_id: int) -> None:
+        columns = batch.select("origin", "ordinal", "attempt", "word").toArrow().columns
+        table.upsert(zip(*(column.to_pylist() for column in columns), strict=True))
+
+    return (
+        rows.writeStream.foreachBatch(spout.sink(upsert))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=TRIGGER)
+        .start()
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

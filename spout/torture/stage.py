@@ -1,0 +1,191 @@
+"""What a torture runs on: a broker, proxies, clocks, a disk, two ackers, two replay workers, a driver."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from acker import provision
+from acker.errors import UsageError
+from acker.kafka_log import KafkaLog
+from acker.log import Log
+from acker.topics import Input, Topics, load
+from spout.broker_settings import HOST
+from spout.child import Child, Kind
+from spout.embedded import EmbeddedBroker
+from spout.torture.clock import SteppedClock
+from spout.torture.disk import SmallDisk, small_disk
+from spout.torture.driver import INPUT
+from spout.torture.parts import Driver, Part
+from spout.torture.proxy import Proxy
+from spout.torture.schedule import ACKERS, SERVICES, Victim
+from spout.up import BOOTSTRAP
+
+TOPICS_YAML: Final = """\
+kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}
+inputs:
+  torture:
+    id: 1
+    group: torture
+    partitions: 4
+    timeout: 15s
+    # nothing is given up but what fails on purpose, however often a driver dies
+    retry: {attempts: 8, initial: 200ms, max: 2s, max_abandoned: 1000}
+    dead_letter: {max_ratio: 1, max_consecutive: 1000000}
+"""
+
+_DOORS: Final = {
+    Victim.ACKER_1: "ACKERONE",
+    Victim.ACKER_2: "ACKERTWO",
+    Victim.REPLAY_1: "REPLAYONE",
+    Victim.REPLAY_2: "REPLAYTWO",
+    Victim.DRIVER: "DRIVER",
+}
+"""Listeners of the broker, one for each part, so that the network of each can be cut by itself."""
+
+_BROKER: Final = {"log.message.timestamp.type": "LogAppendTime"}
+"""The broker's own clock orders what different processes wrote; see `spout.torture.evidence`."""
+
+READY_SECONDS_MAX: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class TortureOptions:
+    """What the command line says."""
+
+    minutes: float = 5.0
+    seed: int = 0
+    records_per_second: float = 60.0
+    json: bool = False
+    keep: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            UsageError: a value is out of its range.
+        """
+        if self.minutes <= 0:
+            raise UsageError(f"--minutes {self.minutes}: must be more than 0")
+        if self.records_per_second <= 0:
+            raise UsageError(f"--records-per-second {self.records_per_second}: must be more than 0")
+
+
+@dataclass(slots=True)
+class Stage:
+    """What is running."""
+
+    options: TortureOptions
+    topics: Topics
+    broker: EmbeddedBroker
+    log: Log
+    folder: Path
+    parts: dict[Victim, Part]
+    driver: Driver
+    disk: SmallDisk | None
+    console: Console
+
+    @property
+    def source(self) -> Input:
+        """The one input."""
+        return self.topics.inputs[INPUT]
+
+
+def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
+    """Start everything; `stack` ends it.
+
+    Raises:
+        Unreachable: the broker, or a part, does not come up.
+    """
+    folder = options.keep or Path(
+        stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-torture-"))
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "topics.yaml"
+    config.write_text(TOPICS_YAML, encoding="utf-8")
+    disk = stack.enter_context(small_disk(folder / "checkpoints"))
+    proxies = {victim: stack.enter_context(Proxy()) for victim in _DOORS}
+    doors = {_DOORS[victim]: proxy.port for victim, proxy in proxies.items()}
+    broker = stack.enter_context(
+        EmbeddedBroker(folder / "kafka", progress=console.print, doors=doors, settings=_BROKER)
+    )
+    for victim, proxy in proxies.items():
+        proxy.connect_to(broker.door(_DOORS[victim]))
+    topics = load(config, {**environ, BOOTSTRAP: broker.bootstrap})
+    log = KafkaLog(topics.kafka, client_id="windhover-torture")
+    stack.callback(log.close)
+    provision.create_topics(topics)
+    around = _Surroundings(config, folder, environ, proxies)
+    services = {victim: around.service(victim) for victim in SERVICES}
+    driver = around.driver()
+    _start(services, driver, console, stack)
+    parts = {**services, Victim.DRIVER: driver}
+    return Stage(options, topics, broker, log, folder, parts, driver, disk, console)
+
+
+def _start(services: Mapping[Victim, Part], driver: Driver, console: Console, stack: ExitStack) -> None:
+    """Start the parts and wait until they work."""
+    stack.callback(driver.stop)
+    for part in services.values():
+        stack.enter_context(part.child)
+    for part in services.values():
+        part.child.wait_ready(READY_SECONDS_MAX)
+    driver.start()
+    console.print("two ackers and two replay workers are running; waiting for the Spark driver")
+    driver.child.wait_ready(READY_SECONDS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """Makes parts."""
+
+    config: Path
+    folder: Path
+    environ: Mapping[str, str]
+    proxies: Mapping[Victim, Proxy]
+
+    def service(self, victim: Victim) -> Part:
+        kind: Kind = "acker" if victim in ACKERS else "replay"
+        clock, environ = self._environ(victim)
+        child = Child(kind, self.config, log=self._log(victim.value), environ=environ)
+        return Part(victim, child, self.proxies[victim], clock)
+
+    def driver(self) -> Driver:
+        clock, environ = self._environ(Victim.DRIVER)
+        (self.folder / "spark").mkdir(exist_ok=True)
+        checkpoints = self.folder / "checkpoints"
+        make = self._driver_maker(environ)
+        proxy = self.proxies[Victim.DRIVER]
+        return Driver(
+            Victim.DRIVER, make(checkpoints / "1"), proxy, clock, make=make, checkpoints=checkpoints
+        )
+
+    def _driver_maker(self, environ: Mapping[str, str]) -> Callable[[Path], Child]:
+        lives = iter(range(1, 1_000_000))
+
+        def make(checkpoint: Path) -> Child:
+            program = ("-m", "spout.torture.driver", str(self.config), str(self.folder), str(checkpoint))
+            log = self._log(f"driver {next(lives)}")
+            return Child("driver", self.config, log=log, environ=environ, program=program)
+
+        return make
+
+    def _environ(self, victim: Victim) -> tuple[SteppedClock, dict[str, str]]:
+        clock = SteppedClock(self.folder / f"{victim.value}.skew")
+        bootstrap = f"{HOST}:{self.proxies[victim].port}"
+        return clock, clock.environ({**self.environ, BOOTSTRAP: bootstrap})
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name.replace(' ', '-')}.log"
+
+
+def wall_ms() -> int:
+    """Return wall time, ms."""
+    return time.time_ns() // 1_000_000

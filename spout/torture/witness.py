@@ -1,0 +1,78 @@
+"""Reads every topic that tells what became of the records, from before the first blow to after the last."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acker.errors import Unreachable
+from acker.log import Log, TopicPartition
+from acker.topics import Input, Topics
+from spout.torture.evidence import Evidence, Names
+
+POLL_RECORDS_MAX: Final = 5_000
+
+
+class Witness:
+    """Follows the input's topics and the ackers' from their beginnings; the ackers shorten theirs later."""
+
+    def __init__(self, log: Log, topics: Topics, source: Input) -> None:
+        """Begin to read."""
+        names = Names(
+            source=source.topic,
+            replay=source.replay_topic,
+            dead_letters=source.dead_letter.topic,
+            init=topics.ack_topics.init,
+            ack=topics.ack_topics.ack,
+            verdict=topics.ack_topics.verdict,
+        )
+        self.evidence = Evidence(names)
+        wanted = [names.source, names.replay, names.dead_letters, names.init, names.ack, names.verdict]
+        infos = log.topics(wanted)
+        self._partitions = [TopicPartition(name, p) for name in wanted for p in range(infos[name].partitions)]
+        self._source_partitions = [place for place in self._partitions if place.topic == source.topic]
+        self._group = source.group
+        self._log = log
+        self._reader = log.reader(committed=True)
+        self._reader.assign(log.starts(self._partitions))
+
+    def step(self, timeout_ms: int) -> int:
+        """Read what there is; return how many records. A broker that is away is waited for."""
+        try:
+            records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
+        except Unreachable:
+            return 0
+        for record in records:
+            self.evidence.read(record)
+        return len(records)
+
+    def has_read_all(self) -> bool:
+        """Tell whether everything committed up to now was read."""
+        ends = self._log.stable_ends(self._partitions)
+        return all(self._reader.position(place) >= end for place, end in ends.items())
+
+    def open_roots(self) -> int:
+        """Count roots without a verdict."""
+        return len(self.evidence.stories.keys() - self.evidence.verdicts.keys())
+
+    def uncommitted(self) -> dict[str, str]:
+        """Name the source's partitions whose committed offset is not at the end, each with where it is."""
+        ends = self._log.stable_ends(self._source_partitions)
+        committed = self._log.committed(self._group, self._source_partitions)
+        return {
+            f"{place.topic}/{place.partition}": f"{committed.get(place, 'none')} of {end}"
+            for place, end in ends.items()
+            if end and committed.get(place) != end
+        }
+
+    def unfinished(self) -> int:
+        """Count records that have neither an acked root nor a dead letter."""
+        evidence = self.evidence
+        ended = set(evidence.dead)
+        for root, verdicts in evidence.verdicts.items():
+            if verdicts[0].reason == "ACKED" and (emission := evidence.emission_of(root)) is not None:
+                ended.add(emission.origin)
+        return len(evidence.numbers.keys() - ended)
+
+    def close(self) -> None:
+        """Leave."""
+        self._reader.close()

@@ -347,8 +347,9 @@ class HonestDeadlines(Checker):
                 deadline = max(deadline, touched_at + root.timeout_ms)
         if lost.decided_at < deadline:
             raise self.broken(f"{root} timed out at {lost.decided_at}, before its deadline {deadline}")
-        if lost.decided_at - deadline > self.LATE_MS and not root.touches:
-            raise self.broken(f"{root} timed out at {lost.decided_at}, {lost.decided_at - deadline} ms late")
+        late_ms = lost.decided_at - max(deadline, truth.clock_before(root))
+        if late_ms > self.LATE_MS and not root.touches:
+            raise self.broken(f"{root} timed out at {lost.decided_at}, {late_ms} ms late")
         self._stands_still(truth, root, lost, tick.now_ms)
 
     def _before(self, root: RootTruth, at: int | None, what: str) -> None:
@@ -363,7 +364,9 @@ class HonestDeadlines(Checker):
             raise self.broken(f"{root} was absent in the log before {what} that lost it")
 
     def _stands_still(self, truth: Truth, root: RootTruth, lost: Lost, tick_ms: int) -> None:
-        lived_ms = truth.alive_ms(root.holder.id, root.now_ms, tick_ms)
+        # The clock was read some time before the Init was durable; its wall time says when, but for the skew.
+        emitted_ms = min(root.now_ms, root.wall - truth.skew_ms_max)
+        lived_ms = truth.alive_ms(root.holder.id, emitted_ms, tick_ms)
         passed_ms = lost.decided_at - root.emitted_at
         if passed_ms > lived_ms + self.SLACK_MS + 1_000 * truth.clock_jumps:
             raise self.broken(

@@ -64,11 +64,13 @@ class RemoteProcess(Process):
         if not store.batch:
             self._begin()
             return
+        seq, publication = store.seq, self._publication()
         self.before("remote")
-        self._publisher.publish(self._publication(), self.world.topics.acker.partitions)
+        self._publisher.publish(publication, self.world.topics.acker.partitions)
         self.after("remote")
-        store.batch = []
-        store.seq += 1
+        if store.seq == seq:  # else another incarnation was faster
+            store.batch = []
+            store.seq += 1
 
     def _begin(self) -> None:
         store = self._store

@@ -295,8 +295,7 @@ class Truth:
         holder = Holder(tick.epoch, tick.session)
         if part.holders.get(tick.group) == holder:
             stamps = part.ticks[tick.group, holder]
-            if tick.now > stamps[-1].clock_ms:
-                stamps.append(Stamp(self.at, tick.now, self.now_ms))
+            stamps.append(Stamp(self.at, max(tick.now, stamps[-1].clock_ms), self.now_ms))
 
     def _init(self, number: int, init: Init) -> None:
         part = self.partitions[number]
@@ -518,9 +517,14 @@ class Truth:
     def tick_at(self, root: RootTruth, clock_ms: int) -> Stamp | None:
         """Return the first tick of a root's session, since its init, whose clock reaches a time."""
         for stamp in self.partitions[root.partition].ticks.get((root.group, root.holder), ()):
-            if stamp.clock_ms >= clock_ms:
+            if stamp.at > root.at and stamp.clock_ms >= clock_ms:
                 return stamp
         return None
+
+    def clock_before(self, root: RootTruth) -> int:
+        """Return the clock of a root's session as it stood when the root's init was written."""
+        stamps = self.partitions[root.partition].ticks.get((root.group, root.holder), ())
+        return max((stamp.clock_ms for stamp in stamps if stamp.at < root.at), default=0)
 
     def put_back_at(self, root: RootTruth) -> int | None:
         """Return where the first take of a higher session stands that came after a root's init."""

@@ -354,6 +354,7 @@ class World:
                 if not zombie.is_busy:
                     zombie.is_dead = True
                     zombie.ended()
+                    zombie.client.vanish()
         if self.zombies:
             self.zombies = [(zombie, until) for zombie, until in self.zombies if not zombie.is_dead]
 

@@ -104,7 +104,15 @@ class Running:
 
 
 class QueryProcess(Process):
-    """One application that runs one query."""
+    """One application that runs one query.
+
+    Attributes:
+        phases: the effects of a batch, in their order.
+        vouches: whether the sink says that its bolts are deterministic, as `deterministic=True` does.
+    """
+
+    phases = ("read", "sink", "publish", "commit")
+    vouches = False
 
     def __init__(self, world: World, name: str, checkpoint: Checkpoint, found: Input, take_over: bool) -> None:
         """Start an application on a checkpoint."""
@@ -169,16 +177,22 @@ class QueryProcess(Process):
             self._running = self._next()
         elif self._running.phase == "read":
             self._read(self._running)
+            self._advance(self._running)
         elif self._running.phase == "sink":
             self._sink(self._running)
+            self._advance(self._running)
         elif self._running.phase == "publish":
             self._publish(self._running)
+            self._advance(self._running)
         else:
             self.before("commit_log")
             self.checkpoint.commit(self._running.batch)
             self.world.tell("done", self.name, self._running.batch)
             self._batch, self._before = self._running.batch + 1, self._running.end
             self._running = None
+
+    def _advance(self, running: Running) -> None:
+        running.phase = self.phases[self.phases.index(running.phase) + 1]
 
     def _next(self) -> Running | None:
         if self._again is not None:
@@ -227,12 +241,11 @@ class QueryProcess(Process):
         running.results |= failed
         self.before("evaluated")
         running.skips = self.world.options.skipping_sink and running.batch in self.checkpoint.written
-        if running.skips:
+        if running.skips and not self.vouches:
             absent = [run for each in evaluations for run in each.report.absent]
             running.outcome = publish.skipped(plan, absent)
         else:
             running.outcome = settle(evaluations, (), lambda _: None)
-        running.phase = "sink"
 
     def _task(self, task: ReadTask) -> Done:
         """Read a task's ranges and run the bolts, in an executor."""
@@ -262,11 +275,8 @@ class QueryProcess(Process):
         """Write the output, unless the sink has this batch already; it stands from here on."""
         self.before("sink")
         if running.skips:
-            cause = ("sink", publish.BATCH_SKIPPED)
             self.world.tell("skip", self.name, running.batch)
-            running.results = {
-                place: Evaluation(FAILED, causes=frozenset([(*cause, "")])) for place in running.results
-            }
+            running.results = {place: Evaluation(FAILED) for place in running.results}
             running.sent = []
         else:
             self.world.tell("sink", self.name, running.batch)
@@ -276,7 +286,6 @@ class QueryProcess(Process):
             self.world.truth.evaluated(running.end.session, source, position, one)
         self.world.remote_of(self.checkpoint.group).receive(running.end.session, running.end.epoch, running.sent)
         self.after("sink")
-        running.phase = "publish"
 
     def _publish(self, running: Running) -> None:
         if running.outcome is None:
@@ -286,7 +295,6 @@ class QueryProcess(Process):
         for one in running.results.values():
             one.published_at = self.world.truth.at
         self.after("publish")
-        running.phase = "commit"
 
 
 __all__ = ["Checkpoint", "CheckpointTaken", "QueryProcess", "Record", "TopicPartition", "Unread"]

@@ -506,6 +506,11 @@ class Truth:
         for checker in self._checkers:
             checker.acker_rests(self, number)
 
+    def end(self) -> None:
+        """Note that everything was healed and has had its time."""
+        for checker in self._checkers:
+            checker.end(self)
+
     def partition_of(self, source: int, position: int) -> AckerPartition:
         """Return the acker partition of a root."""
         return self.partitions[acker_partition(source, position, self.count)]

@@ -1,0 +1,240 @@
+"""Each safeguard taken out, and the checker that must fall without it.
+
+The product has no switches. A safeguard is taken out for the simulator alone, by replacing the function that
+is the safeguard while a run lasts. Each ablation runs under a profile that makes the constellation likely
+which the safeguard is there for; the safeguards that cover for each other are taken out together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from spout.simulation import removals as cut
+from spout.simulation.options import Profile
+
+Removal = Callable[[], list[tuple[Any, str, Any]]]
+"""Says what to replace: of which object, under which name, by what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """One safeguard, or a pair of them.
+
+    Attributes:
+        removes: what the product does without it.
+        removal: how it is taken out.
+        falls: checkers of which one must fall.
+        profile: what makes that likely.
+        pair: the other safeguard, where two cover for each other.
+    """
+
+    removes: str
+    removal: Removal
+    falls: tuple[str, ...]
+    profile: Profile = field(default_factory=Profile)
+    pair: str = ""
+
+
+@contextmanager
+def removed(ablation: Ablation | None) -> Iterator[None]:
+    """Take a safeguard out as long as the context lasts."""
+    with ExitStack() as undo:
+        for owner, name, replacement in ablation.removal() if ablation else ():
+            undo.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, replacement)
+        yield
+
+
+def _biased(share: float = 0.35, /, *, sizes: dict[str, object] | None = None, **always: float) -> Profile:
+    return Profile(always=MappingProxyType(always), sizes=MappingProxyType(sizes or {}), share=share)
+
+
+_LATE: Final = ("HonestDeadlines",)
+
+ABLATIONS: Final[dict[str, Ablation]] = {
+    "set-once-init": Ablation(
+        "an init below the watermark opens its roots again", cut.set_once_init,
+        ("OneVerdict", "EmittedOnce"), _biased(duplicate=0.5),
+    ),
+    "one-verdict": Ablation(
+        "a settled root is settled again", cut.one_verdict,
+        ("OneVerdict",), _biased(crash=0.01, fickle=0.5, slow=0.3),
+    ),
+    "fail-beats-zero": Ablation(
+        "a step applies acks before fails", cut.fail_beats_zero,
+        ("FailBeatsZero",), _biased(crash=0.02, fickle=0.8, sleep=0.03, sizes={"ackers": 1}),
+    ),
+    "failed-left-out": Ablation(
+        "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
+        ("FailBeatsZero", "NoEarlyCompletion"), _biased(flaky=0.5), pair="fail-beats-zero",
+    ),
+    "init-fails-acks": Ablation(
+        "acks are applied without reading inits and fails up to their ends", cut.inits_first,
+        (*_LATE, "FailBeatsZero", "NothingBlocks"), _biased(uneven=0.8),
+    ),
+    "ticks-and-takes-last": Ablation(
+        "ticks and takes count as soon as they are read", cut.ticks_last,
+        (*_LATE, "PutBack"), _biased(uneven=0.8, sleep=0.03, takeover=0.02),
+    ),
+    "pending-take-in-state": Ablation(
+        "State does not hold what was read and does not count yet", cut.pending_in_state,
+        ("PutBack",), _biased(crash=0.02, release=0.03, uneven=0.8),
+    ),
+    "end-is-high-watermark": Ablation(
+        "ends are last stable offsets", cut.high_watermark,
+        (*_LATE, "PutBack"), _biased(foreign=0.05, takeover=0.02, sleep=0.03, uneven=0.8),
+    ),
+    "from-of-a-session": Ablation(
+        "a session begins its sources at offset 0", cut.from_of_session,
+        ("EmittedOnce",), _biased(),
+    ),
+    "crc-of-a-repeat": Ablation(
+        "a repeated record with other content is ignored", cut.crc,
+        ("NoEarlyCompletion", "FailBeatsZero", *_LATE), _biased(crash=0.02, fickle=0.8, remote=0.3),
+    ),
+    "marks-per-topic": Ablation(
+        "acks and fails share their marks", cut.marks_per_topic,
+        ("CrashCostsNoReplay", "FailureHasAName"), _biased(flaky=0.4),
+    ),
+    "safe-position": Ablation(
+        "a restart does not read contributions of open roots again", cut.safe_position,
+        _LATE, _biased(crash=0.02, remote=0.8, sizes={"bytes_kept": 1 << 27, "timeout_ms": 6_000}),
+    ),
+    "settled-by-verdict-log": Ablation(
+        "a restart does not read what the verdict log settled", cut.settled_by_log,
+        ("OneVerdict",), _biased(crash=0.02, slow=0.4),
+    ),
+    "state-watermarks": Ablation(
+        "State does not hold watermarks", cut.state_watermarks,
+        ("EmittedOnce", "OneVerdict", "NothingBlocks"), _biased(crash=0.02),
+    ),
+    "state-marks": Ablation(
+        "State does not hold marks", cut.state_marks,
+        (*_LATE, "NoEarlyCompletion", "CrashCostsNoReplay", "FailBeatsZero"),
+        _biased(crash=0.02, remote=0.8, duplicate=0.5, sizes={"timeout_ms": 6_000}),
+    ),
+    "lane-marks": Ablation(
+        "a repeated record is applied again", cut.lane_marks,
+        (*_LATE, "NoEarlyCompletion", "CrashCostsNoReplay"), _biased(remote=0.8, duplicate=0.5),
+    ),
+    "session-of-acks": Ablation(
+        "contributions count for roots of any session", cut.session_of_acks,
+        ("NoEarlyCompletion", "CrashCostsNoReplay"), _biased(takeover=0.05, pause=0.02),
+    ),
+    "acker-transaction": Ablation(
+        "verdicts and State are committed one after the other", cut.acker_transaction,
+        ("OneVerdict",), _biased(crash=0.03),
+    ),
+    "replay-first-transaction": Ablation(
+        "the progress is committed before the roots that wait", cut.replay_first,
+        ("NoLoss", "NothingBlocks"), _biased(crash=0.03, flaky=0.5),
+    ),
+    "replay-second-transaction": Ablation(
+        "a copy is committed before its tombstone", cut.replay_second,
+        ("CrashCostsNoReplay",), _biased(crash=0.03, flaky=0.5),
+    ),
+    "acker-transactional-id": Ablation(
+        "each acker process has a transactional id of its own", cut.acker_id,
+        ("OneVerdict", "EmittedOnce"), _biased(pause=0.02, zombie=0.02),
+    ),
+    "replay-transactional-id": Ablation(
+        "each replay worker has a transactional id of its own", cut.replay_id,
+        ("CrashCostsNoReplay",), _biased(pause=0.02, zombie=0.02, flaky=0.5),
+    ),
+    "lower-session-refused": Ablation(
+        "a lower session takes its group back", cut.lower_session,
+        ("PutBack",), _biased(takeover=0.03),
+    ),
+    "ordered-init-parts": Ablation(
+        "the parts of an init are flushed together, and gaps between watermarks are forgotten",
+        cut.ordered_parts, ("NoLoss", "NothingBlocks"),
+        _biased(
+            crash=0.01, partial=0.3, takeover=0.02,
+            sizes={"partitions": 3, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+        ),
+        pair="gaps-of-a-source",
+    ),
+    "gaps-of-a-source": Ablation(
+        "what lies free below the highest watermark is forgotten", cut.gaps,
+        ("NoLoss", "NothingBlocks"),
+        _biased(
+            crash=0.02, partial=0.3, takeover=0.02,
+            sizes={"partitions": 3, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+        ),
+    ),
+    "delivery-ordinals": Ablation(
+        "siblings on one subscription have one edge", cut.ordinals,
+        ("NoEarlyCompletion",), _biased(slow=0.5),
+    ),
+    "inputs-by-group": Ablation(
+        "two groups on one topic are one input", cut.inputs_by_group,
+        ("EmittedOnce", "OneVerdict", "NoLoss", "NothingBlocks", "NoEarlyCompletion"),
+        _biased(sizes={"groups": 2}),
+    ),
+    "clock-stands-still": Ablation(
+        "the clock of a restarted session is wall time", cut.clock_stands_still,
+        _LATE, _biased(crash=0.02, slow=0.5, stall=0.02),
+    ),
+    "tick-of-a-second": Ablation(
+        "a tick adds all the time that has passed", cut.tick_of_a_second,
+        _LATE, _biased(slow=0.5, sleep=0.03, stall=0.02),
+    ),
+    "no-early-replay": Ablation(
+        "a lost root is put back at once", cut.no_early_replay,
+        ("PutBack",), _biased(flaky=0.5, sizes={"initial_ms": 2_000}),
+    ),
+    "dead-letter": Ablation(
+        "a root is tried for ever", cut.dead_letter,
+        ("Limits",), _biased(poison=0.3),
+    ),
+    "max-spout-pending": Ablation(
+        "intake is not gated", cut.max_pending,
+        ("Limits",), _biased(sizes={"max_spout_pending": 2, "records": 20}),
+    ),
+    "max-abandoned": Ablation(
+        "an abandoned root is put back for ever", cut.max_abandoned,
+        ("Limits",), _biased(takeover=0.03, slow=0.5, sizes={"max_abandoned": 0}),
+    ),
+    "timeout-reset": Ablation(
+        "a timeout is never reset", cut.timeout_reset,
+        _LATE, _biased(touch=0.8),
+    ),
+    "carried-by-value": Ablation(
+        "a restart folds contributions again that State carries by value", cut.carried,
+        (*_LATE, "NoEarlyCompletion"),
+        _biased(crash=0.02, remote=0.8, sizes={"bytes_kept": 0, "timeout_ms": 6_000}),
+    ),
+    "last-stable-offset": Ablation(
+        "records of open transactions are planned", cut.last_stable_offset,
+        ("NoLoss",), _biased(markers=0.7),
+    ),
+    "output-stands-first": Ablation(
+        "a batch is published before its output stands", cut.output_stands,
+        ("NoEarlyCompletion",), _biased(crash=0.02),
+    ),
+    "skipped-batch-fails": Ablation(
+        "a batch that the sink skipped is acked as its last run has it", cut.skipped_batch,
+        ("NoEarlyCompletion",), _biased(crash=0.02, fickle=0.8, sizes={"skipping_sink": True}),
+    ),
+    "verdicts-kept-for-replay": Ablation(
+        "verdicts are deleted that no replay worker has read", cut.verdicts_kept,
+        ("NothingBlocks", "NoLoss"), _biased(crash=0.01, flaky=0.5, sleep=0.03, shorten=1.0),
+    ),
+    "contributions-kept-for-restart": Ablation(
+        "contributions of open roots are deleted", cut.contributions_kept,
+        ("NothingBlocks",), _biased(crash=0.02, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
+    ),
+    "decided-before-emission": Ablation(
+        "a root that another process initialised, and that is settled, is waited for", cut.decided_before,
+        ("NothingBlocks", "NoLoss"), _biased(pause=0.02, zombie=0.02, partial=0.2),
+    ),
+    "oldest-first": Ablation(
+        "a takeover puts roots back in any order", cut.oldest_first,
+        ("PutBack",), _biased(takeover=0.03, slow=0.5),
+    ),
+}  # fmt: skip
+"""By name. DESIGN.md names most of them; the others were found on the way."""

@@ -50,7 +50,8 @@ def removed(ablation: Ablation | None) -> Iterator[None]:
 
 
 def _biased(share: float = 0.35, /, *, sizes: dict[str, object] | None = None, **always: float) -> Profile:
-    return Profile(always=MappingProxyType(always), sizes=MappingProxyType(sizes or {}), share=share)
+    fixed = {"steps": 400, "is_warm": True, **(sizes or {})}
+    return Profile(always=MappingProxyType(always), sizes=MappingProxyType(fixed), share=share)
 
 
 _LATE: Final = ("HonestDeadlines",)
@@ -66,7 +67,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "fail-beats-zero": Ablation(
         "a step applies acks before fails", cut.fail_beats_zero,
-        ("FailBeatsZero",), _biased(crash=0.02, fickle=0.8, sleep=0.03, sizes={"ackers": 1}),
+        ("FailBeatsZero",), _biased(crash=0.04, fickle=0.8, sleep=0.03, sizes={"ackers": 1}),
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
@@ -82,7 +83,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "pending-take-in-state": Ablation(
         "State does not hold what was read and does not count yet", cut.pending_in_state,
-        ("PutBack",), _biased(crash=0.02, release=0.03, uneven=0.8),
+        ("PutBack",), _biased(crash=0.03, release=0.03, uneven=0.8),
     ),
     "end-is-high-watermark": Ablation(
         "ends are last stable offsets", cut.high_watermark,
@@ -94,7 +95,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "crc-of-a-repeat": Ablation(
         "a repeated record with other content is ignored", cut.crc,
-        ("NoEarlyCompletion", "FailBeatsZero", *_LATE), _biased(crash=0.02, fickle=0.8, remote=0.3),
+        ("NoEarlyCompletion", "FailBeatsZero", *_LATE), _biased(crash=0.03, fickle=0.8, remote=0.3),
     ),
     "marks-per-topic": Ablation(
         "acks and fails share their marks", cut.marks_per_topic,
@@ -102,20 +103,20 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "safe-position": Ablation(
         "a restart does not read contributions of open roots again", cut.safe_position,
-        _LATE, _biased(crash=0.02, remote=0.8, sizes={"bytes_kept": 1 << 27, "timeout_ms": 6_000}),
+        _LATE, _biased(crash=0.03, remote=0.8, sizes={"bytes_kept": 1 << 27, "timeout_ms": 6_000}),
     ),
     "settled-by-verdict-log": Ablation(
         "a restart does not read what the verdict log settled", cut.settled_by_log,
-        ("OneVerdict",), _biased(crash=0.02, slow=0.4),
+        ("OneVerdict",), _biased(crash=0.03, slow=0.4),
     ),
     "state-watermarks": Ablation(
         "State does not hold watermarks", cut.state_watermarks,
-        ("EmittedOnce", "OneVerdict", "NothingBlocks"), _biased(crash=0.02),
+        ("EmittedOnce", "OneVerdict", "NothingBlocks"), _biased(crash=0.03),
     ),
     "state-marks": Ablation(
         "State does not hold marks", cut.state_marks,
         (*_LATE, "NoEarlyCompletion", "CrashCostsNoReplay", "FailBeatsZero"),
-        _biased(crash=0.02, remote=0.8, duplicate=0.5, sizes={"timeout_ms": 6_000}),
+        _biased(crash=0.03, remote=0.8, duplicate=0.5, sizes={"timeout_ms": 6_000}),
     ),
     "lane-marks": Ablation(
         "a repeated record is applied again", cut.lane_marks,
@@ -162,7 +163,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "what lies free below the highest watermark is forgotten", cut.gaps,
         ("NoLoss", "NothingBlocks"),
         _biased(
-            crash=0.02, partial=0.3, takeover=0.02,
+            crash=0.03, partial=0.3, takeover=0.02,
             sizes={"partitions": 3, "first_offset": 65_532, "records": 24, "source_partitions": 1},
         ),
     ),
@@ -177,7 +178,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "clock-stands-still": Ablation(
         "the clock of a restarted session is wall time", cut.clock_stands_still,
-        _LATE, _biased(crash=0.02, slow=0.5, stall=0.02),
+        _LATE, _biased(crash=0.03, slow=0.5, stall=0.02),
     ),
     "tick-of-a-second": Ablation(
         "a tick adds all the time that has passed", cut.tick_of_a_second,
@@ -206,7 +207,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "carried-by-value": Ablation(
         "a restart folds contributions again that State carries by value", cut.carried,
         (*_LATE, "NoEarlyCompletion"),
-        _biased(crash=0.02, remote=0.8, sizes={"bytes_kept": 0, "timeout_ms": 6_000}),
+        _biased(crash=0.03, remote=0.8, sizes={"bytes_kept": 0, "timeout_ms": 6_000}),
     ),
     "last-stable-offset": Ablation(
         "records of open transactions are planned", cut.last_stable_offset,
@@ -214,11 +215,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "output-stands-first": Ablation(
         "a batch is published before its output stands", cut.output_stands,
-        ("NoEarlyCompletion",), _biased(crash=0.02),
+        ("NoEarlyCompletion",), _biased(crash=0.03),
     ),
     "skipped-batch-fails": Ablation(
         "a batch that the sink skipped is acked as its last run has it", cut.skipped_batch,
-        ("NoEarlyCompletion",), _biased(crash=0.02, fickle=0.8, sizes={"skipping_sink": True}),
+        ("NoEarlyCompletion",), _biased(crash=0.03, fickle=0.8, sizes={"skipping_sink": True}),
     ),
     "verdicts-kept-for-replay": Ablation(
         "verdicts are deleted that no replay worker has read", cut.verdicts_kept,
@@ -226,7 +227,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "contributions-kept-for-restart": Ablation(
         "contributions of open roots are deleted", cut.contributions_kept,
-        ("NothingBlocks",), _biased(crash=0.02, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
+        ("NothingBlocks",), _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
     ),
     "decided-before-emission": Ablation(
         "a root that another process initialised, and that is settled, is waited for", cut.decided_before,

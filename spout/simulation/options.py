@@ -14,15 +14,15 @@ from typing import Final
 
 FAULTS: Final[Mapping[str, float]] = MappingProxyType(
     {
-        "crash": 0.010,  # a process dies before or after an effect
-        "pause": 0.012,  # a process is held in the middle of a step while the others go on
+        "crash": 0.012,  # a process dies before or after an effect
+        "pause": 0.010,  # a process is held in the middle of a step while the others go on
         "zombie": 0.006,  # a process is replaced and goes on all the same
         "sleep": 0.010,  # a process does nothing for a while
         "stall": 0.004,  # time passes for everybody, beyond the timeout
         "duplicate": 0.060,  # a batch of records outside transactions is appended twice
         "partial": 0.030,  # a flush makes only a part durable, the rest comes later
         "unreachable": 0.010,  # one call fails, with or without its effect
-        "aborted": 0.030,  # a transaction is aborted at its commit
+        "aborted": 0.010,  # a transaction is aborted at its commit
         "away": 0.004,  # the broker does not answer anybody for a while
         "uneven": 0.500,  # topics are read at different speeds
         "rebalance": 0.006,  # a member loses its place in the group
@@ -73,6 +73,7 @@ class Options:
         tasks: read tasks of a batch.
         skipping_sink: whether the sink skips a batch id that it has written.
         compacted_source: whether the source topic is compacted.
+        is_warm: whether the groups are taken before the first fault.
         bytes_kept: bytes of contributions that a restart reads again before a range is carried by value.
         rates: how often each fault happens; those that are absent do not.
     """
@@ -96,6 +97,7 @@ class Options:
     tasks: int
     skipping_sink: bool
     compacted_source: bool
+    is_warm: bool
     bytes_kept: int
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -141,7 +143,7 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
         "source_partitions": rng.choice((1, 2)),
         "first_offset": rng.choice((0, 0, 32_764, 65_532)),
         "records": rng.randint(3, 24),
-        "steps": rng.randint(60, 320),
+        "steps": rng.randint(60, 400),
         "ackers": rng.choice((1, 1, 2)),
         "replayers": rng.choice((1, 1, 2)),
         "groups": rng.choice((1, 1, 1, 2)),
@@ -154,6 +156,7 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
         "tasks": rng.choice((1, 1, 3)),
         "skipping_sink": rng.random() < 0.2,
         "compacted_source": rng.random() < 0.2,
+        "is_warm": rng.random() < 0.8,
         "bytes_kept": rng.choice((0, 8_192, 1 << 27)),
     }
     return Options(

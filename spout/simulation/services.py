@@ -46,7 +46,7 @@ class AckerProcess(Process):
             )  # fmt: skip
             return
         worked = self._service.step(self.wall_ms)
-        if not worked and not self.is_disturbed and not self.is_zombie:
+        if not worked and not self.is_disturbed and not self.is_zombie and self.world.truth.owed:
             for number in self._service.status().partitions:
                 if self._has_all(number):
                     self.world.truth.acker_rests(number)

@@ -193,6 +193,7 @@ class Truth:
         self.parents: dict[tuple[str, int, int], RootTruth] = {}
         self.deleted: dict[tuple[str, int], int] = {}
         self.verdicts = 0
+        self.owed = 0
         self._checkers = checkers
         self._tell = tell
         self._codec = wire_codec()
@@ -272,6 +273,7 @@ class Truth:
         part = self.partitions[number]
         key = take.group, take.session
         part.unanswered[key] = part.unanswered.get(key, 0) + 1
+        self.owed += 1
         holder = Holder(take.epoch, take.session)
         held = part.holders.get(take.group)
         self._tell("take", number, take.group, f"{take.epoch}/{take.session}")
@@ -451,6 +453,7 @@ class Truth:
         key = taken.group, taken.asked_by
         if taken.part == 0:
             part.unanswered[key] = part.unanswered.get(key, 0) - 1
+            self.owed -= 1
         self._tell("taken", number, taken.group, taken.asked_by, taken.refused or "accepted")
         for checker in self._checkers:
             checker.taken(self, number, taken)

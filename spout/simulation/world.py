@@ -42,6 +42,7 @@ from spout.simulation.truth import Broken, Truth
 START_MS: Final = 1_800_000_000_000
 HEAL_MS: Final = 180_000
 HELD_DEPTH: Final = 2
+EFFECT_FAULTS: Final = ("pause", "crash", "unreachable", "aborted")
 ALIKE: bool = False
 """Whether all groups have one input id; an ablation says so."""
 
@@ -109,6 +110,8 @@ class World:
         self.truth.cluster = self.cluster
         self.zombies: list[tuple[Process, int]] = []
         self._depth = 0
+        self._effect_rates = [(fault, options.rate(fault)) for fault in EFFECT_FAULTS if options.rate(fault)]
+        self._effect_share = sum(rate for _, rate in self._effect_rates)
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._timers_made = 0
         self._names: Counter[str] = Counter()
@@ -212,19 +215,34 @@ class World:
         if self.now_ms < self.away_until_ms:
             process.is_disturbed = True
             raise Unreachable("the broker is away")
-        if self.happens("pause", process.name, operation):
-            self.hold(process)
-        if self.happens("crash", process.name, operation, "after" if late else "before"):
-            self.faults["crash"] -= 1
-            raise Crash
-        if operation == "poll" and late:
+        draw = self.rng.random()
+        if draw >= self._effect_share:
             return
-        if self.happens("unreachable", process.name, operation, "after" if late else "before"):
-            process.is_disturbed = True
-            raise Unreachable(f"{operation} is not answered")
-        if operation == "commit" and not late and self.happens("aborted", process.name):
-            process.is_disturbed = True
+        when = "after" if late else "before"
+        for fault, rate in self._effect_rates:
+            draw -= rate
+            if draw < 0:
+                self._strike(process, fault, operation, when)
+                return
+
+    def _strike(self, process: Process, fault: str, operation: str, when: str) -> None:
+        """Let a fault meet a process at one of its effects."""
+        if fault == "unreachable" and (operation, when) == ("poll", "after"):
+            return  # what was read would be lost: a client hands it out or stays where it was
+        if fault == "aborted" and (operation, when) != ("commit", "before"):
+            return
+        self.tell(fault, process.name, operation, when)
+        if fault != "crash":
+            self.count(fault)
+        if fault == "pause":
+            self.hold(process)
+            return
+        process.is_disturbed = True
+        if fault == "crash":
+            raise Crash
+        if fault == "aborted":
             raise Aborted("the broker aborted the transaction")
+        raise Unreachable(f"{operation} is not answered")
 
     def hold(self, process: Process) -> None:
         """Hold a process in the middle of its step while the others go on."""
@@ -297,6 +315,8 @@ class World:
         Raises:
             Broken: a rule was broken.
         """
+        if self.options.is_warm:
+            self._warm_up()
         while self.steps < self.options.steps:
             self.step()
         self.heal()
@@ -307,6 +327,16 @@ class World:
                 raise Broken("NothingBlocks", f"not settled {HEAL_MS} ms after everything was healed: {self._left()}")
             self._healed_step()
         self.truth.end()
+
+    def _warm_up(self) -> None:
+        """Let every group be taken before anything goes wrong, so that the faults meet records."""
+        self.is_healed = True
+        for _ in range(40):
+            self._healed_step()
+            if all(part.takes.keys() >= self.queries.keys() for part in self.truth.partitions):
+                break
+        self.is_healed = False
+        self.steps = 0
 
     def step(self) -> None:
         """Let time pass, the operator act, and one process act."""

@@ -552,6 +552,10 @@ class Truth:
                 reached = end
         return total
 
+    def is_alone(self, session: str, first_ms: int, last_ms: int) -> bool:
+        """Tell whether at most one process of a session lived between two times."""
+        return sum(1 for a, b in self.alive.get(session, ()) if a <= last_ms and b >= first_ms) <= 1
+
 
 class Journalled(NamedTuple):
     """A batch that Spark's checkpoint holds.

@@ -28,6 +28,9 @@ from spout.simulation.truth import (
 
 MESSAGE_BYTES_MAX = 500
 
+ZOMBIE_MS = 60_000
+"""What a process of a session wrote may be felt for so long after its end."""
+
 
 class Checker:
     """Watches one rule; by default everything is right."""
@@ -349,8 +352,8 @@ class HonestDeadlines(Checker):
             raise self.broken(f"{root} timed out at {lost.decided_at}, before its deadline {deadline}")
         late_ms = lost.decided_at - max(deadline, truth.clock_before(root))
         # A zombie without an open root lets its own clock jump, and ticks if it plans what was planned.
-        alone = truth.is_alone(root.holder.id, root.now_ms - 60_000, tick.now_ms)
-        if late_ms > self.LATE_MS and not root.touches and alone:
+        lived = truth.processes(root.holder.id, root.now_ms - ZOMBIE_MS, tick.now_ms)
+        if late_ms > self.LATE_MS and not root.touches and lived <= 1:
             raise self.broken(f"{root} timed out at {lost.decided_at}, {late_ms} ms late")
         self._stands_still(truth, root, lost, tick.now_ms)
 
@@ -447,7 +450,9 @@ class Limits(Checker):
     def initialised(self, truth: Truth, roots: Sequence[RootTruth]) -> None:
         """Count what is pending of a group's session."""
         root = roots[0]
-        limit = truth.input_of(root).max_spout_pending
+        # Each process of a session gates what it knows of, and a zombie's may be news to its successor.
+        lived = truth.processes(root.holder.id, truth.now_ms - ZOMBIE_MS, truth.now_ms)
+        limit = truth.input_of(root).max_spout_pending * max(1, lived)
         pending = truth.open[root.group, root.holder]
         if pending > limit:
             raise self.broken(f"{pending} roots of group {root.group} are pending, {limit} may be")

@@ -159,6 +159,7 @@ class AckerPartition:
     holders: dict[str, Holder] = field(default_factory=dict)
     known: dict[int, KnownSource] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
+    clocks: dict[tuple[str, Holder], int] = field(default_factory=dict)
     ticks: dict[tuple[str, Holder], list[Stamp]] = field(default_factory=dict)
     takes: dict[str, list[tuple[int, Holder]]] = field(default_factory=dict)
     unanswered: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -290,20 +291,24 @@ class Truth:
         if held != holder:
             part.holders[take.group] = holder
             part.takes.setdefault(take.group, []).append((self.at, holder))
-            part.ticks.setdefault((take.group, holder), []).append(Stamp(self.at, take.now, self.now_ms))
+            part.clocks.setdefault((take.group, holder), take.now)
+            part.ticks.setdefault((take.group, holder), [])
 
     def _tick(self, number: int, tick: Tick) -> None:
         part = self.partitions[number]
         holder = Holder(tick.epoch, tick.session)
         if part.holders.get(tick.group) == holder:
-            stamps = part.ticks[tick.group, holder]
-            stamps.append(Stamp(self.at, max(tick.now, stamps[-1].clock_ms), self.now_ms))
+            key = tick.group, holder
+            part.clocks[key] = max(part.clocks[key], tick.now)
+            part.ticks[key].append(Stamp(self.at, part.clocks[key], self.now_ms))
 
     def _init(self, number: int, init: Init) -> None:
         part = self.partitions[number]
         holder = Holder(init.epoch, init.session)
         if part.holders.get(init.group) != holder:
             return
+        key = init.group, holder
+        part.clocks[key] = max(part.clocks[key], init.now)
         fresh: list[RootTruth] = []
         for run in init.runs:
             known = part.known.get(run.source)
@@ -316,7 +321,6 @@ class Truth:
             part.watermarks[run.source] = max(run.end, part.watermarks.get(run.source, 0))
         if not fresh:
             return
-        key = init.group, holder
         self.open[key] = self.open.get(key, 0) + len(fresh)
         self.open_roots += len(fresh)
         self._tell("init", number, f"{init.epoch}/{init.session}", *map(str, fresh))
@@ -327,9 +331,10 @@ class Truth:
         place = init.topic, partition_of(source), int(offset_of(position))
         location = f"{place[0]}/{place[1]}@{place[2]}"
         parent = self.parents.get(place) if is_replay(source) else None
+        clock_ms = self.partitions[number].clocks[init.group, holder]
         root = RootTruth(
-            source, position, number, init.group, holder, init.topic, init.topic_id, init.now, init.wall,
-            init.timeout_ms, self.at, self.now_ms,
+            source, position, number, init.group, holder, init.topic, init.topic_id,
+            init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0, self.at, self.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
             abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
             origin=location if parent is None else parent.origin,
@@ -552,9 +557,9 @@ class Truth:
                 reached = end
         return total
 
-    def is_alone(self, session: str, first_ms: int, last_ms: int) -> bool:
-        """Tell whether at most one process of a session lived between two times."""
-        return sum(1 for a, b in self.alive.get(session, ()) if a <= last_ms and b >= first_ms) <= 1
+    def processes(self, session: str, first_ms: int, last_ms: int) -> int:
+        """Count the processes of a session that lived between two times."""
+        return sum(1 for a, b in self.alive.get(session, ()) if a <= last_ms and b >= first_ms)
 
 
 class Journalled(NamedTuple):

@@ -1,4 +1,4 @@
-"""The command ``windhover simulate``: the guarantee under random histories, and under each safeguard taken out."""
+"""The command ``windhover simulate``: the guarantee under random histories, and without each safeguard."""
 
 from __future__ import annotations
 

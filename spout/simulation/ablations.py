@@ -227,7 +227,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "contributions-kept-for-restart": Ablation(
         "contributions of open roots are deleted", cut.contributions_kept,
-        ("NothingBlocks",), _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
+        ("NothingBlocks",),
+        _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
     ),
     "decided-before-emission": Ablation(
         "a root that another process initialised, and that is settled, is waited for", cut.decided_before,

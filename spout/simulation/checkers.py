@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from acker.cohort import NEVER
 from acker.events import Lost, Taken
 from acker.identity import generation_of, is_replay, offset_of, partition_of, position_at
 from acker.log import Outgoing, TopicPartition
@@ -19,11 +18,11 @@ from replay.headers import ABANDONED, ATTEMPT, CAUSE, OPERATOR, ORIGIN, REASON
 from spout.simulation.truth import (
     COMPLETE,
     Broken,
+    Evaluation,
     Holder,
     Journalled,
     RootTruth,
     Truth,
-    number_header,
 )
 
 MESSAGE_BYTES_MAX = 500
@@ -106,7 +105,7 @@ class EmittedOnce(Checker):
         key = batch.query, batch.holder.id, source, position
         if self._batches.setdefault(key, batch.batch) != batch.batch:
             raise self.broken(
-                f"{source}@{position} stands in batches {self._batches[key]} and {batch.batch} of {batch.query}"
+                f"{source}@{position} stands in batches {self._batches[key]} and {batch.batch} of one query"
             )
         root = truth.roots.get((source, position))
         held = truth.partition_of(source, position).holders.get(batch.group)
@@ -155,10 +154,14 @@ class NoEarlyCompletion(Checker):
         if root is None or kind != "ACKED":
             return
         stood = [
-            one for one in truth.evaluations.get((root.holder.id, *place), ()) if one.written or one.published_at
+            one
+            for one in truth.evaluations.get((root.holder.id, *place), ())
+            if one.written or one.published_at
         ]
         for number, one in enumerate(stood):
-            whole = one.result == COMPLETE and all((root.holder.id, *place, edge) in truth.consumed for edge in one.remote)
+            session = root.holder.id
+            acked = all((session, *place, edge) in truth.consumed for edge in one.remote)
+            whole = one.result == COMPLETE and acked
             if whole and not self._overruled(root, stood[number + 1 :]):
                 return
         raise self.broken(
@@ -167,14 +170,11 @@ class NoEarlyCompletion(Checker):
         )
 
     @staticmethod
-    def _overruled(root: RootTruth, later: Sequence[object]) -> bool:
+    def _overruled(root: RootTruth, later: Sequence[Evaluation]) -> bool:
         """Tell whether a later evaluation said otherwise before the root was completed."""
-        for one in later:
-            result, published = getattr(one, "result", ""), getattr(one, "published_at", None)
-            if result != COMPLETE and published is not None and root.complete_at is not None:
-                if published < root.complete_at:
-                    return True
-        return False
+        completed_at = root.complete_at or 0
+        said = [one.published_at for one in later if one.result != COMPLETE]
+        return any(published_at is not None and published_at < completed_at for published_at in said)
 
 
 class FailBeatsZero(Checker):
@@ -216,7 +216,9 @@ class NoLoss(Checker):
             for found in inputs:
                 if where.topic in (found.topic, found.replay_topic):
                     replay = where.topic == found.replay_topic
-                    self._prefix(truth, (found.id + (16_384 if replay else 0)) << 16 | where.partition, offset)
+                    self._prefix(
+                        truth, (found.id + (16_384 if replay else 0)) << 16 | where.partition, offset
+                    )
 
     def _prefix(self, truth: Truth, source: int, offset: int) -> None:
         generations = sorted((g for s, g in truth.froms if s == source), reverse=True)
@@ -234,7 +236,9 @@ class NoLoss(Checker):
                 return
             first_open = at if first_open is None else first_open
         if first_open is not None:
-            raise self.broken(f"offset {offset} of source {source} is committed, but {first_open} has no verdict")
+            raise self.broken(
+                f"offset {offset} of source {source} is committed, but {first_open} has no verdict"
+            )
 
     def end(self, truth: Truth) -> None:
         """Every lost root was put back or buried, and every record that is there was emitted."""
@@ -269,7 +273,9 @@ class NothingBlocks(Checker):
             for position in range(start, end):
                 root = truth.roots.get((source, position))
                 if root is not None and root.verdict is not None and root.verdict_at < batch.opened_at:
-                    raise self.broken(f"{root} was {root.verdict} and is planned again, in batch {batch.batch}")
+                    raise self.broken(
+                        f"{root} was {root.verdict} and is planned again, in batch {batch.batch}"
+                    )
 
     def end(self, truth: Truth) -> None:
         """The group's offsets have come to the ends."""
@@ -279,7 +285,7 @@ class NothingBlocks(Checker):
                 kept = committed.get(TopicPartition(found.topic, number))
                 if log.stable_end > log.start and (kept is None or kept.offset < log.stable_end):
                     raise self.broken(
-                        f"group {found.group} has committed {kept} of {found.topic}/{number}, not {log.stable_end}"
+                        f"{found.group} has committed {kept} of {found.topic}/{number}, not {log.stable_end}"
                     )
 
 
@@ -400,13 +406,9 @@ class PutBack(Checker):
         if holder not in before:
             raise self.broken(f"session {holder} is accepted though it is lower than {held}")
         for root in truth.roots.values():
-            if root.partition == partition and root.group == taken.group and root.verdict is None:
-                if root.holder < holder and self._still_open(truth, root):
-                    raise self.broken(f"{root} of session {root.holder} is open after {holder} was accepted")
-
-    @staticmethod
-    def _still_open(truth: Truth, root: RootTruth) -> bool:
-        return root.verdict is None
+            mine = root.partition == partition and root.group == taken.group
+            if mine and root.verdict is None and root.holder < holder:
+                raise self.broken(f"{root} of session {root.holder} is open after {holder} was accepted")
 
     def verdict(
         self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
@@ -439,7 +441,9 @@ class PutBack(Checker):
         """An acker that has nothing to do owes nobody an answer."""
         for (group, session), owed in truth.partitions[partition].unanswered.items():
             if owed > 0:
-                raise self.broken(f"partition {partition} rests and never answered session {session} of {group}")
+                raise self.broken(
+                    f"partition {partition} rests and never answered session {session} of {group}"
+                )
 
 
 class Limits(Checker):
@@ -471,7 +475,7 @@ class Limits(Checker):
                 f"{root} is put back as attempt {root.attempt + 1}, {abandoned} of them abandoned; policy:"
                 f" {retry.attempts} attempts, {retry.max_abandoned} abandoned"
             )
-        reason = dict(record.headers).get(DEAD, b"").decode() if dead else ""
+        reason = (dict(record.headers).get(DEAD) or b"").decode() if dead else ""
         if dead and not over and reason not in ("GONE", "RECREATED"):
             raise self.broken(f"{root} is buried as {reason} though the policy lets it be tried again")
         if reason == "GONE" and root.topic_id == truth.cluster.topic(root.topic).info.id:
@@ -523,6 +527,3 @@ def checkers() -> list[Checker]:
         EmittedOnce(), OneVerdict(), NoEarlyCompletion(), FailBeatsZero(), NoLoss(), NothingBlocks(),
         CrashCostsNoReplay(), HonestDeadlines(), PutBack(), Limits(), FailureHasAName(),
     ]  # fmt: skip
-
-
-__all__ = ["NEVER", "Checker", "checkers", "number_header"]

@@ -1,4 +1,4 @@
-"""The operator, the producer of source records, and what happens to the broker: everything outside Windhover."""
+"""The operator, the producer of source records, and what happens to the broker: all outside Windhover."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from acker.codec import wire_codec
 from acker.events import Take, TakeSource
 from acker.identity import generation_of, is_replay, position_at
-from acker.log import Outgoing, TopicPartition
+from acker.log import Outgoing
 from acker.settings import Input
-from spout.simulation.query import Checkpoint, QueryProcess
+from spout.simulation.query import Checkpoint
 
 if TYPE_CHECKING:
     from spout.simulation.world import World
@@ -88,9 +88,6 @@ class Operator:
         return f"ok|{self.rng.randint(0, 2)}"
 
     # -- processes
-
-    def _some(self) -> list[object]:
-        return [slot.current for slot in self.world.slots if slot.current is not None]
 
     def _zombie(self) -> None:
         slot = self.rng.choice(self.world.slots)
@@ -194,14 +191,18 @@ class Operator:
     def _take(self, found: Input, *, generation_step: int, first: int | None) -> None:
         """Write a take of the next epoch; it may die after some of the partitions."""
         truth = self.world.truth
-        known = {s: one for part in truth.partitions for s, one in part.known.items() if one.group == found.group}
+        known = {
+            s: one for part in truth.partitions for s, one in part.known.items() if one.group == found.group
+        }
         held = [part.holders[found.group] for part in truth.partitions if found.group in part.holders]
         if not held or not known:
             return
         epoch = max(held).epoch + 1
         sources = []
         for source, one in sorted(known.items()):
-            generation = max(part.known[source].generation for part in truth.partitions if source in part.known)
+            generation = max(
+                part.known[source].generation for part in truth.partitions if source in part.known
+            )
             from_ = one.from_
             if generation_step and not is_replay(source):
                 generation += generation_step
@@ -218,6 +219,3 @@ class Operator:
         topic = self.world.topics.ack_topics.init
         for number in range(self.rng.randint(1, truth.count) if self.rng.random() < 0.3 else truth.count):
             self.world.cluster.at(topic, number).append(Outgoing(topic, number, value), self.world.now_ms)
-
-
-__all__ = ["Operator", "QueryProcess", "TopicPartition"]

@@ -160,5 +160,8 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
         "bytes_kept": rng.choice((0, 8_192, 1 << 27)),
     }
     return Options(
-        seed=seed, profile=name, rates=MappingProxyType(rates), **{**sizes, **profile.sizes}  # type: ignore[arg-type]
+        seed=seed,
+        profile=name,
+        rates=MappingProxyType(rates),
+        **{**sizes, **profile.sizes},  # type: ignore[arg-type]
     )

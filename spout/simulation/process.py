@@ -1,4 +1,4 @@
-"""A process of the simulation: what every actor that may crash, sleep, or wake up as a zombie has in common."""
+"""A process of the simulation: what all actors that may crash, sleep, or be zombies have in common."""
 
 from __future__ import annotations
 

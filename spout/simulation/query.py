@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from acker.errors import DataLoss, SessionError, UsageError, WindhoverError
 from acker.events import SourceRun
 from acker.identity import offset_of, partition_of
-from acker.log import Record, TopicPartition
+from acker.log import Record
 from acker.settings import Input
 from spout import publish
 from spout.fold import Evaluated, Outcome
@@ -114,7 +114,9 @@ class QueryProcess(Process):
     phases = ("read", "sink", "publish", "commit")
     vouches = False
 
-    def __init__(self, world: World, name: str, checkpoint: Checkpoint, found: Input, take_over: bool) -> None:
+    def __init__(
+        self, world: World, name: str, checkpoint: Checkpoint, found: Input, take_over: bool
+    ) -> None:
         """Start an application on a checkpoint."""
         super().__init__(world, name)
         self.checkpoint = checkpoint
@@ -225,7 +227,9 @@ class QueryProcess(Process):
             ranges=batch_ranges(running.start, end),
         )  # fmt: skip
         names = topic_names(self._spec.inputs, plan.ranges)
-        tasks = [ReadTask(plan, share, names) for share in cut(plan.ranges, end.tasks)] or [ReadTask(plan, (), {})]
+        tasks = [ReadTask(plan, share, names) for share in cut(plan.ranges, end.tasks)] or [
+            ReadTask(plan, (), {})
+        ]
         evaluations: list[Evaluated] = []
         rounds = 2 if self.world.happens("twice") else 1
         failed: dict[tuple[int, int], Evaluation] = {}
@@ -284,7 +288,9 @@ class QueryProcess(Process):
         for (source, position), one in running.results.items():
             one.written = not running.skips
             self.world.truth.evaluated(running.end.session, source, position, one)
-        self.world.remote_of(self.checkpoint.group).receive(running.end.session, running.end.epoch, running.sent)
+        self.world.remote_of(self.checkpoint.group).receive(
+            running.end.session, running.end.epoch, running.sent
+        )
         self.after("sink")
 
     def _publish(self, running: Running) -> None:
@@ -295,6 +301,3 @@ class QueryProcess(Process):
         for one in running.results.values():
             one.published_at = self.world.truth.at
         self.after("publish")
-
-
-__all__ = ["Checkpoint", "CheckpointTaken", "QueryProcess", "Record", "TopicPartition", "Unread"]

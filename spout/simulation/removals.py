@@ -11,9 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import numpy as np
-
-import acker.bins
+import acker.conflicts
 import acker.snapshot
 import replay.disposition
 import replay.takeover
@@ -25,7 +23,7 @@ from acker.cohort import Emission, Pin, Session
 from acker.contribution import Contribution
 from acker.core import PartitionCore
 from acker.errors import Aborted
-from acker.events import Acks, Init, Run, SourceRun
+from acker.events import Acks, Init, Reason, SourceRun, Take
 from acker.identity import I64, generation_of, position_at
 from acker.inbox import Inbox
 from acker.indices import Hits
@@ -39,14 +37,13 @@ from acker.retention import Retention
 from acker.roots import Roots
 from acker.sessions import Pending, Sessions, Standing
 from acker.verdicts import Settlements
-from replay.disposition import Disposition, Policy, Replay
+from replay.disposition import Disposition, Policy, Replay, dispose
 from replay.due import PROGRESS_KEY
 from replay.partition import VerdictPartition
 from spout.announce import INIT_RUNS_MAX, Announcer, pieces
 from spout.batches import Batches
 from spout.collector import Delivery
 from spout.cursor import SourceCursor, cursor_of
-from spout.fold import Outcome
 from spout.intake import Room, choose
 from spout.plan import BatchPlan
 from spout.publish import Lane as PublishLane
@@ -230,7 +227,9 @@ def carried() -> Replaced:
     """Fold again what State carries with its value."""
 
     def refold(self: Ledger, session: Session, contribution: Contribution, pin: Pin) -> None:
-        for cohort in self._register.within(session, contribution.source, contribution.start, contribution.end):
+        for cohort in self._register.within(
+            session, contribution.source, contribution.start, contribution.end
+        ):
             self._contributed(cohort, contribution.add(cohort), pin)
 
     return [(Ledger, "refold", refold)]
@@ -239,7 +238,9 @@ def carried() -> Replaced:
 # -- acker and replay: transactions
 
 
-def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int, *offsets: Any) -> None:
+def _commit_one(
+    transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int, *offsets: Any
+) -> None:
     transactions.begin()
     for record in records:
         transactions.send(record)
@@ -251,7 +252,9 @@ def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout
 def acker_transaction() -> Replaced:
     """Commit verdicts, then State."""
 
-    def _commit(self: PartitionAcker, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]) -> None:
+    def _commit(
+        self: PartitionAcker, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]
+    ) -> None:
         timeout_ms = self._limits.operation_ms
         verdicts = [record for record in records if record.topic == self._topics.verdict]
         try:
@@ -326,33 +329,20 @@ def replay_id() -> Replaced:
 def lower_session() -> Replaced:
     """Let any session hold the group that asks for it."""
     original = Sessions.standing
+    read = PartitionCore._read_take
+    asking: set[Session] = set()
 
     def standing(self: Sessions, session: Session) -> Standing:
         found = original(self, session)
-        return Standing.HIGHER if found is Standing.LOWER and session in self._asked else found
+        return Standing.HIGHER if found is Standing.LOWER and session in asking else found
 
-    def take(self: Sessions, take: Any) -> list[Pending]:
-        return original_take(self, take)
-
-    original_take = Sessions.take
-
-    def _read_take(self: PartitionCore, record: Record, take: Any) -> None:
+    def _read_take(self: PartitionCore, record: Record, take: Take) -> None:
         session = Session(take.group, take.epoch, take.session)
-        self.sessions.__dict__.setdefault("_asked", set()).add(session)
-        original_read(self, record, take)
-        self.sessions.__dict__["_asked"].discard(session)
+        asking.add(session)
+        read(self, record, take)
+        asking.discard(session)
 
-    original_read = PartitionCore._read_take
-
-    def safe_standing(self: Sessions, session: Session) -> Standing:
-        self.__dict__.setdefault("_asked", set())
-        return standing(self, session)
-
-    return [
-        (Sessions, "standing", safe_standing),
-        (Sessions, "take", take),
-        (PartitionCore, "_read_take", _read_take),
-    ]
+    return [(Sessions, "standing", standing), (PartitionCore, "_read_take", _read_take)]
 
 
 def from_of_session() -> Replaced:
@@ -366,10 +356,11 @@ def from_of_session() -> Replaced:
 
 def inputs_by_group() -> Replaced:
     """Give all groups one input id."""
-    original = spout.simulation.world.INPUT
+    alike = spout.simulation.world.INPUT.replace("id: {id}", "id: 1")
     return [
-        (spout.simulation.world, "INPUT", original.replace("id: {id}", "id: 1")),
-        (spout.simulation.world, "ALIKE", True),
+        (spout.simulation.world, "INPUT", alike),
+        (acker.conflicts, "_ids", lambda inputs: ()),
+        (acker.conflicts, "_readers", lambda inputs: ()),
         (Sessions, "stranger", lambda self, group, source, topic=None: ""),
     ]
 
@@ -483,29 +474,27 @@ def no_early_replay() -> Replaced:
     return [(replay.disposition, "delay_ms", lambda backoff, failures, jitter: 0)]
 
 
-def _disposing(**changed: int) -> Replaced:
-    original = replay.takeover.dispose
-
-    def dispose(policy: Policy, *args: Any) -> Disposition:
-        decided = original(replace(policy, **changed), *args)
-        return decided if isinstance(decided, Replay) else Replay(args[3])
-
-    return [(replay.takeover, "dispose", dispose)]
-
-
 def dead_letter() -> Replaced:
     """Put every root back, however often it was lost."""
-    return _disposing(attempts=1_000)
+
+    def put_back(
+        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+    ) -> Disposition:
+        decided = dispose(replace(policy, attempts=1_000), reason, attempt, abandoned, now_ms, jitter)
+        return decided if isinstance(decided, Replay) else Replay(now_ms)
+
+    return [(replay.takeover, "dispose", put_back)]
 
 
 def max_abandoned() -> Replaced:
     """Put every root back, however often it was abandoned."""
-    original = replay.takeover.dispose
 
-    def dispose(policy: Policy, *args: Any) -> Disposition:
-        return original(replace(policy, max_abandoned=1_000), *args)
+    def put_back(
+        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+    ) -> Disposition:
+        return dispose(replace(policy, max_abandoned=1_000), reason, attempt, abandoned, now_ms, jitter)
 
-    return [(replay.takeover, "dispose", dispose)]
+    return [(replay.takeover, "dispose", put_back)]
 
 
 # -- retention
@@ -540,6 +529,3 @@ def oldest_first() -> Replaced:
         return iter(reversed(list(original(self))))
 
     return [(Settlements, "_entries", _entries)]
-
-
-__all__ = ["Outcome", "Run", "acker", "np"]

@@ -11,6 +11,8 @@ from spout.simulation.run import Fall, Run, Tally, profile_of
 
 HISTORY_LINES_MAX: Final = 120
 
+SHRUNK: Final = ("steps", "records", "groups")
+
 _NOISE: Final = frozenset({"uneven", "commit"})
 
 
@@ -25,9 +27,8 @@ def command(options: Options, ablate: str | None) -> str:
     without = [fault for fault in FAULTS if fault in drawn.rates and fault not in options.rates]
     if without:
         words.append(f"--without {','.join(without)}")
-    for name in ("steps", "records", "groups"):
-        if getattr(options, name) != getattr(drawn, name):
-            words.append(f"--{name} {getattr(options, name)}")
+    changed = [name for name in SHRUNK if getattr(options, name) != getattr(drawn, name)]
+    words += [f"--{name} {getattr(options, name)}" for name in changed]
     return " ".join(words)
 
 

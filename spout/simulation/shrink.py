@@ -54,6 +54,3 @@ def _smaller(options: Options) -> Iterator[Options]:
                 yield replace(options, **{field: less})  # type: ignore[arg-type]
     if options.groups > 1:
         yield replace(options, groups=1)
-
-
-__all__ = ["shrink"]

@@ -121,7 +121,7 @@ def run_task(
         result, deliveries, cause = bolts.execute(index, record)
         edges = [Sent(run.source, run.start, _edge(run, delivery)) for delivery in deliveries]
         sent += edges
-        causes = frozenset([tuple(cause)] if cause else [])
+        causes = frozenset([(cause.operator, cause.error, cause.message)] if cause else [])
         results[run.source, run.start] = Evaluation(result, frozenset(e.edge for e in edges), causes)
     collectors = (bolts.split, bolts.count, bolts.remote)
     report = TaskReport(

@@ -9,6 +9,7 @@ written here happened at that moment for everybody who looks later.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +25,11 @@ from acker.identity import (
     offset_of,
     partition_of,
     root_edge,
-    source_of,
 )
-from acker.log import Outgoing, Record, TopicPartition
+from acker.log import Outgoing, TopicPartition
 from acker.settings import AckTopics, Input
 from acker.topics import Topics
-from replay.due import parse_root_key
-from replay.headers import ABANDONED, ATTEMPT, HISTORY
+from replay.headers import HISTORY
 
 if TYPE_CHECKING:
     from spout.simulation.checkers import Checker
@@ -206,7 +205,9 @@ class Truth:
         self._by_id = {found.id: found for found in topics.inputs.values()}
         self._groups = {found.group for found in topics.inputs.values()}
         self._reads = {
-            self.names.init: self._init_topic, self.names.ack: self._ack_topic, self.names.fail: self._fail_topic,
+            self.names.init: self._init_topic,
+            self.names.ack: self._ack_topic,
+            self.names.fail: self._fail_topic,
         }  # fmt: skip
         self._kept = {self.names.verdict, self.names.due, *self._inputs}
 
@@ -316,8 +317,7 @@ class Truth:
             if known is None or ends != {known.generation} or known.group != init.group:
                 continue
             start = max(run.start, part.watermarks.get(run.source, 0))
-            for position in range(start, run.end):
-                fresh.append(self._root(number, holder, init, run.source, position))
+            fresh += [self._root(number, holder, init, run.source, p) for p in range(start, run.end)]
             part.watermarks[run.source] = max(run.end, part.watermarks.get(run.source, 0))
         if not fresh:
             return
@@ -334,7 +334,8 @@ class Truth:
         clock_ms = self.partitions[number].clocks[init.group, holder]
         root = RootTruth(
             source, position, number, init.group, holder, init.topic, init.topic_id,
-            init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0, self.at, self.now_ms,
+            init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
+            self.at, self.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
             abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
             origin=location if parent is None else parent.origin,
@@ -356,14 +357,11 @@ class Truth:
         if record.seq > seq:
             applied = {}
         marks[key] = record.seq, applied
-        crc = zlib.crc32(value)
-        known = applied.setdefault((record.source, record.block), crc)
-        if known != crc:
-            return "different"
-        if (record.source, record.block, "seen") in applied:
-            return "repeat"
-        applied[record.source, record.block, "seen"] = crc  # type: ignore[index]
-        return "new"
+        crc, place = zlib.crc32(value), (record.source, record.block)
+        if place not in applied:
+            applied[place] = crc
+            return "new"
+        return "repeat" if applied[place] == crc else "different"
 
     def _ack_topic(self, number: int, offset: int, value: bytes | None) -> None:
         try:
@@ -377,7 +375,9 @@ class Truth:
         spread = [p for run in acks.runs for p in range(run.start, run.end)]
         absent = [p for run in acks.absent for p in range(run.start, run.end)]
         touched = positions(acks.touched).tolist()
-        self._tell("acks", number, acks.lane, acks.seq, seen, acks.source, spread, [p for p, _ in named], absent)
+        self._tell(
+            "acks", number, acks.lane, acks.seq, seen, acks.source, spread, [p for p, _ in named], absent
+        )
         if seen == "different":
             everything = {p for p, _ in named} | set(spread) | set(absent) | set(touched)
             self._differ(acks, everything)
@@ -412,7 +412,15 @@ class Truth:
             return
         seen = self._seen(number, "fail", fails, value)
         named = {cause: positions(cause.positions).tolist() for cause in fails.causes}
-        self._tell("fails", number, fails.lane, fails.seq, seen, fails.source, sorted(sum(named.values(), [])))
+        self._tell(
+            "fails",
+            number,
+            fails.lane,
+            fails.seq,
+            seen,
+            fails.source,
+            sorted(p for found in named.values() for p in found),
+        )
         if seen == "different":
             self._differ(fails, {p for found in named.values() for p in found})
         if seen != "new":
@@ -583,19 +591,5 @@ class Journalled(NamedTuple):
 
 
 def _last_root(history: bytes | None) -> str:
-    import json
-
     losses = json.loads(history or b"[]")
     return str(losses[-1]["root"]) if losses else ""
-
-
-def number_header(record: Outgoing, name: str) -> int:
-    """Return a header that is a number, -1 where it is missing."""
-    value = dict(record.headers).get(name)
-    return int(value) if value is not None else -1
-
-
-__all__ = [
-    "ABANDONED", "ATTEMPT", "COMPLETE", "FAILED", "OPEN", "Broken", "Evaluation", "Holder", "Journalled",
-    "RootTruth", "Stamp", "Truth", "number_header", "parse_root_key", "source_of", "Record",
-]  # fmt: skip

@@ -43,8 +43,6 @@ START_MS: Final = 1_800_000_000_000
 HEAL_MS: Final = 180_000
 HELD_DEPTH: Final = 2
 EFFECT_FAULTS: Final = ("pause", "crash", "unreachable", "aborted")
-ALIKE: bool = False
-"""Whether all groups have one input id; an ablation says so."""
 
 YAML: Final = """
 acker: {{partitions: {partitions}}}
@@ -60,7 +58,7 @@ INPUT: Final = """
     timeout: {timeout_ms}ms
     max_spout_pending: {max_spout_pending}
     on_data_loss: skip
-    retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, jitter: 0.2, max_abandoned: {max_abandoned}}}
+    retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, max_abandoned: {max_abandoned}}}
     dead_letter: {{max_ratio: 1.0, max_consecutive: 1000000}}
 """
 
@@ -88,7 +86,9 @@ def _topics(text: str) -> Topics:
 def topics_of(options: Options) -> Topics:
     """Return the topics.yaml of a run."""
     fields = {name: getattr(options, name) for name in options.__slots__}
-    inputs = "".join(INPUT.format(name=f"g{number}", id=number, **fields) for number in range(1, options.groups + 1))
+    inputs = "".join(
+        INPUT.format(name=f"g{number}", id=number, **fields) for number in range(1, options.groups + 1)
+    )
     return _topics(YAML.format(inputs=inputs, **fields))
 
 
@@ -149,8 +149,12 @@ class World:
     def _create_topics(self) -> None:
         names = self.topics.ack_topics
         for name in names.names():
-            self.cluster.create_topic(name, self.options.partitions, compacted=name in (names.state, names.due))
-        self.cluster.create_topic("lines", self.options.source_partitions, compacted=self.options.compacted_source)
+            self.cluster.create_topic(
+                name, self.options.partitions, compacted=name in (names.state, names.due)
+            )
+        self.cluster.create_topic(
+            "lines", self.options.source_partitions, compacted=self.options.compacted_source
+        )
         for number in range(self.options.source_partitions):
             self.cluster.at("lines", number).begin_at(self.options.first_offset)
         for found in self.topics.inputs.values():
@@ -159,7 +163,9 @@ class World:
 
     def _fill(self) -> list[Slot]:
         slots = [Slot(lambda: AckerProcess(self, self.new_id("acker"))) for _ in range(self.options.ackers)]
-        slots += [Slot(lambda: ReplayProcess(self, self.new_id("replay"))) for _ in range(self.options.replayers)]
+        slots += [
+            Slot(lambda: ReplayProcess(self, self.new_id("replay"))) for _ in range(self.options.replayers)
+        ]
         for found in self.topics.inputs.values():
             self.checkpoints[found.group] = Checkpoint(self.new_id("q"), found.group)
             slot = self.queries[found.group] = Slot(self._query_maker(found))
@@ -324,7 +330,9 @@ class World:
         while not self.is_settled():
             if self.now_ms > deadline_ms:
                 self.truth.end()  # the rule that says what is missing, if one does
-                raise Broken("NothingBlocks", f"not settled {HEAL_MS} ms after everything was healed: {self._left()}")
+                raise Broken(
+                    "NothingBlocks", f"not settled {HEAL_MS} ms after everything was healed: {self._left()}"
+                )
             self._healed_step()
         self.truth.end()
 
@@ -342,7 +350,9 @@ class World:
         """Let time pass, the operator act, and one process act."""
         self.steps += 1
         draw = self.rng.random()
-        self._pass(self.rng.randint(1, 40) if draw < 0.7 else self.rng.randint(50, 300 if draw < 0.95 else 1_500))
+        self._pass(
+            self.rng.randint(1, 40) if draw < 0.7 else self.rng.randint(50, 300 if draw < 0.95 else 1_500)
+        )
         self.operator.act()
         self._refill()
         living = [slot.current for slot in self.slots if slot.current is not None]
@@ -422,7 +432,11 @@ class World:
                     if max(watermark, truth.froms[source, generation]) < end:
                         return f"{log.name} is emitted up to {watermark - base} of {log.stable_end}"
                     kept = committed.get(log.name)
-                    if topic == found.topic and log.end > log.start and (kept is None or kept.offset < log.stable_end):
+                    if (
+                        topic == found.topic
+                        and log.end > log.start
+                        and (kept is None or kept.offset < log.stable_end)
+                    ):
                         return f"{log.name} is committed up to {kept}, not {log.stable_end}"
         if truth.open_roots:
             left = [str(root) for root in truth.roots.values() if root.verdict is None]

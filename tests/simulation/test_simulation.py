@@ -27,7 +27,7 @@ FAST = {
     "lower-session-refused": 40, "clock-stands-still": 40, "dead-letter": 20, "max-spout-pending": 20,
     "from-of-a-session": 20, "output-stands-first": 20, "end-is-high-watermark": 60,
 }  # fmt: skip
-"""Safeguards that are missed at once, with the seeds in which they must be; `--ablations` runs all of them."""
+"""Safeguards that are missed at once, with the seeds in which they must be; `--ablations` runs all."""
 
 
 def digest_of(seed: int, hash_seed: int) -> str:

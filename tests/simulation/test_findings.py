@@ -90,17 +90,20 @@ def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_no
     start = batch(before, planning.BEGINNING, world)
     world.publish(planning.BEGINNING, start)
     world.run(1_000)
+    world.kill(before)
+    fresh = world.planner()
+    world.run(planning.STEP_MS)  # the ackers answer its question, and then the reset comes
     topic_id = world.log.topics(["sentences"])["sentences"].id
     sources = tuple(
         TakeSource(65_536 + partition, "sentences", topic_id, 1, position_at(1, 0)) for partition in (0, 1)
     )
     take = Take("g", "reset", start.epoch + 1, world.now_ms, 3, sources)
-    producer = world.log.producer()
     elsewhere = (acker_partition(65_536, position_at(1, 0), 3) + 1) % 3
+    producer = world.log.producer()
     producer.send(Outgoing(world.topics.ack_topics.init, elsewhere, wire_codec().encode(take)))
     producer.flush(0)
-    world.kill(before)
-    fresh = world.ready()
+    while not fresh.is_ready:
+        world.run(planning.STEP_MS)
     end = batch(fresh, planning.BEGINNING, world)
     world.publish(planning.BEGINNING, end)
     world.run(1_000)

@@ -67,7 +67,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "fail-beats-zero": Ablation(
         "a step applies acks before fails", cut.fail_beats_zero,
-        ("FailBeatsZero",), _biased(crash=0.04, fickle=0.8, sleep=0.03, sizes={"ackers": 1}),
+        ("FailBeatsZero",),
+        _biased(partial=0.3, fickle=0.9, sleep=0.06, sizes={"ackers": 1, "groups": 1, "timeout_ms": 20_000}),
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
@@ -163,8 +164,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "what lies free below the highest watermark is forgotten", cut.gaps,
         ("NoLoss", "NothingBlocks"),
         _biased(
-            crash=0.03, partial=0.3, takeover=0.02,
-            sizes={"partitions": 3, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+            partial=0.5,
+            sizes={
+                "partitions": 3, "first_offset": 65_532, "records": 24, "batch_records": 50,
+                "max_spout_pending": 1_000, "is_warm": False,
+            },
         ),
     ),
     "delivery-ordinals": Ablation(
@@ -207,7 +211,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "carried-by-value": Ablation(
         "a restart folds contributions again that State carries by value", cut.carried,
         (*_LATE, "NoEarlyCompletion"),
-        _biased(crash=0.03, remote=0.8, sizes={"bytes_kept": 0, "timeout_ms": 6_000}),
+        _biased(crash=0.03, remote=0.9, sizes={"bytes_kept": 4_096, "timeout_ms": 20_000, "partitions": 1}),
     ),
     "last-stable-offset": Ablation(
         "records of open transactions are planned", cut.last_stable_offset,
@@ -232,7 +236,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     ),
     "decided-before-emission": Ablation(
         "a root that another process initialised, and that is settled, is waited for", cut.decided_before,
-        ("NothingBlocks", "NoLoss"), _biased(pause=0.02, zombie=0.02, partial=0.2),
+        ("NothingBlocks", "NoLoss", "OneVerdict"),
+        _biased(
+            pause=0.02, zombie=0.02, partial=0.3, slow=0.6,
+            sizes={"timeout_ms": 1_500, "batch_records": 2, "records": 24},
+        ),
     ),
     "oldest-first": Ablation(
         "a takeover puts roots back in any order", cut.oldest_first,

@@ -28,7 +28,10 @@ class Process:
         is_zombie: whether it was replaced.
         is_disturbed: whether a fault met it in its present step.
         asleep_until_ms: it does nothing before this time.
+        turns: how often the scheduler chooses it, beside others.
     """
+
+    turns = 1
 
     def __init__(self, world: World, name: str) -> None:
         """Start a process."""

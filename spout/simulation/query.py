@@ -111,6 +111,7 @@ class QueryProcess(Process):
         vouches: whether the sink says that its bolts are deterministic, as `deterministic=True` does.
     """
 
+    turns = 5
     phases = ("read", "sink", "publish", "commit")
     vouches = False
 
@@ -146,7 +147,7 @@ class QueryProcess(Process):
             offsets = self.checkpoint.offsets
             self._opened_at = self.world.truth.at
             self._planner.open(offsets[-1] if offsets else BEGINNING, self.wall_ms)
-        elif self._error is None and self.rng.random() < 0.6:
+        elif self._error is None and self.rng.random() < 0.4:
             self._thread()
         else:
             self._engine()

@@ -20,6 +20,8 @@ HOUR_MS = 3_600_000
 class AckerProcess(Process):
     """One acker."""
 
+    turns = 2
+
     def __init__(self, world: World, name: str) -> None:
         """Start a process; the service is made in its first step."""
         super().__init__(world, name)

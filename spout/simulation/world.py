@@ -358,8 +358,9 @@ class World:
         living = [slot.current for slot in self.slots if slot.current is not None]
         living += [zombie for zombie, _ in self.zombies]
         ready = [one for one in living if not one.is_busy and one.asleep_until_ms <= self.now_ms]
-        if ready:
-            self.rng.choice(ready).act()
+        turns = [one for one in ready for _ in range(one.turns)]
+        if turns:
+            self.rng.choice(turns).act()
 
     def heal(self) -> None:
         """End all faults, and all zombies."""

@@ -68,7 +68,13 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "fail-beats-zero": Ablation(
         "a step applies acks before fails", cut.fail_beats_zero,
         ("FailBeatsZero",),
-        _biased(partial=0.3, fickle=0.9, sleep=0.06, sizes={"ackers": 1, "groups": 1, "timeout_ms": 20_000}),
+        _biased(
+            0.0, crash=0.04, fickle=0.9, sleep=0.06,
+            sizes={
+                "ackers": 1, "replayers": 1, "groups": 1, "timeout_ms": 20_000, "batch_records": 2,
+                "records": 24, "attempts": 3, "skipping_sink": False,
+            },
+        ),
     ),
     "failed-left-out": Ablation(
         "acks name failed roots too, and a step applies acks before fails", cut.failed_left_out,
@@ -156,7 +162,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         cut.ordered_parts, ("NoLoss", "NothingBlocks"),
         _biased(
             crash=0.01, partial=0.3, takeover=0.02,
-            sizes={"partitions": 3, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+            sizes={"partitions": 2, "first_offset": 65_532, "records": 24, "source_partitions": 1},
         ),
         pair="gaps-of-a-source",
     ),
@@ -164,10 +170,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "what lies free below the highest watermark is forgotten", cut.gaps,
         ("NoLoss", "NothingBlocks"),
         _biased(
-            partial=0.5,
+            0.0, crash=0.05, sleep=0.05,
             sizes={
-                "partitions": 3, "first_offset": 65_532, "records": 24, "batch_records": 50,
-                "max_spout_pending": 1_000, "is_warm": False,
+                "partitions": 2, "first_offset": 65_532, "records": 24, "batch_records": 50, "groups": 1,
+                "source_partitions": 1,
+                "max_spout_pending": 1_000, "steps": 160,
             },
         ),
     ),
@@ -211,7 +218,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "carried-by-value": Ablation(
         "a restart folds contributions again that State carries by value", cut.carried,
         (*_LATE, "NoEarlyCompletion"),
-        _biased(crash=0.03, remote=0.9, sizes={"bytes_kept": 4_096, "timeout_ms": 20_000, "partitions": 1}),
+        _biased(
+            0.0, crash=0.05, remote=0.9,
+            sizes={"bytes_kept": 16_384, "batch_records": 4, "tasks": 1, "timeout_ms": 20_000, "partitions": 1, "records": 24, "groups": 1},
+        ),
     ),
     "last-stable-offset": Ablation(
         "records of open transactions are planned", cut.last_stable_offset,
@@ -238,8 +248,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a root that another process initialised, and that is settled, is waited for", cut.decided_before,
         ("NothingBlocks", "NoLoss", "OneVerdict"),
         _biased(
-            pause=0.02, zombie=0.02, partial=0.3, slow=0.6,
-            sizes={"timeout_ms": 1_500, "batch_records": 2, "records": 24},
+            0.0, partial=0.2, slow=0.6, pause=0.02, zombie=0.01,
+            sizes={"timeout_ms": 1_500, "batch_records": 2, "records": 24, "groups": 1, "partitions": 1},
         ),
     ),
     "oldest-first": Ablation(

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from spout.simulation import removals as cut
+from spout.simulation import removals_outside as away
 from spout.simulation.options import Profile
 
 Removal = Callable[[], list[tuple[Any, str, Any]]]
@@ -97,7 +98,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         (*_LATE, "PutBack"), _biased(foreign=0.05, takeover=0.02, sleep=0.03, uneven=0.8),
     ),
     "from-of-a-session": Ablation(
-        "a session begins its sources at offset 0", cut.from_of_session,
+        "a session begins its sources at offset 0", away.from_of_session,
         ("EmittedOnce",), _biased(),
     ),
     "crc-of-a-repeat": Ablation(
@@ -154,12 +155,12 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ("CrashCostsNoReplay",), _biased(pause=0.02, zombie=0.02, flaky=0.5),
     ),
     "lower-session-refused": Ablation(
-        "a lower session takes its group back", cut.lower_session,
+        "a lower session takes its group back", away.lower_session,
         ("PutBack",), _biased(takeover=0.03),
     ),
     "ordered-init-parts": Ablation(
         "the parts of an init are flushed together, and gaps between watermarks are forgotten",
-        cut.ordered_parts, ("NoLoss", "NothingBlocks"),
+        away.ordered_parts, ("NoLoss", "NothingBlocks"),
         _biased(
             crash=0.01, partial=0.3, takeover=0.02,
             sizes={"partitions": 2, "first_offset": 65_532, "records": 24, "source_partitions": 1},
@@ -167,7 +168,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         pair="gaps-of-a-source",
     ),
     "gaps-of-a-source": Ablation(
-        "what lies free below the highest watermark is forgotten", cut.gaps,
+        "what lies free below the highest watermark is forgotten", away.gaps,
         ("NoLoss", "NothingBlocks"),
         _biased(
             0.0, crash=0.05, sleep=0.05,
@@ -179,36 +180,36 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ),
     ),
     "delivery-ordinals": Ablation(
-        "siblings on one subscription have one edge", cut.ordinals,
+        "siblings on one subscription have one edge", away.ordinals,
         ("NoEarlyCompletion",), _biased(slow=0.5),
     ),
     "inputs-by-group": Ablation(
-        "two groups on one topic are one input", cut.inputs_by_group,
+        "two groups on one topic are one input", away.inputs_by_group,
         ("EmittedOnce", "OneVerdict", "NoLoss", "NothingBlocks", "NoEarlyCompletion"),
         _biased(sizes={"groups": 2}),
     ),
     "clock-stands-still": Ablation(
-        "the clock of a restarted session is wall time", cut.clock_stands_still,
+        "the clock of a restarted session is wall time", away.clock_stands_still,
         _LATE, _biased(crash=0.03, slow=0.5, stall=0.02),
     ),
     "tick-of-a-second": Ablation(
-        "a tick adds all the time that has passed", cut.tick_of_a_second,
+        "a tick adds all the time that has passed", away.tick_of_a_second,
         _LATE, _biased(slow=0.5, sleep=0.03, stall=0.02),
     ),
     "no-early-replay": Ablation(
-        "a lost root is put back at once", cut.no_early_replay,
+        "a lost root is put back at once", away.no_early_replay,
         ("PutBack",), _biased(flaky=0.5, sizes={"initial_ms": 2_000}),
     ),
     "dead-letter": Ablation(
-        "a root is tried for ever", cut.dead_letter,
+        "a root is tried for ever", away.dead_letter,
         ("Limits",), _biased(poison=0.3),
     ),
     "max-spout-pending": Ablation(
-        "intake is not gated", cut.max_pending,
+        "intake is not gated", away.max_pending,
         ("Limits",), _biased(sizes={"max_spout_pending": 2, "records": 20}),
     ),
     "max-abandoned": Ablation(
-        "an abandoned root is put back for ever", cut.max_abandoned,
+        "an abandoned root is put back for ever", away.max_abandoned,
         ("Limits",), _biased(takeover=0.03, slow=0.5, sizes={"max_abandoned": 0}),
     ),
     "timeout-reset": Ablation(
@@ -220,32 +221,35 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         (*_LATE, "NoEarlyCompletion"),
         _biased(
             0.0, crash=0.05, remote=0.9,
-            sizes={"bytes_kept": 16_384, "batch_records": 4, "tasks": 1, "timeout_ms": 20_000, "partitions": 1, "records": 24, "groups": 1},
+            sizes={
+                "bytes_kept": 16_384, "batch_records": 4, "tasks": 1, "timeout_ms": 20_000, "partitions": 1,
+                "records": 24, "groups": 1,
+            },
         ),
     ),
     "last-stable-offset": Ablation(
-        "records of open transactions are planned", cut.last_stable_offset,
+        "records of open transactions are planned", away.last_stable_offset,
         ("NoLoss",), _biased(markers=0.7),
     ),
     "output-stands-first": Ablation(
-        "a batch is published before its output stands", cut.output_stands,
+        "a batch is published before its output stands", away.output_stands,
         ("NoEarlyCompletion",), _biased(crash=0.03),
     ),
     "skipped-batch-fails": Ablation(
-        "a batch that the sink skipped is acked as its last run has it", cut.skipped_batch,
+        "a batch that the sink skipped is acked as its last run has it", away.skipped_batch,
         ("NoEarlyCompletion",), _biased(crash=0.03, fickle=0.8, sizes={"skipping_sink": True}),
     ),
     "verdicts-kept-for-replay": Ablation(
-        "verdicts are deleted that no replay worker has read", cut.verdicts_kept,
+        "verdicts are deleted that no replay worker has read", away.verdicts_kept,
         ("NothingBlocks", "NoLoss"), _biased(crash=0.01, flaky=0.5, sleep=0.03, shorten=1.0),
     ),
     "contributions-kept-for-restart": Ablation(
-        "contributions of open roots are deleted", cut.contributions_kept,
+        "contributions of open roots are deleted", away.contributions_kept,
         ("NothingBlocks",),
         _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
     ),
     "decided-before-emission": Ablation(
-        "a root that another process initialised, and that is settled, is waited for", cut.decided_before,
+        "a root that another process initialised, and that is settled, is waited for", away.decided_before,
         ("NothingBlocks", "NoLoss", "OneVerdict"),
         _biased(
             0.0, partial=0.2, slow=0.6, pause=0.02, zombie=0.01,
@@ -253,7 +257,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ),
     ),
     "oldest-first": Ablation(
-        "a takeover puts roots back in any order", cut.oldest_first,
+        "a takeover puts roots back in any order", away.oldest_first,
         ("PutBack",), _biased(takeover=0.03, slow=0.5),
     ),
 }  # fmt: skip

@@ -23,9 +23,9 @@ from spout.planner import Planner
 from spout.publish import Lane, publication_of
 from spout.publisher import Publisher
 from spout.settle import settle
+from spout.simulation.facts import FAILED, Evaluation, Holder, Journalled
 from spout.simulation.process import Process
 from spout.simulation.topology import Done, Sent, run_task
-from spout.simulation.truth import FAILED, Evaluation, Holder, Journalled
 from spout.sources import PlannerSpec, topic_names
 
 if TYPE_CHECKING:

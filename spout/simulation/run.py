@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spout.simulation.ablations import ABLATIONS, Ablation, removed
+from spout.simulation.facts import Broken
 from spout.simulation.options import Options, Profile, draw
-from spout.simulation.truth import Broken
 from spout.simulation.world import World
 
 PROFILES: dict[str, Profile] = {

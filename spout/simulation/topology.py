@@ -32,7 +32,7 @@ from spout.collector import AnchoredTuple, Cause, Delivery, OutputCollector
 from spout.fold import TaskReport, failures_of, outstanding_of
 from spout.plan import ReadTask
 from spout.rows import ListRows
-from spout.simulation.truth import COMPLETE, FAILED, OPEN, Evaluation
+from spout.simulation.facts import COMPLETE, FAILED, OPEN, Evaluation
 
 SPLIT_TO_COUNT: Final = subscription_key("split", "default", "count")
 COUNT_TO_REMOTE: Final = subscription_key("count", "default", "remote")

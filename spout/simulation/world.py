@@ -31,13 +31,14 @@ from acker.settings import Input
 from acker.topics import Topics
 from spout.simulation.checkers import checkers
 from spout.simulation.cluster import WatchedCluster
+from spout.simulation.facts import Broken
 from spout.simulation.operator import Operator
 from spout.simulation.options import Options
 from spout.simulation.process import Crash, Process
 from spout.simulation.query import Checkpoint, CheckpointTaken, QueryProcess, Unread
 from spout.simulation.remote import RemoteProcess, Store
 from spout.simulation.services import AckerProcess, ReplayProcess
-from spout.simulation.truth import Broken, Truth
+from spout.simulation.truth import Truth
 
 START_MS: Final = 1_800_000_000_000
 HEAL_MS: Final = 180_000

@@ -252,8 +252,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a root that another process initialised, and that is settled, is waited for", away.decided_before,
         ("NothingBlocks", "NoLoss", "OneVerdict"),
         _biased(
-            0.0, partial=0.2, slow=0.6, pause=0.02, zombie=0.01,
-            sizes={"timeout_ms": 1_500, "batch_records": 2, "records": 24, "groups": 1, "partitions": 1},
+            0.0, pause=0.03, slow=0.7, crash=0.01,
+            sizes={
+                "timeout_ms": 1_500, "batch_records": 2, "records": 24, "groups": 1, "partitions": 1,
+                "max_spout_pending": 3, "skipping_sink": False,
+            },
         ),
     ),
     "oldest-first": Ablation(

@@ -12,7 +12,7 @@ import replay.disposition
 import replay.takeover
 import spout.batches
 import spout.publish
-import spout.simulation.world
+import spout.simulation.layout
 import spout.tenure
 from acker.cohort import Session
 from acker.core import PartitionCore
@@ -70,9 +70,9 @@ def from_of_session() -> Replaced:
 
 def inputs_by_group() -> Replaced:
     """Give all groups one input id."""
-    alike = spout.simulation.world.INPUT.replace("id: {id}", "id: 1")
+    alike = spout.simulation.layout.INPUT.replace("id: {id}", "id: 1")
     return [
-        (spout.simulation.world, "INPUT", alike),
+        (spout.simulation.layout, "INPUT", alike),
         (acker.conflicts, "_ids", lambda inputs: ()),
         (acker.conflicts, "_readers", lambda inputs: ()),
         (Sessions, "stranger", lambda self, group, source, topic=None: ""),

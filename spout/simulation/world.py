@@ -13,11 +13,9 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from random import Random
 from typing import Final
 
-from acker import topics as topics_yaml
 from acker.errors import (
     Aborted,
     ConfigError,
@@ -28,40 +26,23 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.settings import Input
-from acker.topics import Topics
 from spout.simulation.checkers import checkers
 from spout.simulation.cluster import WatchedCluster
 from spout.simulation.facts import Broken
+from spout.simulation.layout import topics_of
 from spout.simulation.operator import Operator
 from spout.simulation.options import Options
 from spout.simulation.process import Crash, Process
 from spout.simulation.query import Checkpoint, CheckpointTaken, QueryProcess, Unread
 from spout.simulation.remote import RemoteProcess, Store
 from spout.simulation.services import AckerProcess, ReplayProcess
+from spout.simulation.settled import left_of
 from spout.simulation.truth import Truth
 
 START_MS: Final = 1_800_000_000_000
 HEAL_MS: Final = 180_000
 HELD_DEPTH: Final = 2
 EFFECT_FAULTS: Final = ("pause", "crash", "unreachable", "aborted")
-
-YAML: Final = """
-acker: {{partitions: {partitions}}}
-inputs:
-{inputs}
-"""
-INPUT: Final = """
-  {name}:
-    id: {id}
-    topic: lines
-    group: {name}
-    partitions: {source_partitions}
-    timeout: {timeout_ms}ms
-    max_spout_pending: {max_spout_pending}
-    on_data_loss: skip
-    retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, max_abandoned: {max_abandoned}}}
-    dead_letter: {{max_ratio: 1.0, max_consecutive: 1000000}}
-"""
 
 
 @dataclass(slots=True)
@@ -77,20 +58,6 @@ class Slot:
     make: Callable[[], Process]
     current: Process | None = None
     empty_until_ms: int = 0
-
-
-@cache
-def _topics(text: str) -> Topics:
-    return topics_yaml.parse(text, file="topics.yaml", environ={})
-
-
-def topics_of(options: Options) -> Topics:
-    """Return the topics.yaml of a run."""
-    fields = {name: getattr(options, name) for name in options.__slots__}
-    inputs = "".join(
-        INPUT.format(name=f"g{number}", id=number, **fields) for number in range(1, options.groups + 1)
-    )
-    return _topics(YAML.format(inputs=inputs, **fields))
 
 
 class World:
@@ -332,7 +299,7 @@ class World:
             if self.now_ms > deadline_ms:
                 self.truth.end()  # the rule that says what is missing, if one does
                 raise Broken(
-                    "NothingBlocks", f"not settled {HEAL_MS} ms after everything was healed: {self._left()}"
+                    "NothingBlocks", f"not settled {HEAL_MS} ms after everything was healed: {left_of(self)}"
                 )
             self._healed_step()
         self.truth.end()
@@ -415,35 +382,4 @@ class World:
         truth = self.truth
         if truth.open_roots or truth.undisposed or self._timers:
             return False
-        return not self._left()
-
-    def _left(self) -> str:
-        """Say what is not settled yet."""
-        truth = self.truth
-        for found in self.topics.inputs.values():
-            committed = self.cluster.committed(found.group)
-            for topic, first in ((found.topic, found.id), (found.replay_topic, found.id + 16_384)):
-                for log in self.cluster.topic(topic).partitions:
-                    source = first << 16 | log.name.partition
-                    generation = max((g for s, g in truth.froms if s == source), default=None)
-                    if generation is None:
-                        return f"source {source} was not taken"
-                    base = generation << 48
-                    end = base + log.stable_end
-                    watermark = max((p.watermarks.get(source, 0) for p in truth.partitions), default=0)
-                    if max(watermark, truth.froms[source, generation]) < end:
-                        return f"{log.name} is emitted up to {watermark - base} of {log.stable_end}"
-                    kept = committed.get(log.name)
-                    if (
-                        topic == found.topic
-                        and log.end > log.start
-                        and (kept is None or kept.offset < log.stable_end)
-                    ):
-                        return f"{log.name} is committed up to {kept}, not {log.stable_end}"
-        if truth.open_roots:
-            left = [str(root) for root in truth.roots.values() if root.verdict is None]
-            return f"open: {', '.join(left[:5])}"
-        if truth.undisposed:
-            left = [str(root) for root in truth.roots.values() if root.lost and not root.copies]
-            return f"neither put back nor buried: {', '.join(left[:5])}"
-        return ""
+        return not left_of(self)

@@ -368,10 +368,14 @@ class Truth:
         found = self._inputs[where.topic]
         dead = where.topic == found.dead_letter.topic
         headers = dict(record.headers)
-        location = _last_root(headers.get(HISTORY))
+        loss = _last_loss(headers.get(HISTORY))
+        location = str(loss.get("root"))
+        named = loss.get("reason"), loss.get("emitted_ms")
         roots = [root for root in self.located.get(location, ()) if root.group == found.group]
-        waiting = [root for root in roots if root.lost is not None and not root.copies]
-        root = waiting[0] if waiting else roots[-1] if roots else None
+        # One offset is another root in each generation; what the history says of the loss tells them apart.
+        meant = [root for root in roots if (root.verdict, root.wall) == named] or roots
+        waiting = [root for root in meant if not root.copies]
+        root = waiting[0] if waiting else meant[-1] if meant else None
         self._tell("letter" if dead else "copy", str(root or location), f"{where.partition}@{offset}")
         for checker in self._checkers:
             checker.disposed(self, root, record, dead)
@@ -447,6 +451,7 @@ class Truth:
         return sum(1 for a, b in self.alive.get(session, ()) if a <= last_ms and b >= first_ms)
 
 
-def _last_root(history: bytes | None) -> str:
-    losses = json.loads(history or b"[]")
-    return str(losses[-1]["root"]) if losses else ""
+def _last_loss(history: bytes | None) -> dict[str, object]:
+    """Return the latest entry of a history, as its header has it."""
+    losses: list[dict[str, object]] = json.loads(history or b"[]")
+    return losses[-1] if losses else {}

@@ -134,7 +134,9 @@ class PartitionCore:
             if stranger:
                 self._quarantine(record, stranger)
                 return
-        emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, init.timeout_ms)
+        lag_ms = self.sessions.emit(session, init.now)
+        timeout_ms = init.timeout_ms + lag_ms if init.timeout_ms > 0 else init.timeout_ms
+        emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
             known = self.sessions.sources.get(run.source)
             ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}

@@ -118,7 +118,7 @@ class MemoryBroker:
             replication=1,
             settings=merged,
         )
-        parts = tuple(MemoryPartition(TopicPartition(name, number)) for number in range(partitions))
+        parts = tuple(self.new_partition(TopicPartition(name, number)) for number in range(partitions))
         self._topics[name] = MemoryTopic(
             info, parts, "compact" in merged["cleanup.policy"], int(merged["max.message.bytes"])
         )
@@ -132,10 +132,14 @@ class MemoryBroker:
         topic = self.topic(name)
         info = replace(topic.info, partitions=partitions)
         more = tuple(
-            MemoryPartition(TopicPartition(name, number))
+            self.new_partition(TopicPartition(name, number))
             for number in range(len(topic.partitions), partitions)
         )
         self._topics[name] = replace(topic, info=info, partitions=(*topic.partitions, *more))
+
+    def new_partition(self, name: TopicPartition) -> MemoryPartition:
+        """Make the log of a new partition; who wants to see what is written makes another kind."""
+        return MemoryPartition(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, and what groups have committed of it.

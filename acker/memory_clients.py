@@ -58,21 +58,25 @@ class MemoryReader:
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         """Return what is there now, at most `max_records`; it never waits."""
         self._faults.before("poll")
-        partitions = {name: self._broker.partition(name) for name in self._positions}
-        for name, partition in partitions.items():
-            if not partition.start <= self._positions[name] <= partition.end:
+        positions = self._positions
+        partitions = [self._broker.partition(name) for name in positions]
+        for partition in partitions:
+            at = positions[partition.name]
+            if not partition.start <= at <= partition.end:
                 raise OutOfRange(
-                    f"position {self._positions[name]} of {name.topic}/{name.partition} is not in its log,"
+                    f"position {at} of {partition.name.topic}/{partition.name.partition} is not in its log,"
                     f" which holds {partition.start} to {partition.end}"
                 )
-        names = list(partitions)
         found: list[Record] = []
-        for name in names[self._turn :] + names[: self._turn]:
-            records, self._positions[name] = partitions[name].read(
-                self._positions[name], max_records - len(found), committed=self._committed
+        for partition in partitions[self._turn :] + partitions[: self._turn]:
+            at = positions[partition.name]
+            if at == partition.end:
+                continue
+            records, positions[partition.name] = partition.read(
+                at, max_records - len(found), committed=self._committed
             )
             found += records
-        self._turn = (self._turn + 1) % len(names) if names else 0
+        self._turn = (self._turn + 1) % len(partitions) if partitions else 0
         self._faults.after("poll")
         return found
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from acker.codec import Codec
 from acker.cohort import Pin, Session
 from acker.core import PartitionCore, weight
-from acker.errors import CodecError, Disagreement
+from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange
 from acker.events import Acks, Event, Verdicts, positions
 from acker.indices import distinct
 from acker.limits import AckerLimits
@@ -61,8 +61,21 @@ class Restore:
         Raises:
             Disagreement: its State is of another N, or is missing though it has given verdicts.
             DataLoss: a log no longer holds what is needed.
+            Fenced: another owner has taken the partition meanwhile.
             Unreachable: the broker does not answer.
         """
+        where = TopicPartition(self.topics.state, partition)
+        end = self.log.stable_ends([where])[where]
+        try:
+            return self._core(partition)
+        except (DataLoss, Disagreement, OutOfRange) as error:
+            # Whoever writes State while we restore has fenced us, and deletes what it needs no more: what we
+            # miss is then no loss. Nobody but an owner of our transactional id writes there.
+            if self.log.stable_ends([where])[where] > end:
+                raise Fenced(f"partition {partition} has got another owner; give it up") from error
+            raise
+
+    def _core(self, partition: int) -> PartitionCore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         state, bins = self._read_state(partition)
         if state is not None:

@@ -203,6 +203,17 @@ class Sessions:
             self.line.remove(mine[-1])
         self.line.append(Pending(session, clock.read_ms))
 
+    def emit(self, session: Session, now_ms: int) -> int:
+        """Read the holder's clock off an init, and return how far behind it is of what was read before, ms.
+
+        Two processes of a session may live at once for some seconds, or one after the other. What the one
+        with the slower clock emits has its whole timeout all the same, so the lag is added to it; and
+        the one that comes next is not told a clock from before the last emission.
+        """
+        clock = self.groups[session.group].clocks[session]
+        clock.read_ms = max(clock.read_ms, now_ms)
+        return clock.read_ms - now_ms
+
     # -- counting
 
     def waits_for_ends(self) -> bool:

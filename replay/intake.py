@@ -81,6 +81,8 @@ class Intake:
             if record.count - skip > room:
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
+        if self.read_to == self.progress.next:
+            return Batch(roots, self.progress)  # the record that was begun may not have been read again yet
         return Batch(roots, Progress(self.read_to, 0))
 
     def advance(self, progress: Progress) -> None:

@@ -61,6 +61,7 @@ class HeldGroup:
         open_partitions = self._tenure.open_partitions()
         if due and self._ground.announcer is not None and open_partitions:
             self._ticked_ms = now_ms
+            self._tenure.clock.told()
             self._ground.announcer.tick(self._tenure.name, now, open_partitions)
         for one, cursor in self._growth.step(now, now_ms):
             self._ground.sources[one.source] = one

@@ -4,7 +4,8 @@
    what is known of its sources? Sources without history get a starting position; the session's epoch is
    the holder's plus one. A restart knows its session and its sources from the journal and skips this.
 2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
-3. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
+3. Where some know a higher generation than it named, it takes once more, so that all know it.
+4. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
 
 Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
 behind its answer already concerns the session; it is kept until all have answered.
@@ -138,7 +139,11 @@ class Opening:
             self._check_commits(answers.sources())
             self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
         elif not answers.refusals:
-            self._open(now_ms)
+            known = answers.sources()
+            if any(known[one.source].generation > one.generation for one in self._named):
+                self._ask(self._name, self._raised(known), self._now, now_ms)
+            else:
+                self._open(now_ms)
         elif self._spec.take_over and self._is_restart and answers.holder > self._name:
             self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
         else:
@@ -153,6 +158,20 @@ class Opening:
         now = max(now_ms, self._answers.clock)
         name = SessionName(holder.epoch + 1, self._new_id)
         self._ask(name, sources, now, now_ms)
+
+    def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+        """Name each source in the highest generation that any acker partition knows.
+
+        A reset that died half-way has told some of them only; the others would refuse what is emitted in
+        that generation.
+        """
+        return {
+            one.source: TakeSource(
+                one.source, one.topic, known[one.source].topic_id, known[one.source].generation,
+                known[one.source].from_,
+            )
+            for one in self._named
+        }  # fmt: skip
 
     def _open(self, now_ms: int) -> None:
         known = self._answers.sources()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from acker.events import SourceRun, Taken, TakenSource
 
 STEP_MS_MAX = 1_000
-"""A look at the clock adds at most this, however long ago the last one was."""
+"""A look at the clock adds at most this, however long ago the last one was; so do all looks since a tick."""
 
 QUESTION_SUFFIX = "?"
 """Ends the name under which a session asks before it takes, so that late answers are told apart."""
@@ -36,11 +36,12 @@ class SessionName(NamedTuple):
 class SessionClock:
     """The clock of a session, ms. It never falls."""
 
-    __slots__ = ("_looked_ms", "now")
+    __slots__ = ("_looked_ms", "_told", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
         """Resume at `now` (the highest value heard); what passed before `wall_ms` is not counted."""
         self.now = now
+        self._told: int | None = None
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
@@ -50,11 +51,23 @@ class SessionClock:
             wall_ms: wall time; one that went back adds nothing.
             idle: whether the session has no open root, so that the clock may jump forward to wall time.
         """
-        self.now += min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
+        step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
+        self.now += step_ms
+        if self._told is not None:
+            self.now = min(self.now, self._told + STEP_MS_MAX)
         self._looked_ms = wall_ms
         if idle:
             self.now = max(self.now, wall_ms)
+            self._told = None
         return self.now
+
+    def told(self) -> None:
+        """Note that a tick tells the clock as it is now: the next one adds at most `STEP_MS_MAX` to it.
+
+        Without this, half a second of looks between two ticks and a sleep of any length add up, and a root
+        times out up to 1.5 s late. Where no root is open nobody is told, and nobody waits.
+        """
+        self._told = self.now
 
 
 class Answers:

@@ -1,0 +1,49 @@
+"""What every checker has: it is told what happens, and raises `Broken` when that breaks its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from acker.events import Lost, Taken
+from acker.log import Outgoing, TopicPartition
+from spout.simulation.facts import Broken, Journalled, RootTruth
+from spout.simulation.truth import Truth
+
+
+class Checker:
+    """Watches one rule; by default everything is right."""
+
+    rule: ClassVar[str]
+    """What the rule says, in one line."""
+
+    def initialised(self, truth: Truth, roots: Sequence[RootTruth]) -> None:
+        """An `Init` that counts was written; it opens these roots."""
+
+    def taken(self, truth: Truth, partition: int, taken: Taken) -> None:
+        """An acker partition answered a `Take`."""
+
+    def verdict(
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        lost: Lost | None,
+    ) -> None:  # fmt: skip
+        """A verdict was committed for the position at `place`; `root` is None if it was never initialised."""
+
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """A copy or a dead letter was committed."""
+
+    def committed(self, truth: Truth, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """A group's offsets were committed."""
+
+    def journalled(self, truth: Truth, batch: Journalled) -> None:
+        """Spark's checkpoint holds a batch from here on."""
+
+    def acker_rests(self, truth: Truth, partition: int) -> None:
+        """The acker of a partition has read, applied and committed everything that is there."""
+
+    def end(self, truth: Truth) -> None:
+        """Everything was healed, and nothing moves any more."""
+
+    def broken(self, message: str) -> Broken:
+        """Make the error of this rule."""
+        return Broken(type(self).__name__, message)

@@ -1,0 +1,32 @@
+"""The rules of DESIGN.md, section 3: one checker for each, which watches the logs from outside.
+
+A checker knows nothing of what any process keeps in memory: only what was written, in which order, and what
+really happened to each record (``spout.simulation.truth``).
+"""
+
+from __future__ import annotations
+
+from spout.simulation.checker import Checker
+from spout.simulation.loss_checkers import (
+    CrashCostsNoReplay,
+    FailureHasAName,
+    HonestDeadlines,
+    Limits,
+    PutBack,
+)
+from spout.simulation.verdict_checkers import (
+    EmittedOnce,
+    FailBeatsZero,
+    NoEarlyCompletion,
+    NoLoss,
+    NothingBlocks,
+    OneVerdict,
+)
+
+
+def checkers() -> list[Checker]:
+    """Make one of each, in the order of the rules."""
+    return [
+        EmittedOnce(), OneVerdict(), NoEarlyCompletion(), FailBeatsZero(), NoLoss(), NothingBlocks(),
+        CrashCostsNoReplay(), HonestDeadlines(), PutBack(), Limits(), FailureHasAName(),
+    ]  # fmt: skip

@@ -1,0 +1,161 @@
+"""The values of the truth: roots, evaluations, sessions, and what an acker partition was told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from acker.events import Lost, SourceRun
+from acker.identity import generation_of, offset_of, partition_of
+from acker.log import Outgoing
+
+COMPLETE: Final = "complete"
+FAILED: Final = "failed"
+OPEN: Final = "open"
+
+
+class Broken(AssertionError):
+    """A rule was broken.
+
+    Attributes:
+        rule: name of the checker.
+    """
+
+    def __init__(self, rule: str, message: str) -> None:
+        """Say which rule, and what broke it."""
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+class Holder(NamedTuple):
+    """A session as the order of sessions has it."""
+
+    epoch: int
+    id: str
+
+
+class Stamp(NamedTuple):
+    """A tick that counts: where it stands, the session's clock, and the time."""
+
+    at: int
+    clock_ms: int
+    now_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Evaluation:
+    """What one evaluation of a batch did to a root.
+
+    Attributes:
+        result: COMPLETE, FAILED or OPEN.
+        remote: edges that another lane must ack before the root is complete.
+        causes: what failed it.
+        written: whether the sink wrote it.
+        published_at: when its records were durable; None when they are not.
+    """
+
+    result: str
+    remote: frozenset[int] = frozenset()
+    causes: frozenset[tuple[str, str, str]] = frozenset()
+    written: bool = False
+    published_at: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RootTruth:
+    """One initialised root.
+
+    Attributes:
+        missing: what the contributions written so far lack; 0 when complete.
+        complete_at: when the completing contribution was written; likewise `absent_at`.
+        failed_at: when the first record that fails it was written.
+        causes: what those records say.
+        touches: (at, touched_at) of each record that resets its timeout.
+        verdict: its verdict, None while it is open.
+        copies: its copies and dead letters.
+    """
+
+    source: int
+    position: int
+    partition: int
+    group: str
+    holder: Holder
+    topic: str
+    topic_id: str
+    emitted_at: int
+    wall: int
+    timeout_ms: int
+    at: int
+    now_ms: int
+    attempt: int
+    abandoned: int
+    origin: str
+    missing: int
+    complete_at: int | None = None
+    absent_at: int | None = None
+    failed_at: int | None = None
+    causes: set[tuple[str, str, str]] = field(default_factory=set)
+    touches: list[tuple[int, int]] = field(default_factory=list)
+    verdict: str | None = None
+    verdict_at: int = 0
+    verdict_ms: int = 0
+    lost: Lost | None = None
+    copies: list[Outgoing] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Print as ``topic/partition@offset``, with the generation where it is not the first."""
+        generation = generation_of(self.position)
+        suffix = f" (generation {generation})" if generation else ""
+        return f"{self.location}{suffix}"
+
+    @property
+    def location(self) -> str:
+        """Where the record stands."""
+        return f"{self.topic}/{partition_of(self.source)}@{offset_of(self.position)}"
+
+
+@dataclass(slots=True)
+class KnownSource:
+    """A source as the takes of one acker partition name it."""
+
+    group: str
+    topic: str
+    topic_id: str
+    generation: int
+    from_: int
+
+
+@dataclass(slots=True)
+class AckerPartition:
+    """What ``_ack_init`` of one partition says; nothing else decides who may initialise what."""
+
+    holders: dict[str, Holder] = field(default_factory=dict)
+    known: dict[int, KnownSource] = field(default_factory=dict)
+    watermarks: dict[int, int] = field(default_factory=dict)
+    clocks: dict[tuple[str, Holder], int] = field(default_factory=dict)
+    ticks: dict[tuple[str, Holder], list[Stamp]] = field(default_factory=dict)
+    takes: dict[str, list[tuple[int, Holder]]] = field(default_factory=dict)
+    unanswered: dict[tuple[str, str], int] = field(default_factory=dict)
+    marks: dict[tuple[str, str, Holder, str], tuple[int, dict[tuple[int, int], int]]] = field(
+        default_factory=dict
+    )
+
+
+class Journalled(NamedTuple):
+    """A batch that Spark's checkpoint holds.
+
+    Attributes:
+        query: id of the checkpoint.
+        batch: its number.
+        group: the group.
+        holder: the session.
+        ranges: what it emits.
+        opened_at: when the process that planned it was started.
+    """
+
+    query: str
+    batch: int
+    group: str
+    holder: Holder
+    ranges: tuple[SourceRun, ...]
+    opened_at: int

@@ -1,0 +1,252 @@
+"""Rules 7 to 11 of DESIGN.md, section 3: what is lost, when, and what becomes of it. See `checkers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acker.events import Lost, Taken
+from acker.identity import is_replay, offset_of, partition_of
+from acker.log import Outgoing
+from replay.backoff import Backoff, delay_ms
+from replay.dead_letter import DEAD
+from replay.headers import ABANDONED, ATTEMPT, CAUSE, OPERATOR, ORIGIN, REASON
+from spout.simulation.checker import Checker
+from spout.simulation.facts import Holder, RootTruth
+from spout.simulation.truth import Truth
+
+MESSAGE_BYTES_MAX = 500
+
+ZOMBIE_MS = 60_000
+"""What a process of a session wrote may be felt for so long after its end."""
+
+
+class CrashCostsNoReplay(Checker):
+    """Rule 7."""
+
+    rule = "verdicts and copies are those that would have been without a crash, once"
+
+    def verdict(
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        lost: Lost | None,
+    ) -> None:  # fmt: skip
+        """Every verdict has its reason in the log."""
+        if root is None:
+            return
+        why = {
+            "ACKED": root.complete_at is not None,
+            "ABSENT": root.absent_at is not None,
+            "FAILED": root.failed_at is not None,
+            "TIMED_OUT": truth.first_due(root) is not None,
+            "ABANDONED": truth.put_back_at(root) is not None,
+        }
+        if not why[kind]:
+            raise self.broken(f"{root} is {kind}, and nothing in the log says so")
+
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """A root is put back or buried once, and only if it was lost."""
+        what = "dead letter" if dead else "copy"
+        if root is None:
+            raise self.broken(f"a {what} of a root that nobody knows: {dict(record.headers).get(ORIGIN)!r}")
+        if root.lost is None:
+            raise self.broken(f"a {what} of {root}, whose verdict is {root.verdict}")
+        if root.copies:
+            raise self.broken(f"{root} became a copy or dead letter {len(root.copies) + 1} times")
+
+
+class HonestDeadlines(Checker):
+    """Rule 8."""
+
+    rule = "a root times out when its session's clock passes its deadline, and by nothing else"
+
+    SLACK_MS = 100
+    """What the clock may gain on the time that its processes lived: one look by each of them."""
+
+    LATE_MS = 1_000
+
+    def verdict(
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        lost: Lost | None,
+    ) -> None:  # fmt: skip
+        """Look at the clock of a root that timed out, and at what another kind of loss would hide."""
+        if root is None or lost is None:
+            return
+        due = truth.first_due(root)
+        if kind == "ABANDONED":
+            self._before(root, truth.put_back_at(root), "the takeover")
+        if kind != "TIMED_OUT":
+            return
+        if due is None:
+            raise self.broken(f"{root} timed out at {lost.decided_at}, which no tick of its session says")
+        self._before(root, due.at, "the tick")
+        tick = truth.tick_at(root, lost.decided_at)
+        if tick is None or tick.clock_ms != lost.decided_at:
+            raise self.broken(f"{root} timed out at {lost.decided_at}, which no tick of its session says")
+        deadline = root.emitted_at + root.timeout_ms
+        for at, touched_at in root.touches:
+            if at < tick.at:
+                deadline = max(deadline, touched_at + root.timeout_ms)
+        if lost.decided_at < deadline:
+            raise self.broken(f"{root} timed out at {lost.decided_at}, before its deadline {deadline}")
+        late_ms = lost.decided_at - max(deadline, truth.clock_before(root))
+        # A zombie without an open root lets its own clock jump, and ticks if it plans what was planned.
+        lived = truth.processes(root.holder.id, root.now_ms - ZOMBIE_MS, tick.now_ms)
+        if late_ms > self.LATE_MS and not root.touches and lived <= 1:
+            raise self.broken(f"{root} timed out at {lost.decided_at}, {late_ms} ms late")
+        self._stands_still(truth, root, lost, tick.now_ms)
+
+    def _before(self, root: RootTruth, at: int | None, what: str) -> None:
+        """Refuse a loss that a contribution or a fail written before it makes wrong."""
+        if at is None:
+            return
+        if root.complete_at is not None and root.complete_at < at:
+            raise self.broken(f"{root} was acked in the log before {what} that lost it")
+        if root.failed_at is not None and root.failed_at < at:
+            raise self.broken(f"{root} was failed in the log before {what} that lost it")
+        if root.absent_at is not None and root.absent_at < at:
+            raise self.broken(f"{root} was absent in the log before {what} that lost it")
+
+    def _stands_still(self, truth: Truth, root: RootTruth, lost: Lost, tick_ms: int) -> None:
+        # The clock was read some time before the Init was durable; its wall time says when, but for the skew.
+        emitted_ms = min(root.now_ms, root.wall - truth.skew_ms_max)
+        lived_ms = truth.alive_ms(root.holder.id, emitted_ms, tick_ms)
+        passed_ms = lost.decided_at - root.emitted_at
+        if passed_ms > lived_ms + self.SLACK_MS + 1_000 * truth.clock_jumps:
+            raise self.broken(
+                f"{root} timed out after {passed_ms} ms of its session's clock, which lived {lived_ms} ms"
+            )
+
+
+class PutBack(Checker):
+    """Rule 9."""
+
+    rule = "a takeover puts the open roots back, oldest first; a lower session is refused"
+
+    def __init__(self) -> None:
+        """Begin with no takeover."""
+        self._last: dict[int, tuple[int, tuple[int, int, int]]] = {}
+
+    def taken(self, truth: Truth, partition: int, taken: Taken) -> None:
+        """Only the highest session is accepted, and nothing of a lower one is open then."""
+        held = truth.partitions[partition].holders.get(taken.group)
+        holder = Holder(taken.epoch, taken.session)
+        if taken.refused:
+            return
+        if taken.asked_by != taken.session or held is None:
+            raise self.broken(f"{taken.asked_by} is accepted, but {taken.session} holds group {taken.group}")
+        before = [one for _, one in truth.partitions[partition].takes[taken.group]]
+        if holder not in before:
+            raise self.broken(f"session {holder} is accepted though it is lower than {held}")
+        for root in truth.roots.values():
+            mine = root.partition == partition and root.group == taken.group
+            if mine and root.verdict is None and root.holder < holder:
+                raise self.broken(f"{root} of session {root.holder} is open after {holder} was accepted")
+
+    def verdict(
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        lost: Lost | None,
+    ) -> None:  # fmt: skip
+        """What one takeover abandons comes oldest first."""
+        if root is None or kind != "ABANDONED":
+            return
+        at = truth.put_back_at(root) or 0
+        order = root.emitted_at, root.source, root.position
+        last_at, last = self._last.get(partition, (0, (0, 0, 0)))
+        if at == last_at and order < last:
+            raise self.broken(f"{root} is abandoned after a root that is younger, of one takeover")
+        self._last[partition] = at, order
+
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """A copy is never early; the first one after a takeover does not wait."""
+        if root is None or root.lost is None or dead:
+            return
+        retry = truth.input_of(root).retry
+        abandoned = root.abandoned + (root.verdict == "ABANDONED")
+        number = abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned)
+        backoff = Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, 0.0)
+        wait_ms = delay_ms(backoff, number, 0.0) if number > 0 else 0
+        early_ms = root.verdict_ms + wait_ms - truth.now_ms
+        if early_ms > 2 * truth.skew_ms_max:
+            raise self.broken(f"{root} is put back {early_ms} ms before its back-off is over")
+
+    def acker_rests(self, truth: Truth, partition: int) -> None:
+        """An acker that has nothing to do owes nobody an answer."""
+        for (group, session), owed in truth.partitions[partition].unanswered.items():
+            if owed > 0:
+                raise self.broken(
+                    f"partition {partition} rests and never answered session {session} of {group}"
+                )
+
+
+class Limits(Checker):
+    """Rule 10."""
+
+    rule = "pending roots, attempts and takeovers stay within their limits"
+
+    def initialised(self, truth: Truth, roots: Sequence[RootTruth]) -> None:
+        """Count what is pending of a group's session."""
+        root = roots[0]
+        # Each process of a session gates what it knows of, and a zombie's may be news to its successor.
+        lived = truth.processes(root.holder.id, truth.now_ms - ZOMBIE_MS, truth.now_ms)
+        limit = truth.input_of(root).max_spout_pending * max(1, lived)
+        pending = truth.open[root.group, root.holder]
+        if pending > limit:
+            raise self.broken(f"{pending} roots of group {root.group} are pending, {limit} may be")
+
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """Compare the counters with the policy, and what became of the root."""
+        if root is None or root.lost is None:
+            return
+        retry = truth.input_of(root).retry
+        abandoned = root.abandoned + (root.verdict == "ABANDONED")
+        over = abandoned > retry.max_abandoned
+        if root.verdict != "ABANDONED":
+            over = max(1, root.attempt - abandoned) >= retry.attempts
+        if over and not dead:
+            raise self.broken(
+                f"{root} is put back as attempt {root.attempt + 1}, {abandoned} of them abandoned; policy:"
+                f" {retry.attempts} attempts, {retry.max_abandoned} abandoned"
+            )
+        reason = (dict(record.headers).get(DEAD) or b"").decode() if dead else ""
+        if dead and not over and reason not in ("GONE", "RECREATED"):
+            raise self.broken(f"{root} is buried as {reason} though the policy lets it be tried again")
+        if reason == "GONE" and root.topic_id == truth.cluster.topic(root.topic).info.id:
+            where = truth.cluster.at(root.topic, partition_of(root.source))
+            if where.visible(int(offset_of(root.position))) is not None:
+                raise self.broken(f"{root} is buried as GONE, but the log holds it")
+
+
+class FailureHasAName(Checker):
+    """Rule 11."""
+
+    rule = "operator, error, message, attempt and age reach verdict, copy and dead letter"
+
+    def verdict(
+        self, truth: Truth, partition: int, place: tuple[int, int], root: RootTruth | None, kind: str,
+        lost: Lost | None,
+    ) -> None:  # fmt: skip
+        """A FAILED root names a cause that the log gave it."""
+        if root is None or lost is None or kind != "FAILED":
+            return
+        named = lost.operator, lost.error, "" if lost.error == "NONDETERMINISTIC" else lost.message
+        if root.causes and named not in root.causes:
+            raise self.broken(f"{root} failed by {named}, the log says {sorted(root.causes)}")
+        if len(lost.message.encode()) > MESSAGE_BYTES_MAX:
+            raise self.broken(f"{root} failed with a message of {len(lost.message)} characters")
+
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """The headers say which attempt it was, and why it ended."""
+        if root is None or root.lost is None:
+            return
+        headers = dict(record.headers)
+        attempt = root.attempt if dead else root.attempt + 1
+        gone = dead and headers.get(DEAD, b"") in (b"GONE", b"RECREATED")
+        if gone and is_replay(root.source):
+            return  # what was before stood in the headers of a record that is no longer there
+        wanted = {
+            ORIGIN: root.origin, ATTEMPT: str(attempt), REASON: root.verdict, OPERATOR: root.lost.operator,
+            CAUSE: ": ".join(part for part in (root.lost.error, root.lost.message) if part),
+            ABANDONED: str(root.abandoned + (root.verdict == "ABANDONED")),
+        }  # fmt: skip
+        for name, value in wanted.items():
+            if headers.get(name, b"") != (value or "").encode():
+                raise self.broken(f"{root}: header {name} is {headers.get(name)!r}, should be {value!r}")

@@ -1,0 +1,103 @@
+"""A process of the simulation: what all actors that may crash, sleep, or be zombies have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from acker.errors import WindhoverError
+from spout.simulation.cluster import Client
+
+if TYPE_CHECKING:
+    from spout.simulation.world import World
+
+
+class Crash(BaseException):
+    """The process ends here and now; nothing in the product catches it."""
+
+
+class Process:
+    """One incarnation of a process: memory of its own, a clock of its own, and a view of the cluster.
+
+    Attributes:
+        name: for the history.
+        is_dead: whether it has ended.
+        is_busy: whether it is held in the middle of a step.
+        is_doomed: whether it dies at its next effect.
+        is_zombie: whether it was replaced.
+        is_disturbed: whether a fault met it in its present step.
+        asleep_until_ms: it does nothing before this time.
+        turns: how often the scheduler chooses it, beside others.
+    """
+
+    turns = 1
+
+    def __init__(self, world: World, name: str) -> None:
+        """Start a process."""
+        self.world = world
+        self.name = name
+        self.rng: Random = world.rng
+        self.client = Client(world.cluster, self)
+        self.skew_ms = world.draw_skew()
+        self.is_dead = self.is_busy = self.is_doomed = self.is_zombie = self.is_disturbed = False
+        self.asleep_until_ms = 0
+        self.started_ms = world.now_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """The time by this process's clock."""
+        return self.world.now_ms + self.skew_ms
+
+    def act(self) -> None:
+        """Do one step; a crash, or an error that ends the process, ends it."""
+        self.is_disturbed = False
+        try:
+            self.step()
+        except Crash:
+            self.world.count("crash")
+            self.world.tell("crash", self.name)
+            self.world.died(self, None)
+        except WindhoverError as error:
+            self.world.tell("exit", self.name, type(error).__name__, str(error)[:160])
+            self.world.died(self, error)
+
+    def step(self) -> None:
+        """Do what this process does."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Take note that the process has ended."""
+
+    # -- the weather of its client
+
+    def before(self, operation: str) -> None:
+        """Meet a fault before an effect."""
+        self.world.effect(self, operation, late=False)
+
+    def after(self, operation: str) -> None:
+        """Meet a fault after an effect."""
+        self.world.effect(self, operation, late=True)
+
+    def uneven(self) -> bool:
+        """Tell whether a poll returns less than there is."""
+        return self.world.happens("uneven")
+
+    def duplicates(self) -> bool:
+        """Tell whether a partition's records are appended twice."""
+        return self.world.happens("duplicate", self.name)
+
+    def partial(self) -> bool:
+        """Tell whether a flush makes only a part durable."""
+        hit = self.world.happens("partial", self.name)
+        self.is_disturbed |= hit
+        return hit
+
+    def late(self, deliver: Callable[[], None]) -> None:
+        """Let the rest be delivered later, unless the process has ended by then."""
+
+        def come() -> None:
+            if not self.is_dead:
+                deliver()
+
+        self.world.after_ms(self.rng.randint(1, 2_000), come)

@@ -1,0 +1,245 @@
+"""How the safeguards of sessions, spout, replay and retention are taken out. See `removals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import acker.conflicts
+import acker.snapshot
+import replay.disposition
+import replay.takeover
+import spout.batches
+import spout.publish
+import spout.simulation.layout
+import spout.tenure
+from acker.cohort import Session
+from acker.core import PartitionCore
+from acker.events import Init, Reason, SourceRun, Take
+from acker.identity import generation_of, position_at
+from acker.log import Record, TopicPartition
+from acker.partition import PartitionAcker
+from acker.retention import Retention
+from acker.sessions import Sessions, Standing
+from acker.verdicts import Settlements
+from replay.disposition import Disposition, Policy, Replay, dispose
+from spout.announce import INIT_RUNS_MAX, Announcer, pieces
+from spout.batches import Batches
+from spout.collector import Delivery
+from spout.cursor import SourceCursor, cursor_of
+from spout.intake import Room, choose
+from spout.session import SessionClock, SessionName
+from spout.simulation.query import QueryProcess
+from spout.sources import SourceSpec
+from spout.tenure import Tenure
+
+Replaced = list[tuple[Any, str, Any]]
+
+
+# -- sessions
+
+
+def lower_session() -> Replaced:
+    """Let any session hold the group that asks for it."""
+    original = Sessions.standing
+    read = PartitionCore._read_take
+    asking: set[Session] = set()
+
+    def standing(self: Sessions, session: Session) -> Standing:
+        found = original(self, session)
+        return Standing.HIGHER if found is Standing.LOWER and session in asking else found
+
+    def _read_take(self: PartitionCore, record: Record, take: Take) -> None:
+        session = Session(take.group, take.epoch, take.session)
+        asking.add(session)
+        read(self, record, take)
+        asking.discard(session)
+
+    return [(Sessions, "standing", standing), (PartitionCore, "_read_take", _read_take)]
+
+
+def from_of_session() -> Replaced:
+    """Begin every source at the start of its generation."""
+
+    def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
+        return cursor_of(source, position_at(generation_of(from_), 0), watermarks, partitions)
+
+    return [(spout.tenure, "cursor_of", of)]
+
+
+def inputs_by_group() -> Replaced:
+    """Give all groups one input id."""
+    alike = spout.simulation.layout.INPUT.replace("id: {id}", "id: 1")
+    return [
+        (spout.simulation.layout, "INPUT", alike),
+        (acker.conflicts, "_ids", lambda inputs: ()),
+        (acker.conflicts, "_readers", lambda inputs: ()),
+        (Sessions, "stranger", lambda self, group, source, topic=None: ""),
+    ]
+
+
+# -- spout
+
+
+def ordered_parts() -> Replaced:
+    """Send the parts of an init together, and forget gaps."""
+
+    def init(
+        self: Announcer, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
+        specs: Mapping[int, SourceSpec],
+    ) -> None:  # fmt: skip
+        parts: dict[tuple[int, str], list[SourceRun]] = {}
+        for owner, run in pieces(runs, self._partitions):
+            parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
+        for (owner, topic), found in sorted(parts.items()):
+            spec = specs[found[0].source]
+            for first in range(0, len(found), INIT_RUNS_MAX):
+                self._send(
+                    self._topics.init, owner,
+                    Init(
+                        self._group, name.id, name.epoch, now, wall_ms, spec.input.timeout_ms,
+                        self._partitions, topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
+                    ),
+                )  # fmt: skip
+        self._producer.flush(30_000)
+
+    return [(Announcer, "init", init), *gaps()]
+
+
+def gaps() -> Replaced:
+    """Go on above the highest watermark."""
+
+    def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
+        return SourceCursor(from_, cursor_of(source, from_, watermarks, partitions).next)
+
+    return [(spout.tenure, "cursor_of", of)]
+
+
+def ordinals() -> Replaced:
+    """Number every delivery 0."""
+
+    def child(self: Delivery, subscription: int, ordinal: int) -> Delivery:
+        return Delivery(self.root, (*self.path, (subscription, 0)))
+
+    return [(Delivery, "child", child)]
+
+
+def clock_stands_still() -> Replaced:
+    """Begin a session's clock at wall time."""
+    original = SessionClock.__init__
+
+    def begin(self: SessionClock, now: int, wall_ms: int) -> None:
+        original(self, max(now, wall_ms), wall_ms)
+
+    return [(SessionClock, "__init__", begin)]
+
+
+def tick_of_a_second() -> Replaced:
+    """Add to the clock whatever time has passed."""
+
+    def look(self: SessionClock, wall_ms: int, *, idle: bool) -> int:
+        self.now += max(0, wall_ms - self._looked_ms)
+        self._looked_ms = wall_ms
+        return self.now
+
+    return [(SessionClock, "look", look)]
+
+
+def max_pending() -> Replaced:
+    """Choose as if nothing was pending."""
+
+    def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room) -> list[SourceRun]:
+        return choose(cursors, ends, input_ids, Room(room.total, dict.fromkeys(room.by_input, 1 << 30)))
+
+    return [(spout.batches, "choose", unlimited)]
+
+
+def last_stable_offset() -> Replaced:
+    """Plan up to the high watermark."""
+
+    def _ends(self: Batches, sources: Sequence[int]) -> dict[int, int]:
+        found = self._log.ends([self._specs[source].place for source in sources])
+        return {source: found[self._specs[source].place] for source in sources}
+
+    return [(Batches, "_ends", _ends)]
+
+
+def decided_before() -> Replaced:
+    """Wait for verdicts of roots that were settled before they were planned."""
+    return [(Tenure, "_decided_before_emission", lambda *_: None)]
+
+
+def output_stands() -> Replaced:
+    """Publish a batch before its sink has written."""
+    return [(QueryProcess, "phases", ("read", "publish", "sink", "commit"))]
+
+
+def skipped_batch() -> Replaced:
+    """Let the sink vouch for bolts that are not deterministic."""
+    return [(QueryProcess, "vouches", True)]
+
+
+# -- replay
+
+
+def no_early_replay() -> Replaced:
+    """Do not wait before a replay."""
+    return [(replay.disposition, "delay_ms", lambda backoff, failures, jitter: 0)]
+
+
+def dead_letter() -> Replaced:
+    """Put every root back, however often it was lost."""
+
+    def put_back(
+        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+    ) -> Disposition:
+        decided = dispose(replace(policy, attempts=1_000), reason, attempt, abandoned, now_ms, jitter)
+        return decided if isinstance(decided, Replay) else Replay(now_ms)
+
+    return [(replay.takeover, "dispose", put_back)]
+
+
+def max_abandoned() -> Replaced:
+    """Put every root back, however often it was abandoned."""
+
+    def put_back(
+        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+    ) -> Disposition:
+        return dispose(replace(policy, max_abandoned=1_000), reason, attempt, abandoned, now_ms, jitter)
+
+    return [(replay.takeover, "dispose", put_back)]
+
+
+# -- retention
+
+
+def verdicts_kept() -> Replaced:
+    """Delete verdicts as soon as no restart needs them."""
+
+    def _readable(self: Retention, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        return dict(self.log.ends(verdicts))
+
+    return [(Retention, "_readable", _readable)]
+
+
+def contributions_kept() -> Replaced:
+    """Delete contributions as soon as they are applied."""
+    original = PartitionAcker.write
+
+    def write(self: PartitionAcker) -> Any:
+        output = original(self)
+        self.needed[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
+        return output
+
+    return [(PartitionAcker, "write", write)]
+
+
+def oldest_first() -> Replaced:
+    """Write lost roots youngest first."""
+    original = Settlements._entries
+
+    def _entries(self: Settlements) -> Iterator[Any]:
+        return iter(reversed(list(original(self))))
+
+    return [(Settlements, "_entries", _entries)]

@@ -1,0 +1,91 @@
+"""Ackers and replay workers of the simulation: the real services, stepped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acker.limits import AckerLimits
+from acker.log import TopicPartition
+from acker.service import AckerService
+from replay.limits import ReplayLimits
+from replay.service import ReplayService
+from spout.simulation.process import Process
+
+if TYPE_CHECKING:
+    from spout.simulation.world import World
+
+HOUR_MS = 3_600_000
+
+
+class AckerProcess(Process):
+    """One acker."""
+
+    turns = 2
+
+    def __init__(self, world: World, name: str) -> None:
+        """Start a process; the service is made in its first step."""
+        super().__init__(world, name)
+        shortens = world.options.rate("shorten") > 0
+        self._limits = AckerLimits(
+            poll_ms=0,
+            step_records=self.rng.choice((1, 3, 2_000)),
+            refold_bytes=world.options.bytes_kept,
+            fenced_ms=500,
+            restore_attempts=1_000,
+            retention_interval_ms=1_000 if shortens else HOUR_MS,
+            verdict_retention_ms=30_000 if shortens else HOUR_MS,
+            unreachable_ms=HOUR_MS,
+        )
+        self._service: AckerService | None = None
+
+    def step(self) -> None:
+        """Step the service; one that rests owes nothing."""
+        topics = self.world.topics
+        if self._service is None:
+            self._service = AckerService(
+                self.client, topics.ack_topics, topics.acker.partitions, group=topics.acker.group,
+                replay_group=topics.acker.replay_group, limits=self._limits,
+            )  # fmt: skip
+            return
+        worked = self._service.step(self.wall_ms)
+        if not worked and not self.is_disturbed and not self.is_zombie and self.world.truth.owed:
+            for number in self._service.status().partitions:
+                if self._has_all(number):
+                    self.world.truth.acker_rests(number)
+
+    def _has_all(self, number: int) -> bool:
+        """Tell whether everything that is in the three topics was committed by a step."""
+        names = self.world.topics.ack_topics
+        committed = self.world.cluster.committed(self.world.topics.acker.group)
+        for topic in (names.init, names.ack, names.fail):
+            kept = committed.get(TopicPartition(topic, number))
+            end = self.world.cluster.at(topic, number).end
+            if end != (kept.offset if kept else 0):
+                return False
+        return True
+
+
+class ReplayProcess(Process):
+    """One replay worker."""
+
+    def __init__(self, world: World, name: str) -> None:
+        """Start a process; the service is made in its first step."""
+        super().__init__(world, name)
+        self._limits = ReplayLimits(
+            poll_ms=0,
+            intake_max=self.rng.choice((1, 3, 2_000)),
+            fire_max=self.rng.choice((1, 3, 2_000)),
+            waiting_max=self.rng.choice((4, 100_000)),
+            position_interval_ms=self.rng.choice((0, 1_000)),
+            fenced_pause_ms=500,
+            aborts_max=1_000,
+        )
+        self._service: ReplayService | None = None
+
+    def step(self) -> None:
+        """Step the service."""
+        if self._service is None:
+            self._service = ReplayService(
+                self.client, self.world.topics, jitter=self.rng.random, limits=self._limits
+            )
+        self._service.step(self.wall_ms)

@@ -1,0 +1,177 @@
+"""What the simulation has found: each finding as the shortest history that shows it, with its story.
+
+The seeds are those of the time when a finding was made; what they draw has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acker.codec import wire_codec
+from acker.counters import AckerEvent
+from acker.events import Reason, Take, Taken, TakeSource
+from acker.identity import acker_partition, generation_of, position_at
+from acker.limits import AckerLimits
+from acker.log import Outgoing
+from acker.memory_clients import NoFaults
+from acker.service import AckerService
+from replay.due import Progress
+from replay.intake import Intake
+from spout.session import STEP_MS_MAX, SessionClock
+from tests import acker_world, planning, replay_world
+from tests.acker_world import TIMEOUT_MS
+from tests.planning import batch
+
+
+class When(NoFaults):
+    """Lets something happen just before the n-th call of an operation."""
+
+    def __init__(self, operation: str, n: int, happens: Callable[[], None]) -> None:
+        self._operation, self._left, self._happens = operation, n, happens
+
+    def before(self, operation: str) -> None:
+        if operation == self._operation:
+            self._left -= 1
+            if self._left == 0:
+                self._happens()
+
+
+def test_a_record_that_is_taken_over_in_part_is_not_begun_anew_by_the_next_worker() -> None:
+    """Seed 57: CrashCostsNoReplay, a root became two copies.
+
+    A verdict record named four lost roots; the first transaction had room for one of them, and the worker
+    died. The next one wrote its progress before it had read the record again, and with it that nothing of
+    the record was taken over yet: all four were taken over, the first one for the second time.
+    """
+    world = replay_world.World()
+    roots = [world.emit(b"%d" % number) for number in range(4)]
+    world.lose(*roots, reason=Reason.ABANDONED)
+    first = world.worker(limits=replay_world.limits(intake_max=1))
+    while first.status().replayed < 1:
+        first.step(world.now_ms)
+    world.kill(first)
+    world.settle(world.worker(), until_ms=world.now_ms + 60_000)
+
+    assert sorted(copy.value for copy in world.copies() if copy.value) == [b"0", b"1", b"2", b"3"]
+
+
+def test_progress_stands_where_it_was_until_the_record_that_was_begun_is_read() -> None:
+    """The same, in the queue alone."""
+    intake = Intake(Progress(17, 1))
+
+    assert intake.peek(10).progress == Progress(17, 1)
+
+
+def test_a_tick_adds_at_most_a_second_to_the_tick_before_it() -> None:
+    """Seeds 15 and 72, without any fault: HonestDeadlines, a root timed out 1,125 ms late.
+
+    A tick is due after half a second. A look shortly before that and a look after a long sleep each added
+    their part, so that one tick could tell 1.5 s more than the one before.
+    """
+    clock = SessionClock(5_000, 100_000)
+    clock.look(100_000, idle=False)
+    clock.told()
+    clock.look(100_499, idle=False)
+
+    assert clock.look(160_000, idle=False) == 5_000 + STEP_MS_MAX
+
+
+def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_not_reach() -> None:
+    """Seed 799: EmittedOnce, a position was planned and never initialised.
+
+    A reset died when it had told one of three acker partitions of the new generation. The session that
+    opened then worked in that generation, as it should; but its take had named the old one, so the other
+    partitions refused its inits, and what they should have kept stayed pending for ever.
+    """
+    world = planning.World()
+    world.produce(4)
+    world.produce(4, partition=1)
+    before = world.ready()
+    start = batch(before, planning.BEGINNING, world)
+    world.publish(planning.BEGINNING, start)
+    world.run(1_000)
+    world.kill(before)
+    fresh = world.planner()
+    world.run(planning.STEP_MS)  # the ackers answer its question, and then the reset comes
+    topic_id = world.log.topics(["sentences"])["sentences"].id
+    sources = tuple(
+        TakeSource(65_536 + partition, "sentences", topic_id, 1, position_at(1, 0)) for partition in (0, 1)
+    )
+    take = Take("g", "reset", start.epoch + 1, world.now_ms, 3, sources)
+    elsewhere = (acker_partition(65_536, position_at(1, 0), 3) + 1) % 3
+    producer = world.log.producer()
+    producer.send(Outgoing(world.topics.ack_topics.init, elsewhere, wire_codec().encode(take)))
+    producer.flush(0)
+    while not fresh.is_ready:
+        world.run(planning.STEP_MS)
+    end = batch(fresh, planning.BEGINNING, world)
+    world.publish(planning.BEGINNING, end)
+    world.run(1_000)
+
+    assert {generation_of(run.start) for run in end.ranges} == {1}
+    assert fresh.status(world.now_ms).pending == 0
+
+
+def test_an_acker_that_was_overtaken_in_the_middle_of_a_restore_gives_the_partition_up() -> None:
+    """Seeds 488 and 1804: NothingBlocks, an acker ended with Disagreement, another one with DataLoss.
+
+    It had read that there is no State, and was held; the group gave the partition to another one, which
+    gave verdicts and wrote State. The first one found verdicts without State and called for a person,
+    though all it had lost was the partition.
+    """
+    world = planning.World()
+    world.kill_acker()
+    told: list[AckerEvent] = []
+
+    def overtake() -> None:
+        late._membership.vanish()  # type: ignore[attr-defined]
+        world.start_acker()
+        world.ready()
+
+    names, settings = world.topics.ack_topics, world.topics.acker
+    late = AckerService(
+        world.cluster.log(When("stable_ends", 3, overtake)), names, settings.partitions,
+        group=settings.group, limits=AckerLimits(poll_ms=0), report=told.append,
+    )  # fmt: skip
+    late.step(world.now_ms)
+
+    assert [event.kind.value for event in told] == ["partition_fenced"]
+
+
+def test_a_process_is_not_told_a_clock_from_before_the_last_emission() -> None:
+    """Seed 11391: HonestDeadlines, a root timed out after 3.3 s of its session's life, by a clock of 10 s.
+
+    A process emitted at a clock that had jumped forward while nothing was open, and was replaced before its
+    first tick. Its successor was told the clock of the last tick, seconds before, and what it emitted was
+    due at once when the clock of the first emission was heard of again.
+    """
+    world = acker_world.World()
+    writer = world.session()
+    writer.take(now=100)
+    writer.init((0, 1), now=11_000)
+    writer.take()
+    world.settle()
+    answers = [answer for answer in world.taken() if isinstance(answer, Taken)]
+
+    assert [answer.clock for answer in answers] == [0, 11_000]
+
+
+def test_what_a_process_with_a_slow_clock_emits_has_its_whole_timeout() -> None:
+    """Seed 12823: HonestDeadlines, a root timed out 2.9 s after its emission instead of 6 s.
+
+    Two processes of one session lived for some seconds; the slower one emitted after the faster one had
+    ticked, with a deadline that the session's clock had almost reached.
+    """
+    world = acker_world.World()
+    writer = world.session()
+    writer.take(now=100)
+    writer.init((0, 1), now=100)
+    writer.tick(5_000)
+    writer.init((1, 2), now=500)
+    writer.tick(500 + TIMEOUT_MS)
+    world.settle()
+    early = set(world.of())
+    writer.tick(5_000 + TIMEOUT_MS)
+    world.settle()
+
+    assert (early, world.of()) == ({0}, {0: "TIMED_OUT", 1: "TIMED_OUT"})

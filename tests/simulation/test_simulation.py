@@ -1,0 +1,133 @@
+"""The ring of the simulation: seeds that must hold, safeguards that must be missed, histories that repeat."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spout.cli import run as command
+from spout.simulation.ablations import ABLATIONS
+from spout.simulation.checkers import checkers
+from spout.simulation.options import FAULTS, Profile, draw
+from spout.simulation.report import command as command_of
+from spout.simulation.run import PROFILES, ablate, run_options, seeds
+from spout.simulation.shrink import shrink
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+SEEDS = 300
+
+FAST = {
+    "set-once-init": 20, "delivery-ordinals": 20, "marks-per-topic": 20, "lane-marks": 20,
+    "acker-transaction": 60, "acker-transactional-id": 60, "settled-by-verdict-log": 40,
+    "lower-session-refused": 40, "clock-stands-still": 40, "dead-letter": 20, "max-spout-pending": 20,
+    "from-of-a-session": 20, "output-stands-first": 20, "end-is-high-watermark": 60,
+}  # fmt: skip
+"""Safeguards that are missed at once, with the seeds in which they must be; `--ablations` runs all."""
+
+
+def digest_of(seed: int, hash_seed: int) -> str:
+    """Run a seed in a process of its own and return the digest of its history."""
+    program = (
+        "from spout.simulation.run import seeds\n"
+        f"print(next(seeds({seed}, 1, 'rough')).world.digest())\n"
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_no_rule_breaks_in_some_hundred_seeds() -> None:
+    broken = [f"seed {run.options.seed}: {run.broken}" for run in seeds(0, SEEDS) if run.broken]
+
+    assert broken == []
+
+
+def test_no_rule_breaks_when_everything_goes_wrong_at_once() -> None:
+    broken = [f"seed {run.options.seed}: {run.broken}" for run in seeds(0, 60, "rough") if run.broken]
+
+    assert broken == []
+
+
+def test_a_calm_run_has_no_fault_and_loses_nothing() -> None:
+    for run in seeds(0, 20, "calm"):
+        assert run.broken is None
+        assert not run.world.faults
+        assert not {"FAILED", "ABANDONED"} & {root.verdict for root in run.world.truth.roots.values()}
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_same_seed_gives_the_same_events_byte_for_byte(seed: int) -> None:
+    assert digest_of(seed, hash_seed=1) == digest_of(seed, hash_seed=2)
+
+
+def test_another_seed_gives_another_history() -> None:
+    first, second = seeds(0, 2)
+
+    assert first.world.digest() != second.world.digest()
+
+
+def test_every_fault_is_absent_in_some_runs_and_happens_in_others() -> None:
+    drawn = [draw(seed, Profile()).rates for seed in range(40)]
+
+    for fault in FAULTS:
+        assert 0 < sum(fault in rates for rates in drawn) < len(drawn)
+
+
+def test_the_faults_that_are_drawn_do_happen() -> None:
+    happened = {fault for run in seeds(0, 40, "rough") for fault, count in run.world.faults.items() if count}
+
+    assert FAULTS.keys() - {"shorten"} <= happened
+
+
+def test_there_is_one_checker_for_each_rule() -> None:
+    assert len({type(checker).__name__ for checker in checkers()}) == 11
+    assert all(checker.rule for checker in checkers())
+
+
+def test_every_ablation_names_checkers_that_exist_and_a_partner_that_exists() -> None:
+    names = {type(checker).__name__ for checker in checkers()}
+    for ablation in ABLATIONS.values():
+        assert set(ablation.falls) <= names
+        assert not ablation.pair or ablation.pair in ABLATIONS
+        assert ablation.profile.always.keys() <= FAULTS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(FAST))
+def test_without_a_safeguard_its_checker_falls(name: str) -> None:
+    fall = ablate(name, FAST[name])
+
+    assert fall.fell, f"{name} was not missed in {FAST[name]} seeds; others that fell: {fall.others}"
+
+
+def test_what_was_taken_out_is_back_after_the_run() -> None:
+    for ablation in ABLATIONS.values():
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in ablation.removal()]
+        run_options(draw(0, PROFILES["calm"], "calm"), None)
+        assert all(getattr(owner, name) is kept for owner, name, kept in before)
+
+
+def test_a_finding_is_shrunk_and_repeated_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "delivery-ordinals"
+    found = next(run for run in seeds(0, 20, ablate=name) if run.broken)
+    small = shrink(found, name, tries=40)
+    again = command_of(small.options, name)
+
+    assert small.broken is not None
+    assert small.broken.rule == "NoEarlyCompletion"
+    assert len(small.world.events) < len(found.world.events)
+    assert command([*again.removeprefix("windhover ").split(), "--json"]) == 1
+    assert small.world.digest() in capsys.readouterr().out
+
+
+def test_the_command_ends_with_0_when_all_held_and_with_2_when_it_is_called_wrongly() -> None:
+    assert command(["simulate", "--seeds", "2", "--json"]) == 0
+    assert command(["simulate", "--ablate", "no-such-safeguard"]) == 2
+    assert command(["simulate", "--without", "no-such-fault"]) == 2

@@ -32,6 +32,7 @@ import typer
 
 from acker.errors import WindhoverError
 from spout.cli_bench import Json, bench_app
+from spout.cli_operate import offsets_app, release
 from spout.cli_simulate import simulate
 from spout.cli_torture import torture
 
@@ -59,7 +60,9 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(acker_app, name="acker")
 app.add_typer(replay_app, name="replay")
 app.add_typer(bench_app, name="bench")
-app.command("simulate")(simulate)
+app.add_typer(offsets_app, name="offsets")
+app.command()(release)
+app.command()(simulate)
 app.command()(torture)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from acker.errors import Disagreement, SessionRefused, Unreachable
+from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
 from acker.events import Taken, TakeSource, Verdicts
-from acker.identity import generation_of, position_at
+from acker.identity import GENERATION_MAX, generation_of, position_at
 from spout.announce import Announcer
 from spout.ground import Ground
 from spout.journal import Journal
@@ -136,8 +136,9 @@ class Opening:
     def _answered(self, now_ms: int) -> None:
         answers = self._answers
         if self._name.epoch == 0:
-            self._check_commits(answers.sources())
-            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+            if self._spec.checks_commits:
+                self._check_commits(answers.sources())
+            self._draw(answers.holder, self._rewound(self._known_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             known = answers.sources()
             if any(known[one.source].generation > one.generation for one in self._named):
@@ -158,6 +159,22 @@ class Opening:
         now = max(now_ms, self._answers.clock)
         name = SessionName(holder.epoch + 1, self._new_id)
         self._ask(name, sources, now, now_ms)
+
+    def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
+        """Let the sources that are to be rewound begin a new generation.
+
+        Raises:
+            UsageError: there have been too many generations.
+        """
+        for source, offset in self._spec.rewind.items():
+            generation = named[source].generation + 1
+            if generation > GENERATION_MAX:
+                raise UsageError(
+                    f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
+                    " give the input a new id in topics.yaml"
+                )
+            named[source] = self._named_from(self._sources[source], position_at(generation, offset))
+        return named
 
     def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
         """Name each source in the highest generation that any acker partition knows.

@@ -6,7 +6,7 @@ Source: DESIGN.md, section 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from acker.errors import TopicError
 from acker.events import SourceRun
@@ -28,6 +28,8 @@ class PlannerSpec:
         tracked: False: best effort; nothing is announced, offsets settle when they are emitted.
         take_over: whether a refused checkpoint is kept and a new session drawn.
         tasks: how many read tasks a batch is cut into at most, 1 or more.
+        rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
+        checks_commits: whether a committed offset that somebody moved is refused.
     """
 
     inputs: tuple[Input, ...]
@@ -38,6 +40,8 @@ class PlannerSpec:
     tracked: bool = True
     take_over: bool = False
     tasks: int = 2
+    rewind: Mapping[int, int] = field(default_factory=dict)
+    checks_commits: bool = True
 
     @property
     def group(self) -> str:

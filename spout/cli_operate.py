@@ -1,0 +1,91 @@
+"""The commands of an operator: ``windhover release`` and ``windhover offsets reset``."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_CONFIG = Path("topics.yaml")
+
+offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
+
+Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
+To = Annotated[
+    str, typer.Option("--to", help="earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
+
+
+def release(
+    group: Annotated[str, typer.Argument(help="A group of topics.yaml.")], config: Config = DEFAULT_CONFIG
+) -> int:
+    """Take a group over without a successor: what is open there is replayed, and a query of it stops."""
+    from acker.kafka_log import KafkaLog
+    from acker.topics import load
+    from spout.operate import Operation, run
+
+    topics = load(config, os.environ)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
+        run(Operation(log, topics, group, new_id=_new_id()), _wall_ms)
+    typer.echo(f"group {group} is released; {_NEXT}")
+    return 0
+
+
+@offsets_app.command("reset")
+def offsets_reset(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml, by its name.")],
+    to: To,
+    config: Config = DEFAULT_CONFIG,
+    execute: Execute = False,
+) -> int:
+    """Let an input begin elsewhere; what was emitted since is emitted again. Safe while trees are open."""
+    from acker.kafka_log import KafkaLog
+    from acker.topics import load
+    from spout.operate import Operation, input_called, moves, run
+
+    topics = load(config, os.environ)
+    found = input_called(topics, name)
+    place, at_ms = _place(to)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-offsets-reset")) as log:
+        plan = moves(log, found, place, at_ms=at_ms)
+        for move in plan:
+            typer.echo(str(move))
+        if not execute:
+            typer.echo("nothing was changed; with --execute it is done")
+            return 0
+        run(Operation(log, topics, found.group, new_id=_new_id(), rewind=plan), _wall_ms)
+    typer.echo(f"input {name} is reset; {_NEXT}")
+    return 0
+
+
+_NEXT = 'start its query with a fresh checkpoint, or from the old one with .option("take_over", "true")'
+
+
+def _place(to: str) -> tuple[str | int, int | None]:
+    """Read where to: a name or an offset, or else a wall time in ms beside it."""
+    from acker.units import time_ms
+
+    if to in ("earliest", "latest"):
+        return to, None
+    if to.isascii() and to.isdigit():
+        return int(to), None
+    try:
+        return to, time_ms(to)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"--to {to}: {error}; give earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z"
+        ) from error
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

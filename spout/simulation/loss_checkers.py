@@ -109,7 +109,7 @@ class HonestDeadlines(Checker):
         # The clock was read some time before the Init was durable; its wall time says when, but for the skew.
         emitted_ms = min(root.now_ms, root.wall - truth.skew_ms_max)
         lived_ms = truth.alive_ms(root.holder.id, emitted_ms, tick_ms)
-        passed_ms = lost.decided_at - root.emitted_at
+        passed_ms = lost.decided_at - root.clock_ms
         if passed_ms > lived_ms + self.SLACK_MS + 1_000 * truth.clock_jumps:
             raise self.broken(
                 f"{root} timed out after {passed_ms} ms of its session's clock, which lived {lived_ms} ms"

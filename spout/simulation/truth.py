@@ -212,7 +212,7 @@ class Truth:
         root = RootTruth(
             source, position, number, init.group, holder, init.topic, init.topic_id,
             init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
-            self.at, self.now_ms,
+            clock_ms, self.at, self.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
             abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
             origin=location if parent is None else parent.origin,

@@ -162,8 +162,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "the parts of an init are flushed together, and gaps between watermarks are forgotten",
         away.ordered_parts, ("NoLoss", "NothingBlocks"),
         _biased(
-            crash=0.01, partial=0.3, takeover=0.02,
-            sizes={"partitions": 2, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+            0.0, partial=0.2, sleep=0.05,
+            sizes={
+                "partitions": 2, "first_offset": 65_532, "records": 24, "batch_records": 50, "groups": 1,
+                "source_partitions": 1, "max_spout_pending": 1_000, "steps": 160,
+            },
         ),
         pair="gaps-of-a-source",
     ),

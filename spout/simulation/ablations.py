@@ -251,17 +251,6 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ("NothingBlocks",),
         _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
     ),
-    "decided-before-emission": Ablation(
-        "a root that another process initialised, and that is settled, is waited for", away.decided_before,
-        ("NothingBlocks", "NoLoss", "OneVerdict"),
-        _biased(
-            0.0, pause=0.03, slow=0.7, crash=0.01,
-            sizes={
-                "timeout_ms": 1_500, "batch_records": 2, "records": 24, "groups": 1, "partitions": 1,
-                "max_spout_pending": 3, "skipping_sink": False,
-            },
-        ),
-    ),
     "oldest-first": Ablation(
         "a takeover puts roots back in any order", away.oldest_first,
         ("PutBack",), _biased(takeover=0.03, slow=0.5),

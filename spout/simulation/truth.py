@@ -428,6 +428,15 @@ class Truth:
         stamps = self.partitions[root.partition].ticks.get((root.group, root.holder), ())
         return max((stamp.clock_ms for stamp in stamps if stamp.at < root.at), default=0)
 
+    def has_gone_on(self, group: str, lane: str, seq: int) -> bool:
+        """Tell whether a later batch of a lane was published, so that an earlier one counts no more."""
+        return any(
+            marked > seq
+            for part in self.partitions
+            for (_, owner, _, name), (marked, _) in part.marks.items()
+            if owner == group and name == lane
+        )
+
     def put_back_at(self, root: RootTruth) -> int | None:
         """Return where the first take of a higher session stands that came after a root's init."""
         for at, holder in self.partitions[root.partition].takes.get(root.group, ()):

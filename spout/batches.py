@@ -164,6 +164,8 @@ class Batches:
 
     def _initialise(self, runs: Sequence[SourceRun], now: int, now_ms: int) -> None:
         if self._announcer is not None and runs:
+            if self._tenure.is_idle:
+                self._tenure.clock.told()  # the tick that follows adds at most a second to this Init's clock
             self._announcer.init(self._tenure.name, now, now_ms, runs, self._specs)
         self._tenure.emit(runs, now_ms)
 

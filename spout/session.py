@@ -62,7 +62,7 @@ class SessionClock:
         return self.now
 
     def told(self) -> None:
-        """Note that a tick tells the clock as it is now: the next one adds at most `STEP_MS_MAX` to it.
+        """Note that a tick, or an Init, tells the clock as it is now: the next adds at most `STEP_MS_MAX`.
 
         Without this, half a second of looks between two ticks and a sleep of any length add up, and a root
         times out up to 1.5 s late. Where no root is open nobody is told, and nobody waits.

@@ -161,7 +161,9 @@ def tenure_of(opened: Opened, journal: Journal, partitions: int, now_ms: int) ->
         source: cursor_of(source, known.from_, known.watermarks, partitions)
         for source, known in opened.known.items()
     }
-    tenure = Tenure(opened.name, SessionClock(opened.now, now_ms), cursors, partitions)
+    clock = SessionClock(opened.now, now_ms)
+    clock.told()  # it is what the acker partitions have heard
+    tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         tenure.restore([run for run in opened.answers.open if run.source in cursors], journal, now_ms)
     return tenure

@@ -162,8 +162,11 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "the parts of an init are flushed together, and gaps between watermarks are forgotten",
         away.ordered_parts, ("NoLoss", "NothingBlocks"),
         _biased(
-            crash=0.01, partial=0.3, takeover=0.02,
-            sizes={"partitions": 2, "first_offset": 65_532, "records": 24, "source_partitions": 1},
+            0.0, partial=0.2, sleep=0.05,
+            sizes={
+                "partitions": 2, "first_offset": 65_532, "records": 24, "batch_records": 50, "groups": 1,
+                "source_partitions": 1, "max_spout_pending": 1_000, "steps": 160,
+            },
         ),
         pair="gaps-of-a-source",
     ),
@@ -247,17 +250,6 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "contributions of open roots are deleted", away.contributions_kept,
         ("NothingBlocks",),
         _biased(crash=0.03, remote=0.8, slow=0.4, shorten=1.0, sizes={"bytes_kept": 1 << 27}),
-    ),
-    "decided-before-emission": Ablation(
-        "a root that another process initialised, and that is settled, is waited for", away.decided_before,
-        ("NothingBlocks", "NoLoss", "OneVerdict"),
-        _biased(
-            0.0, pause=0.03, slow=0.7, crash=0.01,
-            sizes={
-                "timeout_ms": 1_500, "batch_records": 2, "records": 24, "groups": 1, "partitions": 1,
-                "max_spout_pending": 3, "skipping_sink": False,
-            },
-        ),
     ),
     "oldest-first": Ablation(
         "a takeover puts roots back in any order", away.oldest_first,

@@ -66,6 +66,7 @@ class RootTruth:
     """One initialised root.
 
     Attributes:
+        emitted_at: what its init says; `clock_ms` is the session's clock then, which is never lower.
         missing: what the contributions written so far lack; 0 when complete.
         complete_at: when the completing contribution was written; likewise `absent_at`.
         failed_at: when the first record that fails it was written.
@@ -85,6 +86,7 @@ class RootTruth:
     emitted_at: int
     wall: int
     timeout_ms: int
+    clock_ms: int
     at: int
     now_ms: int
     attempt: int

@@ -109,8 +109,13 @@ class HonestDeadlines(Checker):
         # The clock was read some time before the Init was durable; its wall time says when, but for the skew.
         emitted_ms = min(root.now_ms, root.wall - truth.skew_ms_max)
         lived_ms = truth.alive_ms(root.holder.id, emitted_ms, tick_ms)
-        passed_ms = lost.decided_at - root.emitted_at
-        if passed_ms > lived_ms + self.SLACK_MS + 1_000 * truth.clock_jumps:
+        passed_ms = lost.decided_at - root.clock_ms
+        timeout_ms = truth.input_of(root).timeout_ms
+        if lived_ms + self.SLACK_MS < timeout_ms:
+            raise self.broken(f"{root} timed out when its session had lived {lived_ms} ms of {timeout_ms}")
+        # A zombie that has nothing open lets its clock jump, which gives the others no less time than this.
+        alone = truth.processes(root.holder.id, root.now_ms - ZOMBIE_MS, tick_ms) <= 1
+        if alone and passed_ms > lived_ms + self.SLACK_MS + 1_000 * truth.clock_jumps:
             raise self.broken(
                 f"{root} timed out after {passed_ms} ms of its session's clock, which lived {lived_ms} ms"
             )

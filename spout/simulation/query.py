@@ -298,7 +298,10 @@ class QueryProcess(Process):
         if running.outcome is None:
             raise UsageError("a batch is published before it was evaluated")
         lane = Lane(f"{self.checkpoint.query}/{running.end.session}", running.batch)
+        is_late = self.world.truth.has_gone_on(self._input.group, lane.name, lane.seq)
         self._publisher.publish(publication_of(running.outcome, lane), self._spec.partitions)
+        if is_late:  # another driver has published a later batch, so that nothing of this one counts
+            return
         for one in running.results.values():
             one.published_at = self.world.truth.at
         self.after("publish")

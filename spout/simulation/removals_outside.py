@@ -32,7 +32,6 @@ from spout.intake import Room, choose
 from spout.session import SessionClock, SessionName
 from spout.simulation.query import QueryProcess
 from spout.sources import SourceSpec
-from spout.tenure import Tenure
 
 Replaced = list[tuple[Any, str, Any]]
 
@@ -163,11 +162,6 @@ def last_stable_offset() -> Replaced:
         return {source: found[self._specs[source].place] for source in sources}
 
     return [(Batches, "_ends", _ends)]
-
-
-def decided_before() -> Replaced:
-    """Wait for verdicts of roots that were settled before they were planned."""
-    return [(Tenure, "_decided_before_emission", lambda *_: None)]
 
 
 def output_stands() -> Replaced:

@@ -212,7 +212,7 @@ class Truth:
         root = RootTruth(
             source, position, number, init.group, holder, init.topic, init.topic_id,
             init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
-            self.at, self.now_ms,
+            clock_ms, self.at, self.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
             abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
             origin=location if parent is None else parent.origin,
@@ -427,6 +427,15 @@ class Truth:
         """Return the clock of a root's session as it stood when the root's init was written."""
         stamps = self.partitions[root.partition].ticks.get((root.group, root.holder), ())
         return max((stamp.clock_ms for stamp in stamps if stamp.at < root.at), default=0)
+
+    def has_gone_on(self, group: str, lane: str, seq: int) -> bool:
+        """Tell whether a later batch of a lane was published, so that an earlier one counts no more."""
+        return any(
+            marked > seq
+            for part in self.partitions
+            for (_, owner, _, name), (marked, _) in part.marks.items()
+            if owner == group and name == lane
+        )
 
     def put_back_at(self, root: RootTruth) -> int | None:
         """Return where the first take of a higher session stands that came after a root's init."""

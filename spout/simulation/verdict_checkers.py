@@ -116,7 +116,7 @@ class NoEarlyCompletion(Checker):
     def _overruled(root: RootTruth, later: Sequence[Evaluation]) -> bool:
         """Tell whether a later evaluation said otherwise before the root was completed."""
         completed_at = root.complete_at or 0
-        said = [one.published_at for one in later if one.result != COMPLETE]
+        said = [one.published_at for one in later if one.written and one.result != COMPLETE]
         return any(published_at is not None and published_at < completed_at for published_at in said)
 
 

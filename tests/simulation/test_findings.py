@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from acker.codec import wire_codec
 from acker.counters import AckerEvent
-from acker.events import Reason, Take, Taken, TakeSource
+from acker.events import Init, Reason, Take, Taken, TakeSource, Tick
 from acker.identity import acker_partition, generation_of, position_at
 from acker.limits import AckerLimits
 from acker.log import Outgoing
@@ -175,3 +175,26 @@ def test_what_a_process_with_a_slow_clock_emits_has_its_whole_timeout() -> None:
     world.settle()
 
     assert (early, world.of()) == ({0}, {0: "TIMED_OUT", 1: "TIMED_OUT"})
+
+
+def test_an_init_tells_the_clock_so_that_the_first_tick_after_it_adds_at_most_a_second() -> None:
+    """Seed 32496 of the profile `rough`: HonestDeadlines, a root timed out 1,387 ms late.
+
+    Spark asked for one batch after another while the planning thread did not get its turn; each question
+    looked at the clock, and nobody had been told it since it had jumped.
+    """
+    world = planning.World()
+    world.produce(2)
+    planner = world.ready()
+    end = batch(planner, planning.BEGINNING, world)
+    for _ in range(5):
+        world.cluster.now_ms += 1_200
+        batch(planner, end, world)
+    planner.step((), world.now_ms)
+    topic = world.topics.ack_topics.init
+    events = world._events(topic)
+    [emitted] = {event.now for event in events if isinstance(event, Init)}
+    told = [event.now for event in events if isinstance(event, Tick)]
+
+    assert told
+    assert max(told) <= emitted + STEP_MS_MAX

@@ -11,6 +11,8 @@ passes its deadline, and an acker counts a tick only when it has applied every c
   their network or the disk between the root's emission and that tick explains it, else the batch was slow.
 - Records that are meant to fail, or not to be acked, explain themselves.
 - A verdict TIMED_OUT with no such tick before it came early, which is never right.
+- Where there is no committed record (a transaction's marker, an aborted record) nothing can be lost: such a
+  position is ABSENT. What is lost there before a read task has said so is buried for nothing.
 
 What a replay worker's death costs needs no rule: a root that was lost has one copy or dead letter, or not.
 
@@ -47,10 +49,11 @@ class Cause(StrEnum):
     SLOW_BATCH = "batch slower than the timeout"
     ACKER = "acker had the acks in time"
     EARLY = "timed out early"
+    NO_RECORD = "no record there"
     UNEXPLAINED = "unexplained"
 
 
-FAULTS: Final = (Cause.ACKER, Cause.EARLY, Cause.UNEXPLAINED)
+FAULTS: Final = (Cause.ACKER, Cause.EARLY, Cause.NO_RECORD, Cause.UNEXPLAINED)
 """Causes that no rule allows."""
 
 _BY_DEED: Final = {
@@ -89,9 +92,11 @@ class Inquest:
         """Say why a root got a verdict other than ACKED and ABSENT."""
         story = self._evidence.stories.get(root)
         emission = self._evidence.emission_of(root)
-        if story is None or emission is None:
+        if story is None:
             return Cause.UNEXPLAINED
-        key = key_of(self._evidence.numbers.get(emission.origin, -1))
+        if emission is None or emission.origin not in self._evidence.numbers:
+            return Cause.NO_RECORD
+        key = key_of(self._evidence.numbers[emission.origin])
         if verdict.reason == Reason.ABANDONED:
             return self._abandoned(root, story)
         if verdict.reason == Reason.TIMED_OUT:

@@ -171,6 +171,7 @@ class _Court:
         sentences = {
             Cause.ACKER: "no acker lost a root whose acks it had in time",
             Cause.EARLY: "no root timed out early",
+            Cause.NO_RECORD: "nothing was lost where there is no record",
             Cause.UNEXPLAINED: "every loss has a cause",
         }
         for fault in FAULTS:

@@ -1,9 +1,9 @@
 """Fetches single records by topic, partition and offset.
 
 The wanted offsets of a partition are read in segments: a gap of less than 64 KB between two of them is read
-through, a larger one is skipped. Reading stops at the last wanted offset. What the log no longer holds
-(retention, compaction) is answered with None; what does not fit into the bytes of one call is not answered,
-and asked for again.
+through, a larger one is skipped. Reading stops at the last wanted offset. An offset without a record is
+answered with why there is none; what does not fit into the bytes of one call is not answered, and asked for
+again.
 
 Source: DESIGN.md, section 5.4.
 """
@@ -11,7 +11,8 @@ Source: DESIGN.md, section 5.4.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 from acker.errors import OutOfRange, Unreachable
@@ -32,7 +33,21 @@ class Wanted(NamedTuple):
     offset: int
 
 
-Answers = Mapping[Wanted, Record | None]
+class Absence(Enum):
+    """Why there is no record at an offset.
+
+    ``GONE``
+        The log no longer holds it, or has not come so far: retention, compaction, a topic that was cut.
+    ``NEVER``
+        There has been none: the offset is that of a transaction's marker, or of a record that was aborted.
+        In a compacted topic nobody can tell that from a record that was compacted away, which is GONE.
+    """
+
+    GONE = "gone"
+    NEVER = "never"
+
+
+Answers = Mapping[Wanted, Record | Absence]
 
 
 def record_bytes(record: Record) -> int:
@@ -67,8 +82,8 @@ class Fetcher:
         """Read committed records.
 
         Returns:
-            For each answered one the record, or None when the log no longer holds it. At least one is
-            answered if any is wanted.
+            For each answered one the record, or why there is none. At least one is answered if any is
+            wanted.
 
         Raises:
             Unreachable: the broker sent nothing for `fetch_patience_ms`.
@@ -93,7 +108,9 @@ class Fetcher:
     def _fetch(self, targets: list[Wanted]) -> Answers:
         if self._reader is None:
             self._reader = self._log.reader(committed=True)
-        run = _Run(self._reader, self._plan(targets))
+        planned = self._plan(targets)
+        inside = {Wanted(*name, at) for name, parts in planned.items() for part in parts for at in part}
+        run = _Run(self._reader, planned)
         patience_ms = self._limits.fetch_patience_ms
         while run.segments and run.kept_bytes < self._limits.fetch_bytes_max:
             if run.read():
@@ -107,10 +124,19 @@ class Fetcher:
                 )
         if run.read_records:
             self._mean_bytes = max(1, run.read_bytes // run.read_records)
-        answers: dict[Wanted, Record | None] = dict.fromkeys(targets)
+        answers: dict[Wanted, Record | Absence] = dict.fromkeys(targets, Absence.GONE)
         for left in run.unread():
             del answers[left]
-        return {**answers, **run.found}
+        holes = (inside & answers.keys()) - run.found.keys()
+        return {**answers, **dict.fromkeys(self._never(holes), Absence.NEVER), **run.found}
+
+    def _never(self, holes: Collection[Wanted]) -> list[Wanted]:
+        """Return those of the offsets inside a log, but without a record, that never had one."""
+        infos = self._log.topics({hole.topic for hole in holes}) if holes else {}
+        kept = {
+            name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")
+        }
+        return [hole for hole in holes if hole.topic in kept]
 
     def _plan(self, targets: list[Wanted]) -> dict[TopicPartition, deque[deque[int]]]:
         """Leave out what lies outside the log: it is answered by its absence."""

@@ -19,16 +19,19 @@ from replay.copies import build_copy, outgoing_bytes
 from replay.dead_letter import build_dead_letter
 from replay.disposition import DeadReason
 from replay.due import Due
-from replay.fetch import Wanted
+from replay.fetch import Absence, Wanted
 from replay.worker import Worker, bytes_max, unchanged
 
 
 class Outcome(NamedTuple):
-    """What is written for one root. `dead` is None for a copy; `input` is whose root it is."""
+    """What is written for one root. `dead` is None for a copy; `input` is whose root it is.
+
+    Nothing is written, but for the tombstone, where there never was a record.
+    """
 
     due: Due
     input: Input
-    written: Outgoing
+    written: Outgoing | None
     dead: DeadReason | None
     has_payload: bool
 
@@ -37,7 +40,7 @@ class _Found(NamedTuple):
     """What the fetch brought; `dead` says why there is no record."""
 
     due: Due
-    record: Record | None
+    record: Record | Absence
     dead: DeadReason | None
 
 
@@ -71,16 +74,19 @@ def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]]) -> 
     found: list[_Found] = []
     for due in dues:
         if (due.topic, due.topic_id) not in there:
-            found.append(_Found(due, None, DeadReason.RECREATED))
+            found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
         elif _place(due) in answers:
             record = answers[_place(due)]
-            gone = DeadReason.GONE if record is None else None
+            gone = DeadReason.GONE if record is Absence.GONE else None
             found.append(_Found(due, record, gone))
     return found
 
 
 def _outcome(found: _Found, owner: Input, infos: Mapping[str, TopicInfo], now_ms: int) -> Outcome:
-    due, record = found.due, found.record
+    due = found.due
+    if found.record is Absence.NEVER:
+        return Outcome(due, owner, None, None, has_payload=False)
+    record = None if isinstance(found.record, Absence) else found.record
     dead = found.dead or (DeadReason(due.dead) if due.dead else None)
     if dead is None and record is not None:
         copy = build_copy(due, record, owner.replay_topic)

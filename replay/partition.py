@@ -137,7 +137,8 @@ class VerdictPartition:
             batch, [Outgoing(*self._due, value, root_key(due.root)) for due, value in encoded]
         )
         self._progress_ms = now_ms
-        self._worker.counters.lost += len(dues)
+        self._worker.counters.lost += len(batch.roots)
+        self._worker.counters.absent += len(batch.roots) - len(dues)
         for due, value in encoded:
             self.schedule.put(due.root, due.due_ms, value)
         return True
@@ -160,7 +161,7 @@ class VerdictPartition:
             return False
         dues = [due for entry in waiting if isinstance(due := self._worker.dues.decode(entry.value), Due)]
         outcomes = outcomes_of(self._worker, dues, now_ms)
-        written = [outcome.written for outcome in outcomes]
+        written = [outcome.written for outcome in outcomes if outcome.written is not None]
         tombstones = [Outgoing(*self._due, None, root_key(outcome.due.root)) for outcome in outcomes]
         self._transact((*written, *tombstones), {})
         for outcome in outcomes:
@@ -170,6 +171,9 @@ class VerdictPartition:
 
     def _count(self, outcome: Outcome, now_ms: int) -> None:
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
+        if outcome.written is None:
+            counters.absent += 1
+            return
         if outcome.dead is None:
             counters.replayed += 1
             counters.replayed_by_input[name] = counters.replayed_by_input.get(name, 0) + 1

@@ -39,6 +39,7 @@ class Counters:
     replayed: int = 0
     dead_lettered: int = 0
     without_payload: int = 0
+    absent: int = 0
     undecodable: int = 0
     aborted: int = 0
     fenced: int = 0
@@ -59,6 +60,7 @@ class ReplayStatus:
         replayed: copies written.
         dead_lettered: dead letters written.
         without_payload: those of them that have no payload.
+        absent: lost roots that never had a record: markers of transactions, aborted records.
         undecodable: records of the verdict and due topics that cannot be read.
         aborted: transactions that were aborted and made again.
         fenced: partitions that another worker took.
@@ -73,6 +75,7 @@ class ReplayStatus:
     replayed: int
     dead_lettered: int
     without_payload: int
+    absent: int
     undecodable: int
     aborted: int
     fenced: int

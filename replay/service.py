@@ -112,6 +112,7 @@ class ReplayService:
             replayed=counters.replayed,
             dead_lettered=counters.dead_lettered,
             without_payload=counters.without_payload,
+            absent=counters.absent,
             undecodable=counters.undecodable,
             aborted=counters.aborted,
             fenced=counters.fenced,

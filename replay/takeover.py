@@ -1,7 +1,8 @@
 """From a verdict to `_ack_due`: what is known of each lost root, and what becomes of it.
 
 A root of a source topic is a first emission. A root of a replay topic is read once here, since its own
-headers tell its origin, its attempt and its history.
+headers tell its origin, its attempt and its history. One that never had a record (a marker of the transaction
+that wrote copies, initialised and then lost with its session) has nothing that could be lost.
 
 Source: DESIGN.md, section 5.4.
 """
@@ -16,7 +17,7 @@ from acker.identity import is_replay, offset_of, partition_of
 from acker.log import Record
 from replay.disposition import DeadReason, Replay, dispose
 from replay.due import Due, Loss, extended, parse_history
-from replay.fetch import Wanted
+from replay.fetch import Absence, Wanted
 from replay.headers import HISTORY, Lineage, location, parse_lineage
 from replay.intake import LostRoot
 from replay.worker import Worker, topic_of
@@ -31,7 +32,7 @@ class Past(NamedTuple):
 
 
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
-    """Decide what becomes of lost roots, one for one.
+    """Decide what becomes of lost roots, one for one; those without a record are left out.
 
     Args:
         worker: policy, jitter and the log that replayed roots are read from.
@@ -45,7 +46,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     for lost in {id(root.lost): root.lost for root in roots}.values():
         worker.input_of(lost.source, lost.group)
     pasts = _pasts(worker, [root for root in roots if is_replay(root.lost.source)])
-    return [_due(worker, root, pasts.get(_place(root)) or Past(_here(root)), now_ms) for root in roots]
+    known = [(root, pasts.get(_place(root), Past(_here(root)))) for root in roots]
+    return [_due(worker, root, past, now_ms) for root, past in known if past is not None]
 
 
 def _place(root: LostRoot) -> Wanted:
@@ -56,8 +58,9 @@ def _here(root: LostRoot) -> Lineage:
     return Lineage(location(*_place(root)))
 
 
-def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past]:
-    pasts: dict[Wanted, Past] = {}
+def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past | None]:
+    """Return what was before each emission; None where there never was a record."""
+    pasts: dict[Wanted, Past | None] = {}
     there = worker.same_topics({topic_of(root.lost) for root in replayed})
     left: set[Wanted] = set()
     for root in replayed:
@@ -73,8 +76,10 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past
     return pasts
 
 
-def _past(place: Wanted, record: Record | None) -> Past:
-    if record is None:
+def _past(place: Wanted, record: Record | Absence) -> Past | None:
+    if record is Absence.NEVER:
+        return None
+    if isinstance(record, Absence):
         return Past(Lineage(location(*place)), dead=DeadReason.GONE)
     history = next((value for name, value in reversed(record.headers) if name == HISTORY), None)
     return Past(parse_lineage(record.headers, *place), parse_history(history))

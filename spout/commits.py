@@ -22,6 +22,10 @@ COMMIT_IDLE_MS = 500
 """With nothing pending a commit need not wait: the process may be killed at any moment, and often is."""
 
 
+LOOK_EVERY_MS = 30_000
+"""An earlier process of the session that wakes up may commit less than we did; then we commit again."""
+
+
 class Committer:
     """Commits for one group; an offset never goes backwards within a generation."""
 
@@ -30,11 +34,13 @@ class Committer:
         self._log = log
         self._group = group
         self._specs = specs
-        places = {spec.place: source for source, spec in specs.items()}
-        self._committed = {places[place]: at for place, at in log.committed(group, places).items()}
+        self._committed: dict[int, int] = {}
         self._generations: dict[int, int] = {}
         self._tried_ms: int | None = None
+        self._looked_ms: int | None = None
         self.failures = 0
+        places = {spec.place: source for source, spec in specs.items()}
+        self._committed |= {places[place]: at for place, at in log.committed(group, places).items()}
 
     def claim(self, committable: Mapping[int, int]) -> None:
         """Commit once where the offset that is there is not a spout's, so that a later move shows."""
@@ -49,6 +55,14 @@ class Committer:
         if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
             return False
         self._tried_ms = now_ms
+        if self._looked_ms is None:
+            self._looked_ms = now_ms
+        elif not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            try:
+                self._look_again()
+            except (LogError, Unreachable):
+                self.failures += 1
         return self.commit(committable)
 
     def commit(self, committable: Mapping[int, int]) -> bool:
@@ -62,6 +76,13 @@ class Committer:
     def committed(self) -> dict[int, int]:
         """Return the offset committed last of each source; those without one are missing."""
         return dict(self._committed)
+
+    def _look_again(self) -> None:
+        """Read what the group has committed; what somebody else has moved stays as it is, and shows."""
+        places = {spec.place: source for source, spec in self._specs.items()}
+        marked = self._log.commit_metadata(self._group, places)
+        ours = [place for place, text in marked.items() if text == COMMITTED_BY]
+        self._committed |= {places[place]: at for place, at in self._log.committed(self._group, ours).items()}
 
     def _commit(self, due: Mapping[int, int]) -> bool:
         if not due:

@@ -38,7 +38,6 @@ NOT_APPLICABLE: Mapping[str, str] = {
     "S139": "a batch is cut into tasks of equal size, whichever partitions they are of",
     "S142": "a record without a value is a record, as in Spark's own connector",
     "S143": "at-most-once is not offered; `ackers: 0` is best effort",
-    "S153": "a committed offset is for tools and never the truth, so there is nothing to fence it for",
     "P33": "back-off is a formula with a maximum, not a list",
     "P41": "a tuple that is neither acked nor failed leaves its root open, and it times out (S81)",
     "P42": "a second ack or fail of one tuple raises, of either kind (S80)",

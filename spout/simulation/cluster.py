@@ -35,12 +35,13 @@ class Watch(Protocol):
 class WatchedPartition(MemoryPartition):
     """A partition that tells what is written to it."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_held", "_watch")
 
     def __init__(self, name: TopicPartition, watch: Watch) -> None:
         """Begin an empty log."""
         super().__init__(name)
         self._watch = watch
+        self._held: set[int] = set()
 
     def begin_at(self, offset: int) -> None:
         """Let an empty log begin at an offset, as one does whose first records are deleted."""
@@ -49,6 +50,8 @@ class WatchedPartition(MemoryPartition):
     def append(self, record: Outgoing, now_ms: int, owner: str | None = None) -> int:
         """Append a record and tell of it."""
         offset = super().append(record, now_ms, owner)
+        if owner is None:
+            self._held.add(offset)
         self._watch.appended(self.name, offset, record, owner)
         return offset
 
@@ -56,8 +59,14 @@ class WatchedPartition(MemoryPartition):
         """End an owner's transaction here and tell of it."""
         offsets = self._open.get(owner)
         super().end_transaction(owner, now_ms, committed=committed)
+        if committed:
+            self._held.update(offsets or ())
         if offsets is not None:
             self._watch.ended(self.name, owner, offsets, committed=committed)
+
+    def ever_held(self, offset: int) -> bool:
+        """Tell whether a committed record has ever stood at an offset, whatever became of it."""
+        return offset in self._held
 
     def visible(self, offset: int) -> Record | None:
         """Return the committed record at an offset below the stable end; None where there is none."""

@@ -35,6 +35,6 @@ def left_of(world: World) -> str:
         left = [str(root) for root in truth.roots.values() if root.verdict is None]
         return f"open: {', '.join(left[:5])}"
     if truth.undisposed:
-        left = [str(root) for root in truth.roots.values() if root.lost and not root.copies]
+        left = [str(root) for root in truth.roots.values() if truth.is_owed(root)]
         return f"neither put back nor buried: {', '.join(left[:5])}"
     return ""

@@ -359,10 +359,15 @@ class Truth:
         self.verdicts += 1
         self.open_roots -= 1
         self.open[root.group, root.holder] -= 1
-        if lost is not None:
+        if self.is_owed(root):
             self.undisposed += 1
 
     # -- copies and dead letters
+
+    def is_owed(self, root: RootTruth) -> bool:
+        """Tell whether a root is still to be put back or buried; where there never was a record, none is."""
+        held = self.cluster.at(root.topic, partition_of(root.source)).ever_held(offset_of(root.position))
+        return root.lost is not None and not root.copies and held
 
     def _disposed(self, where: TopicPartition, offset: int, record: Outgoing) -> None:
         found = self._inputs[where.topic]
@@ -381,7 +386,7 @@ class Truth:
             checker.disposed(self, root, record, dead)
         if root is None:
             return
-        if not root.copies and root.lost is not None:
+        if self.is_owed(root):
             self.undisposed -= 1
         root.copies.append(record)
         if not dead:

@@ -186,7 +186,7 @@ class NoLoss(Checker):
     def end(self, truth: Truth) -> None:
         """Every lost root was put back or buried, and every record that is there was emitted."""
         for root in truth.roots.values():
-            if root.lost is not None and not root.copies:
+            if truth.is_owed(root):
                 raise self.broken(f"{root} is {root.verdict} and has neither copy nor dead letter")
         for found in truth.topics.inputs.values():
             for replay in (False, True):

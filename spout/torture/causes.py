@@ -11,8 +11,8 @@ passes its deadline, and an acker counts a tick only when it has applied every c
   their network or the disk between the root's emission and that tick explains it, else the batch was slow.
 - Records that are meant to fail, or not to be acked, explain themselves.
 - A verdict TIMED_OUT with no such tick before it came early, which is never right.
-- Where there is no committed record (a transaction's marker, an aborted record) nothing can be lost: such a
-  position is ABSENT. What is lost there before a read task has said so is buried for nothing.
+- Where there is no committed record (a transaction's marker, an aborted record) a position is ABSENT once a
+  read task has said so; one that is lost before that is neither replayed nor buried.
 
 What a replay worker's death costs needs no rule: a root that was lost has one copy or dead letter, or not.
 
@@ -53,7 +53,7 @@ class Cause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-FAULTS: Final = (Cause.ACKER, Cause.EARLY, Cause.NO_RECORD, Cause.UNEXPLAINED)
+FAULTS: Final = (Cause.ACKER, Cause.EARLY, Cause.UNEXPLAINED)
 """Causes that no rule allows."""
 
 _BY_DEED: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +55,7 @@ class World:
         self.log = KafkaLog(topics.kafka)
         self.rows: dict[str, list[tuple[object, ...]]] = {}
         self._found: dict[str, Published] = {}
+        self._reading = threading.Lock()
         names = topics.ack_topics
         self._parts = [TopicPartition(topic, n) for topic in (names.ack, names.fail) for n in range(2)]
         # Read along from the beginning: ackers delete what they no longer need.
@@ -99,14 +101,15 @@ class World:
             query.stop()
 
     def published(self, name: str) -> Published:
-        """Return what was published for an input up to now."""
-        ends = self.log.ends(self._parts)
-        while any(self._reader.position(part) < end for part, end in ends.items()):
-            for record in self._reader.poll(1_000):
-                event = wire_codec().decode(record.value)
-                if isinstance(event, Acks | Fails):
-                    self._found.setdefault(event.group, Published()).add(event)
-        return self._found.setdefault(self.topics.input(name).group, Published())
+        """Return what was published for an input up to now; sinks of some tests ask too, in their thread."""
+        with self._reading:
+            ends = self.log.ends(self._parts)
+            while any(self._reader.position(part) < end for part, end in ends.items()):
+                for record in self._reader.poll(1_000):
+                    event = wire_codec().decode(record.value)
+                    if isinstance(event, Acks | Fails):
+                        self._found.setdefault(event.group, Published()).add(event)
+            return self._found.setdefault(self.topics.input(name).group, Published())
 
     def wait_for(self, name: str, said: int, query: StreamingQuery) -> Published:
         """Wait until something was said of so many roots."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from acker.identity import position_at, source_of
-from spout.commits import Committer
+from acker.log import TopicPartition
+from spout.commits import LOOK_EVERY_MS, Committer
 from spout.sources import sources_of
+from spout.starting import COMMITTED_BY
 from tests.planning import World
 
 A = source_of(1, 0)
@@ -21,3 +25,18 @@ def test_a_commit_never_goes_back_but_to_the_beginning_of_a_later_generation() -
     assert (world.committed(), committer.committed()) == (7, {A: 7})
     assert committer.commit({A: position_at(1, 2)})
     assert world.committed() == 2
+
+
+@pytest.mark.parametrize(("text", "stands"), [(COMMITTED_BY, 9), ("by hand", 4)])
+def test_what_a_zombie_commits_is_put_right_and_what_a_person_moves_stays(text: str, stands: int) -> None:
+    """S153. Found by the simulation: an idle group showed a lag of one record for ever."""
+    world = World()
+    specs = sources_of(world.log, tuple(world.topics.inputs.values()), tracked=False)
+    committer = Committer(world.log, "g", specs)
+    done = {A: position_at(0, 9)}
+    assert committer.step(done, 0, idle=True)
+    world.log.commit("g", {TopicPartition("sentences", 0): 4}, text)
+    committer.step(done, LOOK_EVERY_MS - 1, idle=True)
+    assert world.committed() == 4
+    committer.step(done, LOOK_EVERY_MS + 1_000, idle=True)
+    assert world.committed() == stands

@@ -10,7 +10,7 @@ from acker.errors import OutOfRange, Unreachable
 from acker.log import Outgoing, Reader, Record, TopicPartition
 from acker.memory_clients import MemoryReader, NoFaults
 from acker.memory_log import MemoryCluster, MemoryLog
-from replay.fetch import Fetcher, Wanted, segments
+from replay.fetch import Absence, Answers, Fetcher, Wanted, segments
 from replay.limits import ReplayLimits
 from tests.replay_world import FailOnce
 
@@ -62,8 +62,10 @@ def wanted(*offsets: int, partition: int = 0) -> list[Wanted]:
     return [Wanted("t", partition, offset) for offset in offsets]
 
 
-def values(answers: Mapping[Wanted, Record | None]) -> dict[int, bytes | None]:
-    return {place.offset: record.value if record else None for place, record in answers.items()}
+def values(answers: Answers) -> dict[int, bytes | Absence | None]:
+    return {
+        place.offset: found if isinstance(found, Absence) else found.value for place, found in answers.items()
+    }
 
 
 def test_wanted_offsets_fall_into_segments_at_large_gaps() -> None:
@@ -74,7 +76,7 @@ def test_wanted_offsets_fall_into_segments_at_large_gaps() -> None:
 
 def test_records_are_found_by_their_offsets_in_any_order(cluster: MemoryCluster) -> None:
     answers = Fetcher(cluster.log(), ReplayLimits()).fetch([*wanted(7, 3, 7), *wanted(5, partition=1)])
-    assert {place: record.value for place, record in answers.items() if record} == {
+    assert {place: found.value for place, found in answers.items() if not isinstance(found, Absence)} == {
         Wanted("t", 0, 3): b"3",
         Wanted("t", 0, 7): b"7",
         Wanted("t", 1, 5): b"5",
@@ -89,13 +91,13 @@ def test_small_gaps_are_read_through_and_large_ones_and_the_tail_are_not(cluster
     assert log.assigned == [{TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 600}, {}, {}]
 
 
-def test_what_lies_outside_the_log_is_answered_with_nothing(cluster: MemoryCluster) -> None:
+def test_what_lies_outside_the_log_is_gone(cluster: MemoryCluster) -> None:
     cluster.delete_before(TopicPartition("t", 0), 10)
     answers = Fetcher(cluster.log(), ReplayLimits()).fetch(wanted(9, 10, 5_000))
-    assert values(answers) == {9: None, 10: b"10", 5_000: None}
+    assert values(answers) == {9: Absence.GONE, 10: b"10", 5_000: Absence.GONE}
 
 
-def test_markers_and_aborted_records_are_answered_with_nothing(cluster: MemoryCluster) -> None:
+def test_where_a_marker_or_an_aborted_record_stands_there_never_was_one(cluster: MemoryCluster) -> None:
     writer = cluster.log().transactions("x")
     writer.init(0)
     writer.begin()
@@ -103,8 +105,8 @@ def test_markers_and_aborted_records_are_answered_with_nothing(cluster: MemoryCl
     writer.abort(0)
     assert values(Fetcher(cluster.log(), ReplayLimits()).fetch(wanted(999, 1_000, 1_001))) == {
         999: b"999",
-        1_000: None,
-        1_001: None,
+        1_000: Absence.NEVER,
+        1_001: Absence.NEVER,
     }
 
 

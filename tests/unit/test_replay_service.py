@@ -8,7 +8,7 @@ from acker import topics as topics_yaml
 from acker.codec import wire_codec
 from acker.errors import BreakerOpen, DataLoss, Disagreement, TopicError
 from acker.events import Reason, Taken
-from acker.log import TopicPartition
+from acker.log import Outgoing, TopicPartition
 from tests.replay_world import (
     COPIES,
     LETTERS,
@@ -242,6 +242,26 @@ def test_a_copy_that_retention_removed_is_buried_without_payload(world: World) -
     world.settle(worker, until_ms=world.now_ms + 60_000)
     (letter,) = world.letters()
     assert (header(letter, "windhover.dead"), letter.value) == ("GONE", None)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, COPIES])
+def test_where_there_never_was_a_record_nothing_is_buried(world: World, topic: str) -> None:
+    """A marker was initialised with its neighbours, and lost with its session before a task had read it.
+
+    Found by killing a query whose replays were on their way: each transaction of copies left a dead letter.
+    """
+    there = world.emit(b"there", topic=topic)
+    writer = world.cluster.log().transactions("elsewhere")
+    writer.init(0)
+    writer.begin()
+    writer.send(Outgoing(topic, 0, b"aborted"))
+    writer.abort(0)
+    worker = world.worker()
+    world.lose(there, there._replace(offset=1), there._replace(offset=2), reason=Reason.ABANDONED)
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    assert [copy.value for copy in world.copies() if header(copy, "windhover.origin")] == [b"there"]
+    assert world.letters() == []
+    assert (worker.status().absent, worker.status().waiting) == (2, 0)
 
 
 def test_a_compacted_record_is_buried_without_payload(world: World) -> None:

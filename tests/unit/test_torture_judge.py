@@ -155,14 +155,14 @@ def failed_for_no_reason(world: World) -> None:
     world.lose(SOURCE, OTHER, Reason.FAILED, T0 + 300, "NONDETERMINISTIC")
 
 
-def lost_where_no_record_is(world: World) -> None:
+def buried_where_no_record_is(world: World) -> None:
     world.init(SOURCE, 4711, T0)
     world.take(SECOND, T0 + 500)
     world.lose(SOURCE, 4711, Reason.ABANDONED, T0 + 600)
     world.bury(4711)
 
 
-def copy_lost_where_no_copy_is(world: World) -> None:
+def buried_where_no_copy_is(world: World) -> None:
     world.init(REPLAY, 4711, T0)
     world.take(SECOND, T0 + 500)
     world.lose(REPLAY, 4711, Reason.ABANDONED, T0 + 600)
@@ -209,8 +209,8 @@ def zombie_survived(world: World) -> None:
         (abandoned_with_its_acks_in_the_log, "no acker lost a root whose acks it had in time"),
         (timed_out_early, "no root timed out early"),
         (failed_for_no_reason, "every loss has a cause"),
-        (lost_where_no_record_is, "nothing was lost where there is no record"),
-        (copy_lost_where_no_copy_is, "nothing was lost where there is no record"),
+        (buried_where_no_record_is, "every lost root has one copy or one dead letter"),
+        (buried_where_no_copy_is, "every lost root has one copy or one dead letter"),
         (written_again_for_no_reason, "every row that was written again had a cause"),
         (behind, "the committed offsets have reached the end"),
         (service_ended, "no acker or replay worker ended by itself"),

@@ -38,10 +38,12 @@ class KafkaTransactions(KafkaWriter):
         self._metadata = metadata
         self._in_transaction = False
         self._fenced: str = ""
+        self._patience_ms: int | None = None
 
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
         deadline = self._client.deadline(timeout_ms)
+        self._patience_ms = timeout_ms
         self._connect(timeout_ms)
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
 
@@ -61,11 +63,15 @@ class KafkaTransactions(KafkaWriter):
         self._serve()
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add a group's next offsets to the open transaction."""
+        """Add a group's next offsets to the open transaction; it may take as long as `init` might.
+
+        After a cut network librdkafka may go on asking a coordinator that does not hear it. A new owner of
+        the id, which has a producer of its own, is answered at once.
+        """
         self._require_open()
         positions = [confluent_kafka.TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
         metadata = self._metadata(group)
-        deadline = self._client.deadline()
+        deadline = self._client.deadline(self._patience_ms)
         self._call(
             f"adding offsets of {group} to",
             deadline,

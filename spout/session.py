@@ -2,7 +2,8 @@
 
 Sessions of a group are ordered by (epoch, id). The clock is what the session's ticks say. It moves only
 when it is looked at, by at most a second, so a process that slept times nothing out; it stands still while
-no process of the session runs; with no open root it may jump forward to wall time.
+no process of the session runs. The design lets it jump to wall time where no root is open; ours never does:
+a process that has none open cannot know what another one of the session holds.
 
 Source: DESIGN.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -49,7 +50,7 @@ class SessionClock:
 
         Args:
             wall_ms: wall time; one that went back adds nothing.
-            idle: whether the session has no open root, so that the clock may jump forward to wall time.
+            idle: whether the session has no open root, so that no tick has told anybody the clock.
         """
         step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
         self.now += step_ms
@@ -57,7 +58,6 @@ class SessionClock:
             self.now = min(self.now, self._told + STEP_MS_MAX)
         self._looked_ms = wall_ms
         if idle:
-            self.now = max(self.now, wall_ms)
             self._told = None
         return self.now
 

@@ -65,7 +65,6 @@ class Truth:
         self.evaluations: dict[tuple[str, int, int], list[Evaluation]] = {}
         self.consumed: set[tuple[str, int, int, int]] = set()
         self.alive: dict[str, list[list[int]]] = {}
-        self.clock_jumps = 0
         self.skew_ms_max = 0
         self.parents: dict[tuple[str, int, int], RootTruth] = {}
         self.deleted: dict[tuple[str, int], int] = {}

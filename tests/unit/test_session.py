@@ -42,24 +42,22 @@ def test_the_clock_stands_still_while_nothing_looked_before_it_began() -> None:
     assert SessionClock(5_000, 999_000).look(999_010, idle=False) == 5_010
 
 
-def test_an_idle_clock_jumps_forward_to_wall_time_and_never_back() -> None:
-    """With no open root nothing can time out by it."""
+def test_an_idle_clock_does_not_jump_to_wall_time() -> None:
+    """Found by the simulation: another process of the session held roots, and one timed out 2.7 s early."""
     clock = SessionClock(5_000, 100_000)
-    assert clock.look(100_100, idle=True) == 100_100
-    ahead = SessionClock(900_000, 100_000)
-    assert ahead.look(100_100, idle=True) == 900_100
+    assert clock.look(100_100, idle=True) == 5_100
+    assert clock.look(900_000, idle=True) == 6_100
 
 
 @given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(0, 10**6), st.booleans()), max_size=30))
 def test_the_clock_never_falls_and_is_never_fast(start: int, looks: list[tuple[int, bool]]) -> None:
-    """Whatever wall time does; while roots are open it gains at most what passed on the wall."""
+    """Whatever wall time does, it gains at most what passed on the wall."""
     clock = SessionClock(start, 0)
     wall_ms, now = 0, start
     for looked_ms, idle in looks:
         found = clock.look(looked_ms, idle=idle)
         assert found >= now
-        if not idle:
-            assert found - now <= min(1_000, max(0, looked_ms - wall_ms))
+        assert found - now <= min(1_000, max(0, looked_ms - wall_ms))
         wall_ms, now = looked_ms, found
 
 

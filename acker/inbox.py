@@ -74,10 +74,16 @@ class Inbox:
         self._next = wanted
         self.letters = {number: self.letters.get(number, Letters()) for number in starts}
         self._reassign()
+        self._broken = False
 
     def drop(self, number: int) -> None:
-        """Forget what was fetched for a partition; `assign` must follow."""
+        """Forget a partition and what was fetched for it."""
         self.letters.pop(number, None)
+        for where in (self._init(number), self._fail(number), self._ack(number)):
+            self._next.pop(where, None)
+        self._broken = (
+            True  # the readers hear of it by `assign`, or by the next fetch when that does not come
+        )
 
     def fetch(self) -> None:
         """Fetch contributions and what must be applied before them; waits a little when there is nothing.

@@ -11,6 +11,7 @@ from acker.counters import AckerEventKind
 from acker.errors import Aborted, DataLoss, Disagreement, TopicError, Unreachable
 from acker.events import Acks, pack_positions, pack_values
 from acker.identity import U64, root_edges_of_run
+from acker.inbox import Inbox
 from acker.limits import AckerLimits
 from acker.log import Outgoing, TopicPartition
 from acker.memory_log import MemoryCluster
@@ -233,6 +234,23 @@ def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> No
     assert left() == 1
     world.acker.close()
     assert left() == 0
+
+
+def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_fails() -> None:
+    """Seed 41461 and on, profile `rough`: an acker ended by a KeyError.
+
+    The group took one partition and gave another; the broker did not answer the restore of that one, so the
+    readers were never told, and brought a record of the partition that was gone.
+    """
+    world = World(partitions=2)
+    inbox = Inbox(world.cluster.log(), TOPICS, world.limits)
+    inbox.assign({0: (0, 0, 0), 1: (0, 0, 0)})
+    for partition in (0, 1):
+        world.write_raw(TOPICS.ack, b"there", partition)
+    inbox.drop(1)
+    inbox.fetch()
+    assert [record.value for record in inbox.take(0).acks] == [b"there"]
+    assert list(inbox.letters) == [0]
 
 
 def test_marks_survive_a_restart(world: World) -> None:

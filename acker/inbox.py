@@ -81,9 +81,8 @@ class Inbox:
         self.letters.pop(number, None)
         for where in (self._init(number), self._fail(number), self._ack(number)):
             self._next.pop(where, None)
-        self._broken = (
-            True  # the readers hear of it by `assign`, or by the next fetch when that does not come
-        )
+        # The readers hear of it by `assign`, or by the next fetch when that does not come.
+        self._broken = True
 
     def fetch(self) -> None:
         """Fetch contributions and what must be applied before them; waits a little when there is nothing.

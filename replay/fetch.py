@@ -108,9 +108,7 @@ class Fetcher:
     def _fetch(self, targets: list[Wanted]) -> Answers:
         if self._reader is None:
             self._reader = self._log.reader(committed=True)
-        planned = self._plan(targets)
-        inside = {Wanted(*name, at) for name, parts in planned.items() for part in parts for at in part}
-        run = _Run(self._reader, planned)
+        run = _Run(self._reader, self._plan(targets))
         patience_ms = self._limits.fetch_patience_ms
         while run.segments and run.kept_bytes < self._limits.fetch_bytes_max:
             if run.read():
@@ -127,7 +125,7 @@ class Fetcher:
         answers: dict[Wanted, Record | Absence] = dict.fromkeys(targets, Absence.GONE)
         for left in run.unread():
             del answers[left]
-        holes = (inside & answers.keys()) - run.found.keys()
+        holes = (run.wanted & answers.keys()) - run.found.keys()
         return {**answers, **dict.fromkeys(self._never(holes), Absence.NEVER), **run.found}
 
     def _never(self, holes: Collection[Wanted]) -> list[Wanted]:
@@ -162,7 +160,7 @@ class _Run:
         self.read_records = 0
         self._reader = reader
         self._positions = {name: parts[0][0] for name, parts in planned.items()}
-        self._wanted = {
+        self.wanted = {
             Wanted(*name, offset) for name, parts in planned.items() for part in parts for offset in part
         }
         reader.assign(self._positions)
@@ -174,7 +172,7 @@ class _Run:
             self.read_bytes += size
             self.read_records += 1
             place = Wanted(record.topic, record.partition, record.offset)
-            if place in self._wanted:
+            if place in self.wanted:
                 self.found[place] = record
                 self.kept_bytes += size
         return self._settle()

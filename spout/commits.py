@@ -8,7 +8,7 @@ Source: DESIGN.md, sections 2 (generation) and 5.1; CONFORMANCE S87, S100.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
@@ -34,20 +34,16 @@ class Committer:
         self._log = log
         self._group = group
         self._specs = specs
-        self._committed: dict[int, int] = {}
+        self._committed = self._read(specs.values())
         self._generations: dict[int, int] = {}
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
         self.failures = 0
-        places = {spec.place: source for source, spec in specs.items()}
-        self._committed |= {places[place]: at for place, at in log.committed(group, places).items()}
 
     def claim(self, committable: Mapping[int, int]) -> None:
         """Commit once where the offset that is there is not a spout's, so that a later move shows."""
-        places = {spec.place: source for source, spec in self._specs.items()}
-        marked = self._log.commit_metadata(self._group, places)
-        foreign = [places[place] for place, text in marked.items() if text != COMMITTED_BY]
-        self._commit({source: committable[source] for source in foreign if source in committable})
+        specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
+        self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
 
     def step(self, committable: Mapping[int, int], now_ms: int, *, idle: bool) -> bool:
         """Commit now and then, sooner when nothing is pending; tell whether anything was committed."""
@@ -79,10 +75,18 @@ class Committer:
 
     def _look_again(self) -> None:
         """Read what the group has committed; what somebody else has moved stays as it is, and shows."""
-        places = {spec.place: source for source, spec in self._specs.items()}
-        marked = self._log.commit_metadata(self._group, places)
-        ours = [place for place, text in marked.items() if text == COMMITTED_BY]
-        self._committed |= {places[place]: at for place, at in self._log.committed(self._group, ours).items()}
+        self._committed |= self._read(spec for spec, text in self._marked() if text == COMMITTED_BY)
+
+    def _marked(self) -> list[tuple[SourceSpec, str]]:
+        """Return the sources that have a commit, each with the text beside it."""
+        specs = {spec.place: spec for spec in self._specs.values()}
+        marked = self._log.commit_metadata(self._group, specs)
+        return [(specs[place], text) for place, text in marked.items()]
+
+    def _read(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
+        """Return the committed offset of each source that has one."""
+        sources = {spec.place: spec.source for spec in specs}
+        return {sources[place]: at for place, at in self._log.committed(self._group, sources).items()}
 
     def _commit(self, due: Mapping[int, int]) -> bool:
         if not due:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -32,7 +31,7 @@ import typer
 
 from acker.errors import WindhoverError
 from spout.cli_bench import Json, bench_app
-from spout.cli_operate import offsets_app, release
+from spout.cli_operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
 from spout.cli_simulate import simulate
 from spout.cli_torture import torture
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from acker.topics import Topics
     from spout.process import Service
 
-DEFAULT_CONFIG: Final = Path("topics.yaml")
 INTERRUPTED: Final = 130
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
@@ -66,7 +64,6 @@ app.command()(simulate)
 app.command()(torture)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
-Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=1, max=65_535, help="Serve Prometheus metrics here.")
 ]
@@ -287,16 +284,12 @@ def _serve(part: str, make: Callable[[], Service], tell: Callable[..., Any], met
     from spout import metrics, process
 
     collector = metrics.serve(part, metrics_port) if metrics_port else metrics.StatusCollector(part)
-    around = process.Surroundings(part, clock=_wall_ms, tell=tell, publish=collector.update)
+    around = process.Surroundings(part, clock=wall_ms, tell=tell, publish=collector.update)
     return process.run_until_signalled(make, around)
 
 
 def _say(line: str) -> None:
     typer.echo(line)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import time
 import uuid
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-DEFAULT_CONFIG = Path("topics.yaml")
+DEFAULT_CONFIG: Final = Path("topics.yaml")
 
 offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ def release(
 
     topics = load(config, os.environ)
     with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
-        run(Operation(log, topics, group, new_id=_new_id()), _wall_ms)
+        run(Operation(log, topics, group, new_id=_new_id()), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -59,7 +59,7 @@ def offsets_reset(
         if not execute:
             typer.echo("nothing was changed; with --execute it is done")
             return 0
-        run(Operation(log, topics, found.group, new_id=_new_id(), rewind=plan), _wall_ms)
+        run(Operation(log, topics, found.group, new_id=_new_id(), rewind=plan), wall_ms)
     typer.echo(f"input {name} is reset; {_NEXT}")
     return 0
 
@@ -87,5 +87,6 @@ def _new_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def _wall_ms() -> int:
+def wall_ms() -> int:
+    """Return wall time, for the services that a command runs."""
     return time.time_ns() // 1_000_000

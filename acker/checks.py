@@ -12,10 +12,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from acker.events import Acks, Fails, Init, Run, Take, Tick, positions
-from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
+from acker.identity import (
+    ACKER_BLOCK_BITS,
+    GENERATION_MAX,
+    INPUT_ID_MAX,
+    REPLAY_ID_OFFSET,
+    WIRE_BLOCK_BITS,
+    acker_partition,
+    input_id_of,
+)
 
 NAME_CHARS: Final = 1_000
 """Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
+
+NUMBER_MAX: Final = 1 << 53
+"""No epoch, and no time in ms, lies further from 0: 285,000 years, and sums of some still have 64 bits."""
+
+NAMED_MAX: Final = 1 << 20
+"""Positions that the runs of one record may name, those named twice counted twice; a block has 32,768."""
 
 OUTSIDE: Final = "a position lies outside the block"
 
@@ -30,17 +44,38 @@ def wrong_names(*names: str) -> str:
     return f"a name of {longest} characters" if longest > NAME_CHARS else ""
 
 
+def wrong_numbers(*numbers: int) -> str:
+    """Tell whether an epoch or a time lies beyond `NUMBER_MAX`."""
+    for number in numbers:
+        if not -NUMBER_MAX <= number <= NUMBER_MAX:
+            return f"{number} is no epoch and no time"
+    return ""
+
+
+def wrong_source(source: int) -> str:
+    """Tell whether a number is of no source: Avro's decoder lets an int have 64 bits."""
+    is_source = source >> 16 < 2 * REPLAY_ID_OFFSET and 1 <= input_id_of(source) <= INPUT_ID_MAX
+    return "" if is_source else f"source {source} is of no input"
+
+
 def wrong_take(take: Take | Tick) -> str:
     """Tell what is wrong with the shape of a take or tick."""
     names = [take.group, take.session]
-    if isinstance(take, Take):
-        names += [name for source in take.sources for name in (source.topic, source.topic_id)]
-    return wrong_names(*names)
+    found = ""
+    for source in take.sources if isinstance(take, Take) else ():
+        names += [source.topic, source.topic_id]
+        found = found or wrong_source(source.source)
+        if not 0 <= source.generation <= GENERATION_MAX:
+            found = found or f"generation {source.generation} does not exist"
+    return found or wrong_names(*names) or wrong_numbers(take.epoch, take.now)
 
 
 def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> str:
     """Tell what is wrong with an init that acker partition `partition` of `partitions` has read."""
     found = wrong_names(init.group, init.session, init.topic, init.topic_id)
+    found = found or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
+    for source in {run.source for run in init.runs}:
+        found = found or wrong_source(source)
     if found:
         return found
     if any(run.end < run.start for run in init.runs):
@@ -67,8 +102,10 @@ def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
         return _NOT_PACKED
     return (
         _wrong_head(acks, partition, partitions)
+        or wrong_numbers(acks.touched_at)
         or _wrong_runs(acks.block, acks.runs)
         or _wrong_runs(acks.block, acks.absent)
+        or _wrong_total(acks)
         or _wrong_packed(acks.block, (acks.touched,))
     )
 
@@ -85,7 +122,8 @@ def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
         return f"block {record.block} does not exist"
     if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
         return "the block is not of this acker partition"
-    return wrong_names(record.lane, record.group, record.session)
+    found = wrong_source(record.source) or wrong_numbers(record.epoch)
+    return found or wrong_names(record.lane, record.group, record.session)
 
 
 def _wrong_runs(block: int, runs: Iterable[Run]) -> str:
@@ -96,6 +134,14 @@ def _wrong_runs(block: int, runs: Iterable[Run]) -> str:
         if run.start < first or run.end > end:
             return "a run leaves the block"
     return ""
+
+
+def _wrong_total(acks: Acks) -> str:
+    """Tell whether runs that each lie in the block name too many positions together."""
+    if (len(acks.runs) + len(acks.absent)) << WIRE_BLOCK_BITS <= NAMED_MAX:
+        return ""
+    named = sum(run.end - run.start for run in (*acks.runs, *acks.absent))
+    return f"its runs name {named} positions" if named > NAMED_MAX else ""
 
 
 def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:

@@ -30,11 +30,12 @@ from acker.identity import I64, generation_of
 from acker.indices import distinct
 from acker.ledger import Ledger
 from acker.limits import AckerLimits
+from acker.line import Barrier, Pending
 from acker.log import Record
 from acker.marks import Content, Lane, Marks, Seen, TrailingMarks
 from acker.outbox import Outbox, Output
 from acker.quick import read_acks
-from acker.sessions import Barrier, Pending, Sessions, Standing
+from acker.sessions import Sessions, Standing
 from acker.verdicts import Cause
 
 NONDETERMINISTIC = "NONDETERMINISTIC"
@@ -345,6 +346,11 @@ class PartitionCore:
         if verdicts:
             size = sum(weight(record) for record in verdicts)
             self.ledger.verdict_next = Pin(before.offset + len(verdicts) + 1, before.bytes + size)
+
+    def pass_over(self, record: Record, why: str) -> None:
+        """Count and tell of a record that a restart cannot use and need not."""
+        self.ledger.counts.undecodable_records += 1
+        self.outbox.pass_over(record, why)
 
     def _flush_verdicts(self) -> None:
         self.outbox.write(self.ledger.take_settled().records())

@@ -28,6 +28,7 @@ class Counts:
         repeated_records: records that were applied before, and were ignored.
         nondeterministic_records: records that came again with other content.
         quarantined_records: records that no acker can apply.
+        undecodable_records: records of the verdict topic that no acker wrote; a restart passed over them.
         refused_takes: takes that were answered with why not.
         carried: ranges that were moved into State with their values.
         restores: times that a partition was restored.
@@ -48,6 +49,7 @@ class Counts:
     repeated_records: int = 0
     nondeterministic_records: int = 0
     quarantined_records: int = 0
+    undecodable_records: int = 0
     refused_takes: int = 0
     carried: int = 0
     restores: int = 0
@@ -92,6 +94,7 @@ class AckerEventKind(StrEnum):
     ABORTED = "transaction_aborted"
     UNREACHABLE = "broker_unreachable"
     QUARANTINED = "record_quarantined"
+    UNDECODABLE = "undecodable"
     REFUSED = "take_refused"
     TAKEN = "group_taken"
     NONDETERMINISTIC = "record_differs"

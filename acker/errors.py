@@ -7,16 +7,20 @@
     ├── Unreachable              exit 3: Kafka, or a part of Windhover, does not answer; start it, or wait
     ├── ConfigError              exit 4: topics.yaml, or what the topics are, is wrong; correct it
     │   ├── TopicError           a topic is missing or has settings that lose data
+    │   ├── NotAuthenticated     the broker does not accept our credentials, or we not its certificate
+    │   ├── NotAuthorized        the broker does not let us do what is needed; grant the right
     │   └── Disagreement         broker, topics.yaml and stored state say different things
     ├── ConditionFound           exit 5: nothing is broken; what was asked for is the case
     ├── CheckFailed              exit 1: a check that the command makes did not hold
     ├── CodecError               a record of the wire cannot be read; it is quarantined
+    │   └── UnknownVersion       a newer Windhover wrote it; run that one
     ├── DataLoss                 a record that is still needed is no longer in the log
     ├── SessionError             two sessions want one group
     │   ├── SessionRefused       a higher session holds the group
     │   └── SessionSuperseded    a higher session took the group while this one ran
     ├── TrackingError            a batch cannot be published; its query must stop
     ├── TupleError               a bolt broke a rule of the collector
+    ├── WorkerLost               bolts end their process, and no record can be failed for it
     ├── BreakerOpen              too much of the stream dies; a person must look
     └── LogError                 the log refused an operation
         ├── Fenced               another process owns this transactional id; give the partition up
@@ -30,7 +34,14 @@ from __future__ import annotations
 
 
 class WindhoverError(Exception):
-    """Base of all errors of Windhover. `exit_code` is what a command ends with."""
+    """Base of all errors of Windhover. `exit_code` is what a command ends with.
+
+    >>> try:
+    ...     spout.load("no-such-file.yaml")
+    ... except WindhoverError as error:
+    ...     print(type(error).__name__, error.exit_code)
+    UsageError 2
+    """
 
     exit_code = 1
 
@@ -57,6 +68,14 @@ class TopicError(ConfigError):
     """A topic is missing, or has settings under which records would be lost."""
 
 
+class NotAuthenticated(ConfigError):
+    """The broker does not accept who we say we are, or its certificate is none that we trust."""
+
+
+class NotAuthorized(ConfigError):
+    """The broker knows us and does not let us do what is needed: a right is missing."""
+
+
 class Disagreement(ConfigError):
     """Broker, topics.yaml and stored state say different things; going on would mix two worlds."""
 
@@ -75,6 +94,10 @@ class CheckFailed(WindhoverError):
 
 class CodecError(WindhoverError):
     """A record of the wire cannot be read."""
+
+
+class UnknownVersion(CodecError):
+    """A record of the wire is of a kind or version that this Windhover does not know."""
 
 
 class DataLoss(WindhoverError):
@@ -99,6 +122,10 @@ class TrackingError(WindhoverError):
 
 class TupleError(WindhoverError):
     """A bolt broke a rule of the collector: it acked twice, or emitted on an anchor that it had acked."""
+
+
+class WorkerLost(WindhoverError):
+    """Bolts end the process that they work in, and no record can be failed for it, or too many would be."""
 
 
 class BreakerOpen(WindhoverError):

@@ -113,6 +113,16 @@ def is_replay(source: int) -> bool:
     return source >> 16 >= REPLAY_ID_OFFSET
 
 
+def first_source(source: int) -> Source:
+    """Return the source of the same input and partition that first emissions are of."""
+    return Source(source - (REPLAY_ID_OFFSET << 16) if is_replay(source) else source)
+
+
+def copies_source(source: int) -> Source:
+    """Return the source of the same input and partition that copies are of."""
+    return Source(source if is_replay(source) else source + (REPLAY_ID_OFFSET << 16))
+
+
 def position_at(generation: int, offset: int) -> Position:
     """Join a generation (0 to 32,767) and an offset (0 to 2^48 - 1) to a position.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from acker.codec import RECORD_BYTES_MAX
 from acker.errors import Unreachable
 from acker.limits import AckerLimits
 from acker.log import Log, Reader, Record, TopicPartition
@@ -19,6 +20,9 @@ from acker.reading import POLLS
 from acker.settings import AckTopics
 
 _FETCH = 200
+
+BURST = 10
+"""So many fetches that brought contributions may come one upon the other after a rest, unpaced."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class Inbox:
         self.letters: dict[int, Letters] = {}
         self._next: dict[TopicPartition, int] = {}
         self._broken = False
+        self._fetched_ms = 0
+        self._paid_ms = 0
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
         """Replace the partitions.
@@ -84,8 +90,14 @@ class Inbox:
         # The readers hear of it by `assign`, or by the next fetch when that does not come.
         self._broken = True
 
-    def fetch(self) -> None:
+    def fetch(self, now_ms: int) -> None:
         """Fetch contributions and what must be applied before them; waits a little when there is nothing.
+
+        Where fetch upon fetch brings some, all there are, only inits are fetched for a while: contributions
+        that trickle in share a transaction then, of which each costs the broker several requests.
+
+        Args:
+            now_ms: wall time.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched is kept.
@@ -94,11 +106,19 @@ class Inbox:
         if self._broken:
             self._reassign()
         self._broken = True
-        self._fetch_acks()
-        self._sort(self._control.poll(0, _FETCH))
-        numbers = list(self.letters)
-        if any(self.letters[number].acks or self.letters[number].fails for number in numbers):
-            self._read_control(numbers)
+        rest_ms = self._rest_ms(now_ms)
+        if rest_ms:
+            self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
+        else:
+            is_all = self._fetch_acks()
+            self._sort(self._control.poll(0, _FETCH))
+            numbers = list(self.letters)
+            came = any(self.letters[number].acks or self.letters[number].fails for number in numbers)
+            if came:
+                self._read_control(numbers)
+            self._fetched_ms = now_ms
+            if came and is_all:
+                self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
         self._broken = False
 
     def take(self, number: int) -> Letters:
@@ -133,19 +153,40 @@ class Inbox:
         self._acks.close()
         self._control.close()
 
-    def _fetch_acks(self) -> None:
-        """Fetch contributions up to the limits of a step; wait only when there are none at all."""
+    def _rest_ms(self, now_ms: int) -> int:
+        """Return how long no contributions are to be fetched; not at all where the clock was set back.
+
+        Each fetch that brought some takes `pace_ms` of the time that passes, and `BURST` of them may be owed.
+        """
+        if now_ms < self._fetched_ms:
+            self._paid_ms = now_ms
+        return max(0, self._paid_ms - BURST * self._limits.pace_ms - now_ms)
+
+    def _fetch_acks(self) -> bool:
+        """Fetch contributions up to the limits of a step; wait only when there are none at all.
+
+        Returns:
+            Whether these were all.
+        """
         held = [record for letters in self.letters.values() for record in letters.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else self._limits.poll_ms
-        while count < self._limits.step_records and size < self._limits.step_bytes:
-            records = self._acks.poll(timeout_ms, _FETCH)
+        while (room := self._room(count, size)) > 0:
+            records = self._acks.poll(timeout_ms, room)
             if not records:
-                return
+                return True
             self._sort(records)
             count += len(records)
             size += sum(len(record.value or b"") for record in records)
             timeout_ms = 0
+        return False
+
+    def _room(self, count: int, size: int) -> int:
+        """Return how many records, large as they may be, one more poll may bring."""
+        limits = self._limits
+        if size >= limits.step_bytes:
+            return 0
+        return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
     def _read_control(self, numbers: list[int]) -> None:
         """Read fails and inits up to their ends; the fails' are asked for first, so their inits are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,8 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.errors import TopicError, WindhoverError
 from acker.kafka_client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
-from acker.kafka_topics import describe_topics
+from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
+from acker.kafka_topics import describe_topics, settled
 from acker.log import TopicInfo
+from acker.rights import Operation
 from acker.topic_specs import TopicSpec
 
 DEADLINE_MS: Final = 10_000
@@ -54,9 +57,10 @@ class KafkaAdmin:
         Raises:
             Unreachable: the broker does not answer.
         """
-        listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
-        there = [name for name in names if name in listed and listed[name].error is None]
-        return self._ask("describing topics", lambda: describe_topics(self._admin, there, self._wait_s))
+        wanted = list(names)
+        return self._ask(
+            "describing topics", lambda: describe_topics(self._admin, wanted, self._wait_s, settings=True)
+        )
 
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
         """Return the names of those topics to which anything was ever written.
@@ -71,7 +75,12 @@ class KafkaAdmin:
         if not partitions:
             return []
         asked = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
-        ends = {part: self._result("listing offsets", future).offset for part, future in asked.items()}
+        ends = {
+            part: self._ask(
+                "listing offsets", partial(settled, future, self._wait_s, _describes(part))
+            ).offset
+            for part, future in asked.items()
+        }
         return sorted({part.topic for part, end in ends.items() if end > 0})
 
     def make(self, specs: Iterable[TopicSpec]) -> None:
@@ -93,7 +102,7 @@ class KafkaAdmin:
         if new:
             wait = self._wait_s
             made = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("making", made, KafkaError.TOPIC_ALREADY_EXISTS)
+            self._settle("making", made, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
             self._await({topic.topic: topic.num_partitions for topic in new})
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
@@ -107,18 +116,21 @@ class KafkaAdmin:
         if new:
             wait = self._wait_s
             grown = self._admin.create_partitions(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("adding partitions to", grown, KafkaError.NO_ERROR)
+            self._settle("adding partitions to", grown, KafkaError.NO_ERROR, Operation.ALTER)
             self._await({topic.topic: topic.new_total_count for topic in new})
 
-    def _settle(self, doing: str, futures: Mapping[str, Future[None]], harmless: int) -> None:
+    def _settle(
+        self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
+    ) -> None:
         refused = []
         for name, future in futures.items():
             try:
                 future.result()
             except KafkaException as error:
                 cause: KafkaError = error.args[0]
-                if cause.code() in SILENCE:
-                    raise self._error(doing, cause) from None
+                if cause.code() in SILENCE or cause.code() in UNAUTHORIZED:
+                    use = Use(operation, topic=name)
+                    raise self._error(f"{doing} {name}", cause, use) from None
                 if cause.code() != harmless:
                     refused.append(f"{name}: {doing} it was refused: {cause.str()}")
         if refused:
@@ -140,19 +152,19 @@ class KafkaAdmin:
                 raise self._client.unreachable(f"waiting for {late[0]}", deadline.timeout_ms, "not there yet")
             time.sleep(RETRY_PAUSE_S)
 
-    def _result(self, doing: str, future: Future[T]) -> T:
-        return self._ask(doing, future.result)
-
     def _ask(self, doing: str, question: Callable[[], T]) -> T:
         try:
             return question()
+        except Refused as error:
+            raise self._error(doing, error.args[0], error.use) from None
         except KafkaException as error:
             raise self._error(doing, error.args[0]) from None
 
-    def _error(self, doing: str, cause: KafkaError) -> WindhoverError:
+    def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
         """Translate an error; that nothing answers is told with what the connection itself said."""
-        if cause.code() not in SILENCE:
-            return self._client.error(cause, doing)
         self._admin.poll(0)
-        heard = (self._background.last or cause).str()
-        return self._client.unreachable(doing, self._client.operation_timeout_ms, heard)
+        return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
+
+
+def _describes(partition: TopicPartition) -> Use:
+    return Use(Operation.DESCRIBE, topic=partition.topic)

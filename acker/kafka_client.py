@@ -1,6 +1,6 @@
 """What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
 
-librdkafka's error codes fall into six classes, told apart here and nowhere else:
+librdkafka's error codes fall into eight classes, told apart here and nowhere else:
 
 ==============  ==================================================================================
 class           what happens
@@ -10,7 +10,9 @@ silence         the same; the broker does not answer at all
 topic           `TopicError`, after a second of grace for a topic that was created just now
 fence           `Fenced`: the transactional id has another owner
 abort           `Aborted`: the transaction cannot be committed any more
-the rest        `OutOfRange`, `ConfigError` (not allowed to), or `LogError` with what the broker said
+credentials     `NotAuthenticated`: at once where nothing has answered yet, else in place of `Unreachable`
+right           `NotAuthorized`, with the right and the resource
+the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
 No message holds the value of a setting other than the bootstrap servers.
@@ -31,12 +33,23 @@ from acker.errors import (
     ConfigError,
     Fenced,
     LogError,
+    NotAuthenticated,
+    NotAuthorized,
     OutOfRange,
     TopicError,
     Unreachable,
     WindhoverError,
 )
-from acker.kafka_settings import refused_setting
+from acker.kafka_refusals import (
+    UNAUTHENTICATED,
+    UNAUTHORIZED,
+    Refused,
+    Use,
+    unauthenticated,
+    unauthorized,
+)
+from acker.kafka_settings import hide_values, refused_setting
+from acker.rights import Operation
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -77,6 +90,7 @@ TRANSIENT: Final = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._DESTROY_BROKER,
         KafkaError._WAIT_CACHE,
         KafkaError._WAIT_COORD,
     }
@@ -105,17 +119,6 @@ FENCE: Final = frozenset(
 )  # fmt: skip
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
-)
-NOT_ALLOWED: Final = frozenset(
-    {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-    }
 )
 
 COMMON: Mapping[str, Any] = MappingProxyType(
@@ -166,18 +169,29 @@ class Background:
         """Begin with nothing reported."""
         self._clock = clock
         self._down_since: float | None = None
+        self._has_heard = False
         self.last: KafkaError | None = None
+        self.refused: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
-        self.last = error
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
-            self._down_since = self._clock()
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down_since = self._clock() if self._down_since is None else self._down_since
+        else:
+            self.last = error
+        if error.code() in UNAUTHENTICATED:
+            self.refused = error
         _log.warning("kafka client: %s", error.str())
 
     def heard(self) -> None:
         """Take note that a broker has answered."""
-        self._down_since = None
+        self._down_since = self.refused = None
+        self._has_heard = True
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether waiting is of no use: nothing was ever heard but that we are not let in."""
+        return self.refused is not None and not self._has_heard
 
     def silent_ms(self) -> float:
         """Milliseconds since all brokers went down, 0 while one answers."""
@@ -236,25 +250,44 @@ class KafkaClient:
         """Begin a deadline, by default that of an operation."""
         return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
 
-    def retry(self, doing: str, deadline: Deadline, call: Callable[[], T]) -> T:
+    def retry(
+        self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
+    ) -> T:
         """Call until it succeeds, fails for good, or the deadline is over.
+
+        Args:
+            doing: what is done to what, for messages.
+            deadline: when it is given up.
+            call: does it.
+            background: of the client that does it.
+            use: what the request uses; an error that tells more precisely what, `Refused`, overrules it.
 
         Raises:
             WindhoverError: as the table above tells.
         """
         while True:
             try:
-                return call()
+                found = call()
             except KafkaException as error:
                 cause: KafkaError = error.args[0]
-                if not self._may_pass(cause, deadline):
-                    raise self.error(cause, doing, deadline.timeout_ms) from error
+                if background.is_hopeless or not self._may_pass(cause, deadline):
+                    found_use = error.use if isinstance(error, Refused) else use
+                    raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
+            else:
+                background.heard()
+                return found
             time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
-    def partitions_of(self, asker: Consumer, topic: str) -> int:
+    def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
         """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word.
 
+        Args:
+            asker: the consumer to ask with.
+            topic: the topic.
+            background: of that consumer.
+
         Raises:
+            NotAuthorized: we may not know.
             TopicError: there is no such topic.
             Unreachable: the broker does not answer.
         """
@@ -266,33 +299,60 @@ class KafkaClient:
                 raise KafkaException(found.error)
             return len(found.partitions)
 
-        return self.retry(f"looking for {topic}", deadline, ask)
+        use = Use(Operation.DESCRIBE, topic=topic)
+        return self.retry(f"looking for {topic}", deadline, ask, background, use)
 
-    def error(self, cause: KafkaError, doing: str, timeout_ms: int | None = None) -> WindhoverError:
+    def error(
+        self,
+        cause: KafkaError,
+        doing: str,
+        timeout_ms: int | None = None,
+        background: Background | None = None,
+        use: Use | None = None,
+    ) -> WindhoverError:
         """Translate an error of librdkafka.
 
         Args:
             cause: what librdkafka said.
             doing: what was done to what, as "reading sentences/3".
             timeout_ms: the deadline that was over, for the message of `Unreachable`.
+            background: what the client's threads have heard beside it.
+            use: what the request uses, for the message of `NotAuthorized`.
         """
         code, text = cause.code(), self._text(cause)
+        if code in UNAUTHORIZED:
+            right = None if use is None else use.right(code)
+            return NotAuthorized(unauthorized(doing, right, self.bootstrap, text))
+        if code in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
         if code in FENCE:
             return Fenced(f"{doing}: another process owns this transactional id now ({text})")
         if cause.txn_requires_abort():
             return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")
         if code in SILENCE or code in TRANSIENT:
-            return self.unreachable(doing, timeout_ms, text)
+            return self.unreachable(doing, timeout_ms, text, background)
         if code in NO_SUCH_TOPIC:
             return TopicError(f"{doing}: there is no such topic or partition ({text}); create it first")
         if code in NOT_IN_LOG:
             return OutOfRange(f"{doing}: the position is not in the log ({text})")
-        if code in NOT_ALLOWED:
-            return ConfigError(f"{doing}: not allowed by {self.bootstrap} ({text}); check the kafka settings")
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
 
-    def unreachable(self, doing: str, timeout_ms: int | None, text: str) -> Unreachable:
-        """Make the error of a broker that does not answer."""
+    def unreachable(
+        self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
+    ) -> WindhoverError:
+        """Make the error of a broker that does not answer, or of one that does not let us in.
+
+        Args:
+            doing: what was done to what.
+            timeout_ms: how long it was waited for an answer, where that is known.
+            text: what is known of the reason.
+            background: what the client's threads have heard beside it.
+        """
+        heard = None if background is None else background.refused or background.last
+        if heard is not None and heard.code() in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(heard)))
+        if heard is not None:
+            text = f"{text}; {self._text(heard)}"
         within = "" if timeout_ms is None else f" within {timeout_ms} ms"
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
@@ -306,8 +366,4 @@ class KafkaClient:
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 
     def _text(self, cause: KafkaError) -> str:
-        text = cause.str()
-        for name, value in self._settings.items():
-            if value and any(word in name for word in ("password", "secret", "token", "key", "jaas")):
-                text = text.replace(value, "***")
-        return f"{cause.name()}: {text}"
+        return f"{cause.name()}: {hide_values(cause.str(), self._settings)}"

@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from acker.errors import TopicError
 from acker.kafka_client import LOGGED, Background, KafkaClient
+from acker.kafka_refusals import Use
+from acker.rights import Operation
 
 DEFAULTS = MappingProxyType(
     {
@@ -80,7 +82,8 @@ class KafkaMembership:
             raise self._client.error(error.args[0], doing) from error
         cause = None if event is None else event.error()
         if cause is not None and not cause.retriable() and cause.code() not in _PASSING:
-            raise self._client.error(cause, doing)
+            use = Use(Operation.READ, topic=", ".join(self._topics), group=self._group)
+            raise self._client.error(cause, doing, use=use)
         if event is None and self._background.silent_ms() >= self._client.operation_timeout_ms:
             self._check_answers()
         return self._owned
@@ -94,7 +97,10 @@ class KafkaMembership:
         """Ask once for the sizes of the topics; with different ones, numbers would be owned by nobody."""
         if self._checked:
             return
-        counts = {topic: self._client.partitions_of(self._consumer, topic) for topic in self._topics}
+        counts = {
+            topic: self._client.partitions_of(self._consumer, topic, self._background)
+            for topic in self._topics
+        }
         if len(set(counts.values())) != 1:
             told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
             raise TopicError(f"group {self._group} needs topics with as many partitions each: {told}")
@@ -107,7 +113,8 @@ class KafkaMembership:
         except KafkaException as error:
             limit_ms = self._client.operation_timeout_ms
             doing = f"in group {self._group}"
-            raise self._client.unreachable(doing, limit_ms, str(error.args[0])) from error
+            text = str(error.args[0])
+            raise self._client.unreachable(doing, limit_ms, text, self._background) from error
         self._background.heard()
 
     def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:

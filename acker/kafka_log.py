@@ -7,30 +7,36 @@ client of its own, used by one thread. Ends, starts and times cost one request f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import Any, Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AclOperation,
     AdminClient,
     OffsetSpec,
 )
 
 from acker.kafka_client import LOGGED, Background, Clock, KafkaClient
 from acker.kafka_group import KafkaMembership
+from acker.kafka_picker import KafkaPicker
 from acker.kafka_reader import FORCED, KafkaReader
+from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka_topics import describe_topics, settled
 from acker.kafka_transactions import KafkaTransactions
 from acker.kafka_writer import KafkaProducer
-from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from acker.log import Membership, Picker, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from acker.rights import Operation
 
 OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
@@ -87,13 +93,21 @@ class KafkaLog:
         """Make a reader."""
         return KafkaReader(self._client, committed=committed)
 
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+        return KafkaPicker(self._client)
+
+    def message_reader(self) -> KafkaReader:
+        """Make a reader of what is committed that may be polled for the client's own messages."""
+        return KafkaReader(self._client, committed=True)
+
     def producer(self) -> Producer:
         """Make a producer without transactions."""
         return KafkaProducer(self._client)
 
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
-        return KafkaTransactions(self._client, transactional_id, self._group_metadata)
+        return KafkaTransactions(self._client, transactional_id, self._group_metadata, self._forbidden)
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         """Join a consumer group."""
@@ -119,14 +133,15 @@ class KafkaLog:
         found = self._offsets("times", partitions, spec, IsolationLevel.READ_UNCOMMITTED)
         return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
 
-    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
         return self._ask(
             f"describing {', '.join(wanted)}",
-            lambda timeout_s: describe_topics(self._connected(), wanted, timeout_s),
+            lambda timeout_s: describe_topics(self._connected(), wanted, timeout_s, settings=settings),
+            Use(Operation.DESCRIBE, topic=", ".join(wanted)),
         )
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -144,11 +159,13 @@ class KafkaLog:
         ]
         request = ConsumerGroupTopicPartitions(group, wanted)
 
+        use = Use(Operation.READ, group=group)
+
         def ask(timeout_s: float) -> None:
             asked = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
-            _sound(settled(asked[group], timeout_s).topic_partitions)
+            _sound(settled(asked[group], timeout_s, use).topic_partitions, Operation.READ)
 
-        self._ask(f"committing offsets of group {group}", ask)
+        self._ask(f"committing offsets of group {group}", ask, use)
 
     def commit_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
@@ -165,10 +182,16 @@ class KafkaLog:
 
         def ask(timeout_s: float) -> None:
             asked = self._connected().delete_records(wanted, request_timeout=timeout_s)
-            for future in asked.values():
-                settled(future, timeout_s)
+            try:
+                for place, future in asked.items():
+                    settled(future, timeout_s, Use(Operation.DELETE, topic=place.topic))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._NOENT:
+                    raise self._leaderless(wanted, timeout_s) from error
+                raise
 
-        self._ask("deleting records", ask)
+        names = ", ".join(sorted({p.topic for p in offsets}))
+        self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
 
     def close(self) -> None:
         """Drop the admin client."""
@@ -191,10 +214,14 @@ class KafkaLog:
                 wanted, isolation_level=isolation, request_timeout=timeout_s
             )
             try:
-                return {
-                    TopicPartition(p.topic, p.partition): settled(future, timeout_s).offset
+                found = {
+                    TopicPartition(p.topic, p.partition): settled(
+                        future, timeout_s, Use(Operation.DESCRIBE, topic=p.topic)
+                    ).offset
                     for p, future in asked.items()
                 }
+                _require_answers(found)
+                return found
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._NOENT:
@@ -203,7 +230,7 @@ class KafkaLog:
                     self._look_again(topics, timeout_s)
                 raise
 
-        return self._ask(f"{what} of {', '.join(topics)}", ask)
+        return self._ask(f"{what} of {', '.join(topics)}", ask, Use(Operation.DESCRIBE, topic=topics[0]))
 
     def _look_again(self, topics: Iterable[str], timeout_s: float) -> None:
         """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
@@ -212,13 +239,17 @@ class KafkaLog:
             self._connected().list_topics(topic, timeout=timeout_s)
 
     def _leaderless(
-        self, partitions: Iterable[confluent_kafka.TopicPartition], timeout_s: float
+        self, partitions: Collection[confluent_kafka.TopicPartition], timeout_s: float
     ) -> KafkaException:
-        """Tell partitions that do not exist from those that have no leader at the moment."""
-        there = self._connected().list_topics(timeout=timeout_s).topics
-        missing = [
-            p for p in partitions if p.topic not in there or p.partition not in there[p.topic].partitions
-        ]
+        """Tell partitions that do not exist, or that we may not know of, from those without a leader now."""
+        # asked for by its name: among all topics, one that we may not know of would just be missing
+        there = {
+            p.topic: self._connected().list_topics(p.topic, timeout_s).topics[p.topic] for p in partitions
+        }
+        for topic, found in there.items():
+            if found.error is not None and found.error.code() in UNAUTHORIZED:
+                return Refused(found.error, Use(Operation.DESCRIBE, topic=topic))
+        missing = [p for p in partitions if p.partition not in there[p.topic].partitions]
         code = KafkaError.UNKNOWN_TOPIC_OR_PART if missing else KafkaError.LEADER_NOT_AVAILABLE
         text = f"{missing[0].topic}/{missing[0].partition}" if missing else "no leader"
         return KafkaException(KafkaError(code, text))
@@ -230,18 +261,19 @@ class KafkaLog:
         if not wanted:
             return []
         request = ConsumerGroupTopicPartitions(group, wanted)
+        use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
             # stable: what was committed in a transaction counts as soon as the commit was answered
             asked = self._connected().list_consumer_group_offsets(
                 [request], require_stable=True, request_timeout=timeout_s
             )
-            found = _sound(settled(asked[group], timeout_s).topic_partitions)
+            found = _sound(settled(asked[group], timeout_s, use).topic_partitions, Operation.DESCRIBE)
             return [p for p in found if p.offset >= 0]
 
-        return self._ask(f"offsets of group {group}", ask)
+        return self._ask(f"offsets of group {group}", ask, use)
 
-    def _ask(self, doing: str, question: Callable[[float], T]) -> T:
+    def _ask(self, doing: str, question: Callable[[float], T], use: Use) -> T:
         """Ask until there is an answer, each time with more patience, and anew where none came at all."""
         deadline = self._client.deadline()
         patience_s = accumulate(repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: 2 * last)
@@ -251,15 +283,35 @@ class KafkaLog:
                 return question(max(min(next(patience_s), deadline.left_s), 0.1))
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._TIMED_OUT:
-                    self._admin = None
+                    self._give_up()
                 raise
 
-        return self._client.retry(doing, deadline, ask)
+        return self._client.retry(doing, deadline, ask, self._background, use)
+
+    def _give_up(self) -> None:
+        """Let the admin client go, with what its threads have heard."""
+        if self._admin is not None:
+            self._admin.poll(0)
+            self._admin = None
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
             self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
         return self._admin
+
+    def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
+        """Return those of some topics that we may not use so."""
+
+        def ask(timeout_s: float) -> list[str]:
+            asked = self._connected().describe_topics(
+                TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
+            )
+            use = Use(Operation.DESCRIBE, topic=", ".join(names))
+            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in asked.items()}
+            wanted = AclOperation[operation.name]
+            return [name for name, found in allowed.items() if wanted not in (found or ())]
+
+        return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
 
     def _group_metadata(self, group: str) -> Any:
         """Return the metadata of a consumer of the group that never joined; it is the same for ever."""
@@ -274,15 +326,27 @@ def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicP
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
+def _require_answers(found: Mapping[TopicPartition, int]) -> None:
+    """See that each partition has an offset: an answer without error may leave one out, under load.
+
+    Raises:
+        KafkaException: one has none; ask again.
+    """
+    missing = [f"{p.topic}/{p.partition}" for p, offset in found.items() if offset == OFFSET_INVALID]
+    if missing:
+        text = f"the answer leaves out {', '.join(missing)}"
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
+
+
 def _sound(
-    partitions: list[confluent_kafka.TopicPartition],
+    partitions: list[confluent_kafka.TopicPartition], operation: Operation
 ) -> list[confluent_kafka.TopicPartition]:
     """Return partitions of an answer when none of them has an error.
 
     Raises:
-        KafkaException: one has.
+        Refused: one has; its use is the operation on its topic.
     """
     for partition in partitions:
         if partition.error is not None:
-            raise KafkaException(partition.error)
+            raise Refused(partition.error, Use(operation, topic=partition.topic))
     return partitions

@@ -43,7 +43,8 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Settings that may not be given, each with the reason."""
 
-_SECRET: Final = re.compile(r"password|secret|token|jaas|oauth|pem|key|username|credential", re.IGNORECASE)
+_SECRET: Final = re.compile(r"password|secret|token|jaas|oauth|pem|key|credential", re.IGNORECASE)
+HIDDEN: Final = "…"
 _QUOTED_VALUE: Final = re.compile(r'value "[^"]*"')
 
 
@@ -114,6 +115,14 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def hide_values(text: str, settings: Mapping[str, str]) -> str:
+    """Return a text without the values of those settings that may be secrets."""
+    for name, value in settings.items():
+        if value and _SECRET.search(name):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
     """Say in one line which client setting librdkafka refuses, without showing a value.
 
@@ -121,8 +130,7 @@ def refused_setting(message: str, settings: Mapping[str, str]) -> str:
         message: librdkafka's, which may quote values.
         settings: what the client was given.
     """
-    text = _QUOTED_VALUE.sub("value", message)
-    for name, value in settings.items():
-        if value and _SECRET.search(name):
-            text = text.replace(value, "…")
+    text = hide_values(_QUOTED_VALUE.sub("value", message), settings)
+    if name := settings.get("sasl.username"):
+        text = text.replace(name, HIDDEN)
     return f"topics.yaml: kafka: {' '.join(text.split())}; correct the setting, or remove it"

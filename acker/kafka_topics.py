@@ -12,18 +12,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigResource,
 )
 
+from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
 from acker.log import TopicInfo
+from acker.rights import Operation
 
 T = TypeVar("T")
 
 
-def describe_topics(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, TopicInfo]:
+def describe_topics(
+    admin: AdminClient, names: Iterable[str], timeout_s: float, *, settings: bool
+) -> dict[str, TopicInfo]:
     """Return those of the named topics that exist, in the order of the names.
 
     Args:
         admin: a client of the cluster.
         names: topics, each once.
         timeout_s: longest wait for each of the two answers.
+        settings: whether theirs are asked for too.
 
     Raises:
         KafkaException: the broker does not answer, or refuses.
@@ -34,29 +39,49 @@ def describe_topics(admin: AdminClient, names: Iterable[str], timeout_s: float) 
     described = {}
     for name, future in admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s).items():
         try:
-            described[name] = settled(future, timeout_s)
+            described[name] = settled(future, timeout_s, Use(Operation.DESCRIBE, topic=name))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in described]
-    configured = admin.describe_configs(resources, request_timeout=timeout_s) if resources else {}
-    settings = {resource.name: settled(future, timeout_s) for resource, future in configured.items()}
+    configured = _settings(admin, described, timeout_s) if settings and described else {}
     return {
         name: TopicInfo(
             name=name,
             id=str(described[name].topic_id),
             partitions=len(described[name].partitions),
             replication=min((len(part.replicas) for part in described[name].partitions), default=0),
-            settings={key: entry.value for key, entry in settings[name].items() if entry.value is not None},
+            settings=configured.get(name, {}),
         )
         for name in wanted
         if name in described
     }
 
 
-def settled(future: Future[T], timeout_s: float) -> T:
-    """Wait for an answer; the client gives up at the timeout by itself, this is a second lock."""
+def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
+    """Return the settings of topics that exist, by topic."""
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    found = {
+        resource.name: settled(future, timeout_s, Use(Operation.DESCRIBE_CONFIGS, topic=resource.name))
+        for resource, future in admin.describe_configs(resources, request_timeout=timeout_s).items()
+    }
+    return {
+        name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
+        for name, entries in found.items()
+    }
+
+
+def settled(future: Future[T], timeout_s: float, use: Use) -> T:
+    """Wait for an answer, or a part of one; the client gives up by itself, this is a second lock.
+
+    Raises:
+        Refused: we may not make this use of it.
+        KafkaException: any other error, or no answer.
+    """
     try:
         return future.result(timeout_s + 1)
     except TimeoutError as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error
+    except KafkaException as error:
+        if error.args[0].code() in UNAUTHORIZED:
+            raise Refused(error.args[0], use) from error
+        raise

@@ -3,7 +3,8 @@
 librdkafka knows three ends of a transaction that did not commit: one that must be aborted (`Aborted`,
 after it was), one whose producer is dead because another owner of the id was initialised (`Fenced`), and
 one whose outcome is unknown when the deadline is over (`Unreachable`). A refused record makes the
-transaction one of the first kind.
+transaction one of the first kind; but that a right is missing is told as it is, for no other attempt would
+find it.
 
 The group offsets go with the metadata of a consumer that never joined (generation -1, no member id): the
 broker then checks the producer's epoch alone, whoever is a member of the group meanwhile.
@@ -11,34 +12,57 @@ broker then checks the producer's epoch alone, whoever is a member of the group 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import Aborted, Fenced, LogError
+from acker.errors import Aborted, Fenced, LogError, NotAuthorized, WindhoverError
 from acker.kafka_client import Deadline, KafkaClient
+from acker.kafka_refusals import Use, unauthorized
 from acker.kafka_writer import GroupMetadata, KafkaWriter, doing
 from acker.log import Outgoing, TopicPartition
+from acker.rights import Operation, Resource, Right
+
+_UNTOLD = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
+"""What librdkafka says when a record was refused, or had been before the call; not why."""
+
+Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
+"""Finds, among topics, those that we may not use so."""
+
+_REPORT_POLL_S = 0.05
+
+SERVED_EVERY: Final = 1_000
+"""Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
 
 
 class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.log.Transactions`."""
 
-    def __init__(self, client: KafkaClient, transactional_id: str, metadata: GroupMetadata) -> None:
+    def __init__(
+        self, client: KafkaClient, transactional_id: str, metadata: GroupMetadata, forbidden: Forbidden
+    ) -> None:
         """Make a producer; nothing happens at the broker before `init`.
 
         Args:
             client: settings and deadlines.
             transactional_id: whose former owner `init` fences.
             metadata: gives a group's metadata for `send_offsets`.
+            forbidden: finds, among topics, those that we may not use in some way.
         """
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._metadata = metadata
+        self._forbidden = forbidden
         self._in_transaction = False
         self._fenced: str = ""
+        self._unreported = 0
+        self._unserved = 0
         self._patience_ms: int | None = None
+        self._written: set[str] = set()
+        self._used = {Operation.WRITE: self._written, Operation.READ: set[str]()}
 
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
@@ -52,15 +76,36 @@ class KafkaTransactions(KafkaWriter):
         self._call("beginning", self._client.deadline(0), self._producer.begin_transaction)
         self._in_transaction = True
         self._refused = None
+        self._unreported = 0
+        for topics in self._used.values():
+            topics.clear()
 
-    def send(self, record: Outgoing) -> None:
-        """Queue a record into the open transaction."""
-        self._require_open()
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        """Queue a record into the open transaction; its delivery report tells the offset."""
+        if self._fenced or not self._in_transaction:
+            self._require_open()
+        self._written.add(record.topic)
         try:
-            self._produce(record)
+            self._produce(record, self._report(placed) if placed is not None else None)
         except KafkaException as error:
-            self._refused = self._refused or self._client.error(error.args[0], doing(record))
-        self._serve()
+            self._refuse(error.args[0], doing(record), record.topic)
+        self._unserved += 1
+        if self._unserved >= SERVED_EVERY:
+            self._unserved = 0
+            self._serve(record.topic)
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Queue records into the open transaction."""
+        self._require_open()
+        produce, written = self._produce, self._written
+        for number, record in enumerate(records, 1):
+            written.add(record.topic)
+            try:
+                produce(record)
+            except KafkaException as error:
+                self._refuse(error.args[0], doing(record), record.topic)
+            if not number % SERVED_EVERY:
+                self._serve(record.topic)
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Add a group's next offsets to the open transaction; it may take as long as `init` might.
@@ -71,11 +116,13 @@ class KafkaTransactions(KafkaWriter):
         self._require_open()
         positions = [confluent_kafka.TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
         metadata = self._metadata(group)
+        self._used[Operation.READ].update(p.topic for p in offsets)
         deadline = self._client.deadline(self._patience_ms)
         self._call(
             f"adding offsets of {group} to",
             deadline,
             lambda: self._producer.send_offsets_to_transaction(positions, metadata, _seconds(deadline)),
+            Use(Operation.READ, group=group, transactional_id=self._id),
         )
 
     def commit(self, timeout_ms: int) -> None:
@@ -86,39 +133,87 @@ class KafkaTransactions(KafkaWriter):
             self._call("committing", deadline, lambda: self._producer.commit_transaction(_seconds(deadline)))
         else:
             self._undo(deadline)
+            if isinstance(self._refused, NotAuthorized):
+                raise self._refused
             raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
         self._in_transaction = False
+        self._hear_reports(deadline)
 
     def abort(self, timeout_ms: int) -> None:
         """Undo the open transaction, if there is one."""
         if self._in_transaction:
             self._undo(self._client.deadline(timeout_ms))
 
+    def _report(self, placed: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
+        """Return what takes the delivery report of one record."""
+        self._unreported += 1
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self._unreported -= 1
+            offset = message.offset()
+            if error is None and offset is not None:
+                placed(offset)
+
+        return delivered
+
+    def _hear_reports(self, deadline: Deadline) -> None:
+        """Wait for the reports of what is committed: they are queued, and only not called yet."""
+        while self._unreported:
+            if deadline.is_over:
+                what, text = (
+                    f"committing a transaction of {self._id}",
+                    f"{self._unreported} reports are missing",
+                )
+                raise self._client.unreachable(what, deadline.timeout_ms, text)
+            self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
+
     def _undo(self, deadline: Deadline) -> None:
         self._call("aborting", deadline, lambda: self._producer.abort_transaction(_seconds(deadline)))
         self._in_transaction = False
 
-    def _call(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
+    def _call(self, what: str, deadline: Deadline, call: Callable[[], None], use: Use | None = None) -> None:
         """Make a call of the transactional API, and leave no half-dead transaction behind."""
         if self._fenced:
             raise Fenced(self._fenced)
+        use = use or Use(Operation.WRITE, transactional_id=self._id)
+        doing = f"{what} a transaction of {self._id}"
         try:
-            self._client.retry(f"{what} a transaction of {self._id}", deadline, lambda: self._fatal(call))
+            self._client.retry(doing, deadline, lambda: self._fatal(call), self._background, use)
         except Fenced as fenced:
             self._fenced = str(fenced)
             self._in_transaction = False
             raise
-        except Aborted:
+        except NotAuthorized:
+            if what != "aborting":
+                with suppress(WindhoverError):  # the missing right is the one to tell
+                    self.abort(self._client.operation_timeout_ms)
+            self._raise_forbidden(doing)
+            raise
+        except Aborted as aborted:
             if what != "aborting":
                 self._undo(self._client.deadline())
+            cause = aborted.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() in _UNTOLD:
+                self._raise_forbidden(doing)
             raise
 
+    def _raise_forbidden(self, doing: str) -> None:
+        """Name the topic that we may not use as the transaction does, if there is one.
+
+        librdkafka only says that some topic or record was refused. A delivery report would tell which record,
+        but reports are Python callbacks, see `SILENT`.
+        """
+        for operation, topics in self._used.items():
+            for name in self._forbidden(operation, topics) if topics else ():
+                right = Right(operation, Resource.TOPIC, name)
+                raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
+
     def _fatal(self, call: Callable[[], None]) -> None:
-        """Call, and put what killed the producer in the place of the news that it is dead."""
+        """Call, and put what killed or silenced the producer in the place of the news that it is so."""
         try:
             call()
         except KafkaException as error:
-            if error.args[0].code() == KafkaError._FATAL:
+            if error.args[0].code() in (KafkaError._FATAL, KafkaError._TIMED_OUT):
                 self._producer.poll(0)  # raises what killed it, the first time
             raise
 

@@ -16,7 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import WindhoverError
 from acker.kafka_client import SILENT, Background, Deadline, KafkaClient
+from acker.kafka_refusals import Use
 from acker.log import Outgoing
+from acker.rights import Operation
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -43,8 +45,15 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
+FIRST_LOOK_S: Final = 0.005
+"""How often it is looked whether the first record is durable."""
+
 GroupMetadata = Callable[[str], Any]
 """Gives confluent-kafka's metadata object of a group's consumer that never joined."""
+
+
+Delivered = Callable[[KafkaError | None, Message], None]
+"""Is called with the report of one record."""
 
 
 class KafkaWriter:
@@ -65,30 +74,39 @@ class KafkaWriter:
 
         librdkafka asks for its producer id as soon as it is wanted; if no broker is connected just then, it
         looks again after half a second.
+
+        Raises:
+            NotAuthenticated: the broker does not let us in.
         """
         if not self._connected:
             self._connected = True
             with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
-                self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000)
+                if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
+                    self._background.heard()
+            with suppress(KafkaException):  # what kills the producer is raised by the call that follows
+                self._producer.poll(0)
+            if self._background.is_hopeless:
+                raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
-    def _produce(self, record: Outgoing) -> None:
+    def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
         """Queue one record; wait while the queue is full.
+
+        Args:
+            record: what to write.
+            on_delivery: is called with its report; None leaves that to the producer's own.
 
         Raises:
             KafkaException: librdkafka refuses it at once.
             Unreachable: the queue stayed full until the deadline.
         """
+        topic, partition, value, key, headers, timestamp_ms = record
         deadline: Deadline | None = None
         while True:
             try:
                 self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    record.partition,
-                    timestamp=record.timestamp_ms or 0,
-                    headers=list(record.headers) or None,
-                )
+                    topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms or 0,
+                    headers=list(headers) if headers else None,
+                )  # fmt: skip
             except BufferError:
                 deadline = deadline or self._client.deadline()
                 if deadline.is_over:
@@ -98,12 +116,17 @@ class KafkaWriter:
             else:
                 return
 
-    def _serve(self) -> None:
+    def _serve(self, topic: str, timeout_s: float = 0) -> None:
         """Let callbacks run; what kills the producer is raised there, and kept as a refusal."""
         try:
-            self._producer.poll(0)
+            self._producer.poll(timeout_s)
         except KafkaException as error:
-            self._refused = self._refused or self._client.error(error.args[0], "writing")
+            self._refuse(error.args[0], f"writing to {topic}", topic)
+
+    def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
+        """Remember the first refusal of a record until somebody waits for it."""
+        if self._refused is None:
+            self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
 
     def close(self) -> None:
         """Leave; what was not delivered is dropped, an open transaction stays as it is."""
@@ -120,12 +143,25 @@ class KafkaProducer(KafkaWriter):
 
     def send(self, record: Outgoing) -> None:
         """Queue a record."""
+        is_first = not self._connected
         self._connect(self._client.operation_timeout_ms)
         try:
             self._produce(record)
         except KafkaException as error:
-            self._refused = self._refused or self._client.error(error.args[0], doing(record))
-        self._serve()
+            self._refuse(error.args[0], doing(record), record.topic)
+        self._serve(record.topic)
+        if is_first:
+            self._await_first(record.topic)
+
+    def _await_first(self, topic: str) -> None:
+        """Wait a moment until the first record is durable.
+
+        The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
+        would go on to the delivery callback with the exception set, which Python does not survive.
+        """
+        deadline = self._client.deadline(CONNECT_MS)
+        while len(self._producer) and self._refused is None and not deadline.is_over:
+            self._serve(topic, FIRST_LOOK_S)
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until everything sent is durable."""
@@ -137,12 +173,13 @@ class KafkaProducer(KafkaWriter):
         if refused is not None:
             raise refused
         if left:
-            text = f"{left} records are not acknowledged; {self._background.last or 'no error reported'}"
-            raise self._client.unreachable("writing", timeout_ms, text)
+            text = f"{left} records are not acknowledged"
+            raise self._client.unreachable("writing", timeout_ms, text, self._background)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._refused is None:
-            self._refused = self._client.error(error, f"writing {message.topic()}/{message.partition()}")
+        if error is not None:
+            topic = message.topic() or ""
+            self._refuse(error, f"writing {topic}/{message.partition()}", topic)
 
 
 def doing(record: Outgoing) -> str:

@@ -101,6 +101,7 @@ def _start(value: object) -> object:
     return value
 
 
+Truth = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
 Ratio = Annotated[float, Strict()]
 DurationMs = Annotated[int, BeforeValidator(_duration)]

@@ -25,7 +25,7 @@ from acker.contribution import Contribution, at_or_above, clip
 from acker.counters import Counts
 from acker.events import Reason, Run, SourceRun, Verdicts, positions
 from acker.identity import I64, WIRE_BLOCK_BITS
-from acker.indices import Hits
+from acker.indices import Hits, distinct
 from acker.register import Register, block_runs
 from acker.roots import Roots
 from acker.verdicts import Cause, RunSet, Settlements
@@ -213,7 +213,7 @@ class Ledger:
                 hits = cohort.roots.settle_run(first - cohort.start, end - cohort.start)
                 self._settle_logged(cohort, len(hits), pin)
         for lost in verdicts.lost:
-            named = positions(lost.positions)
+            named = distinct(positions(lost.positions))
             for run in block_runs(lost.source, named):
                 for cohort in self._uncarried(run):
                     hits = cohort.roots.settle(clip(named, cohort))

@@ -48,6 +48,10 @@ class AckerLimitSettings(_Limits):
     poll_ms: DurationMs = _time(
         "How long an idle acker waits for contributions.", _OF_ACKER.poll_ms, "1ms", "10s"
     )
+    pace_ms: DurationMs = _time(
+        "Steps that read contributions are so far apart, but for some after a rest; verdicts wait as long.",
+        _OF_ACKER.pace_ms, "0ms", "10s",
+    )  # fmt: skip
     operation_ms: DurationMs = _time(
         "How long one answer of the broker is waited for.", _OF_ACKER.operation_ms, "1s", "10m"
     )
@@ -104,21 +108,29 @@ class ReplayLimitSettings(_Limits):
 
     poll_ms: DurationMs = _time("How long an idle worker waits for verdicts.", 200, "1ms", "10s")
     operation_timeout_ms: DurationMs = _time(
-        "How long one answer of the broker is waited for before the worker ends.", 30_000, "1s", "10m"
+        "How long one answer of the broker is waited for.", 30_000, "1s", "10m"
+    )
+    unreachable_ms: DurationMs = _time(
+        "How long the broker may be away before a worker ends.", 300_000, "1s", "1d"
     )
     verdict_records_max: Whole = _count("Verdict records read at once.", "records", 100, 1, 100_000)
     intake_max: Whole = _count(
         "Lost roots taken over in one transaction; more wait for the next.", "roots", 2_000, 1, 100_000
     )
     fire_max: Whole = _count(
-        "Copies and dead letters in one transaction; more wait for the next.", "records", 2_000, 1, 100_000
+        "Copies and dead letters in one transaction; more wait for the next.", "records", 20_000, 1, 100_000
     )
     waiting_max: Whole = _count(
-        "Roots of a partition that wait for their replay; no further verdicts are read until some have left.",
-        "roots", 100_000, 1, 100_000_000,
+        "Roots of a partition that wait for their replay, 16 bytes each; no further verdicts are read until "
+        "some have left.",
+        "roots", 10_000_000, 1, 1_000_000_000,
     )  # fmt: skip
     waiting_bytes_max: Whole = _count(
-        "Memory of those roots; the same happens.", "bytes", 64 * _MIB, _MIB, 64 * _GIB
+        "Memory for what else is known of those roots; what does not fit is read again when it is due.",
+        "bytes",
+        64 * _MIB,
+        0,
+        64 * _GIB,
     )
     position_interval_ms: DurationMs = _time(
         "How often verdicts without a lost root are committed.", 1_000, "0s", "10m"
@@ -131,7 +143,7 @@ class ReplayLimitSettings(_Limits):
         "bytes", 64 << 10, 0, 64 * _MIB,
     )  # fmt: skip
     fetch_patience_ms: DurationMs = _time(
-        "How long a fetch may bring nothing before the worker ends.", 30_000, "1s", "10m"
+        "How long a fetch may bring nothing; then the broker counts as away.", 30_000, "1s", "10m"
     )
     aborts_max: Whole = _count(
         "Aborted transactions of a partition in a row; one more ends the worker.", "transactions", 20, 1, 1000

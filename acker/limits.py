@@ -14,6 +14,8 @@ class AckerLimits:
 
     Attributes:
         poll_ms: how long an idle step waits for contributions. Bounds how late a tick is noticed.
+        pace_ms: how far apart steps that read contributions are kept, but for `acker.inbox.BURST` after a
+            rest, so that what trickles in shares a transaction. A full step is followed by one at once.
         operation_ms: how long one answer of the broker is waited for before it counts as unreachable.
         unreachable_ms: how long the broker may be away before `AckerService.step` raises `Unreachable`.
         step_records: records of ``_ack_ack`` that one transaction applies; the rest waits for the next.
@@ -36,6 +38,7 @@ class AckerLimits:
     """
 
     poll_ms: int = 50
+    pace_ms: int = 100
     operation_ms: int = 10_000
     unreachable_ms: int = 300_000
     step_records: int = 2_000

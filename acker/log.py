@@ -12,11 +12,15 @@ records of aborted transactions, so it can be compared with an end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+RECORD_OVERHEAD_BYTES: Final = 80
+"""What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
+most 4 each for the lengths of record, key and value, 2 for the number of headers, 3 for the rest."""
 
 
 class TopicPartition(NamedTuple):
@@ -49,9 +53,22 @@ class Outgoing(NamedTuple):
     timestamp_ms: int | None = None
 
 
+def record_bytes(record: Record | Outgoing) -> int:
+    """Return the size of a record, uncompressed, as the broker counts it; rounded up."""
+    size = RECORD_OVERHEAD_BYTES
+    for name, value in record.headers:
+        size += (len(name) if name.isascii() else len(name.encode())) + 6
+        if value is not None:
+            size += len(value)
+    return size + len(record.key or b"") + len(record.value or b"")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the broker has it. `id` is Kafka's id of the topic: another after it was re-created."""
+    """A topic as the broker has it; `settings` are empty where they were not asked for.
+
+    `id` is Kafka's id of the topic: another after it was re-created.
+    """
 
     name: str
     id: str
@@ -79,6 +96,42 @@ class Reader(Protocol):
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which everything was returned by `poll`, control records passed."""
+
+    def close(self) -> None:
+        """Leave; further calls are errors."""
+
+
+class Picked(NamedTuple):
+    """What a picker came by. `records` are the wanted ones; the others are only counted."""
+
+    records: Sequence[Record]
+    passed: int
+    passed_bytes: int
+
+
+class Picker(Protocol):
+    """Reads single committed records of assigned partitions, near each other or far between.
+
+    It fetches little ahead, so that jumping is cheap, and makes no record of what nobody wants. A position is
+    a reader's; `Unreachable` and `OutOfRange` are raised as there.
+    """
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment, as a reader's."""
+
+    def pick(
+        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+    ) -> Picked:
+        """Read on: at most `max_records`, as soon as there are any, none when `timeout_ms` is over.
+
+        Args:
+            timeout_ms: how long to wait.
+            wanted: of each partition the offsets of the records that are wanted; where it is missing, none.
+            max_records: wanted and unwanted ones together.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was passed or returned."""
 
     def close(self) -> None:
         """Leave; further calls are errors."""
@@ -114,8 +167,16 @@ class Transactions(Protocol):
     def begin(self) -> None:
         """Open a transaction."""
 
-    def send(self, record: Outgoing) -> None:
-        """Queue a record into the open transaction."""
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        """Queue a record into the open transaction.
+
+        Args:
+            record: what to write.
+            placed: is told its offset, before `commit` returns; of one partition in the order of sending.
+        """
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Queue records whose offsets nobody wants to know; of one partition in the order given."""
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Add a group's next offsets to the open transaction; fenced by the transactional id alone."""
@@ -156,6 +217,9 @@ class Log(Protocol):
     def reader(self, *, committed: bool) -> Reader:
         """Make a reader: of what is committed only, or of all records (read_uncommitted)."""
 
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+
     def producer(self) -> Producer:
         """Make a producer without transactions."""
 
@@ -179,8 +243,8 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, int]:
         """Return the first offset at or after a wall time for each partition, or its end when none is."""
 
-    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Return those of the named topics that exist."""
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets a group has committed; partitions without one are missing."""

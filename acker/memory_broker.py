@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from acker.errors import Fenced, LogError, OutOfRange, TopicError
-from acker.log import Outgoing, TopicInfo, TopicPartition
+from acker.log import Outgoing, TopicInfo, TopicPartition, record_bytes
 from acker.memory_partition import MemoryPartition
 
 METADATA_BYTES_MAX = 4095
@@ -153,7 +153,7 @@ class MemoryBroker:
             for partition in [p for p in offsets if p.topic == name]:
                 del offsets[partition]
 
-    def compact(self, name: str, *, drop_tombstones: bool = False) -> None:
+    def compact(self, name: str, *, drop_tombstones: bool = False, young_ms: int | None = None) -> None:
         """Compact a topic now; see `MemoryPartition.compact`.
 
         Raises:
@@ -163,7 +163,7 @@ class MemoryBroker:
         if not topic.compacted:
             raise TopicError(f"topic {name} has cleanup.policy={topic.info.settings['cleanup.policy']}")
         for partition in topic.partitions:
-            partition.compact(drop_tombstones=drop_tombstones)
+            partition.compact(drop_tombstones=drop_tombstones, young_ms=young_ms)
 
     def topic(self, name: str) -> MemoryTopic:
         """Return a topic.
@@ -214,7 +214,7 @@ class MemoryBroker:
         """
         partition = self.partition(TopicPartition(record.topic, record.partition))
         topic = self._topics[record.topic]
-        if len(record.value or b"") + len(record.key or b"") > topic.message_bytes_max:
+        if record_bytes(record) > topic.message_bytes_max:
             raise LogError(f"a record for {record.topic} has more than {topic.message_bytes_max} bytes")
         if record.key is None and topic.compacted:
             raise LogError(f"a record without a key was refused by the compacted topic {record.topic}")

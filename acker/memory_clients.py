@@ -6,11 +6,11 @@ stays open until it is fenced, its place in a group stays until `MemoryMembershi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError
-from acker.log import Outgoing, Record, TopicPartition
+from acker.log import Outgoing, Picked, Reader, Record, TopicPartition
 from acker.memory_broker import MemoryBroker, TransactionState
 
 
@@ -92,6 +92,37 @@ class MemoryReader:
         self._positions = {}
 
 
+class MemoryPicker:
+    """Reads as a reader, and leaves out what nobody wants; implements `acker.log.Picker`."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Read with a reader of what is committed."""
+        self._reader = reader
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+        self._reader.assign(positions)
+
+    def pick(
+        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+    ) -> Picked:
+        """Read what is there now."""
+        found = self._reader.poll(timeout_ms, max_records)
+        kept, passed = list[Record](), list[Record]()
+        for record in found:
+            of_partition = wanted.get(TopicPartition(record.topic, record.partition), ())
+            (kept if record.offset in of_partition else passed).append(record)
+        return Picked(kept, len(passed), sum(len(record.value or b"") for record in passed))
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was passed or returned."""
+        return self._reader.position(partition)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
 class MemoryProducer:
     """Writes at `flush` what was sent; implements `acker.log.Producer`.
 
@@ -159,8 +190,8 @@ class MemoryTransactions:
         self._in_transaction = True
         self._refused = None
 
-    def send(self, record: Outgoing) -> None:
-        """Append a record into the open transaction."""
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        """Append a record into the open transaction, and tell its offset."""
         self._require(begun=True)
         try:
             state = self._broker.transaction(self._id, self._epoch)
@@ -171,7 +202,14 @@ class MemoryTransactions:
             self._refused = self._refused or error
             return
         state.touched[partition.name] = partition
-        partition.append(record, self._broker.now_ms, self._id)
+        offset = partition.append(record, self._broker.now_ms, self._id)
+        if placed is not None:
+            placed(offset)
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Append records into the open transaction, one after the other."""
+        for record in records:
+            self.send(record)
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Add a group's next offsets to the open transaction."""

@@ -12,12 +12,14 @@ against the real one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from acker.log import Membership, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from acker.log import Membership, Picker, Producer, Reader, TopicInfo, TopicPartition, Transactions
 from acker.memory_broker import MemoryBroker
 from acker.memory_clients import (
     Faults,
     MemoryMembership,
+    MemoryPicker,
     MemoryProducer,
     MemoryReader,
     MemoryTransactions,
@@ -52,6 +54,10 @@ class MemoryLog:
         """Make a reader."""
         return MemoryReader(self._broker, self._faults, committed=committed)
 
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+        return MemoryPicker(self.reader(committed=True))
+
     def producer(self) -> Producer:
         """Make a producer without transactions."""
         return MemoryProducer(self._broker, self._faults)
@@ -82,10 +88,11 @@ class MemoryLog:
         """Return the first offset at or after a wall time for each partition, or its end."""
         return self._ask("offsets_at", partitions, lambda partition: partition.first_at(timestamp_ms))
 
-    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
         """Return those of the named topics that exist."""
         self._faults.before("topics")
-        return self._broker.infos(names)
+        found = self._broker.infos(names)
+        return found if settings else {name: replace(info, settings={}) for name, info in found.items()}
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed."""

@@ -117,12 +117,13 @@ class MemoryPartition:
             del self._states[:trim]
             self._base = self.start
 
-    def compact(self, *, drop_tombstones: bool) -> None:
+    def compact(self, *, drop_tombstones: bool, young_ms: int | None = None) -> None:
         """Keep the last committed record of each key below the stable end; offsets stay as they are.
 
         Args:
             drop_tombstones: whether a last record without a value goes as well, as Kafka has it once
                 ``delete.retention.ms`` is over.
+            young_ms: such a record stays all the same if it was written at or after this time; None: none.
         """
         last: dict[bytes | None, int] = {}
         first, stop = self.start - self._base, self.stable_end - self._base
@@ -132,7 +133,8 @@ class MemoryPartition:
         for index in range(first, stop):
             record = self._records[index]
             kept = self._states[index] == VISIBLE and last[record.key] == index
-            if not kept or (drop_tombstones and record.value is None):
+            is_old = young_ms is None or record.timestamp_ms < young_ms
+            if not kept or (drop_tombstones and is_old and record.value is None):
                 self._states[index] = HIDDEN
                 self._records[index] = record._replace(key=None, value=None, headers=())
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from acker.codec import Codec
 from acker.counters import AckerEvent, AckerEventKind
 from acker.events import Event
 from acker.log import Record
-
-TOLD_KINDS: Final = 100
-"""Kinds of quarantined records that are reported, each once; all are counted and copied."""
+from acker.told import Told
 
 
 @dataclass(slots=True)
@@ -41,7 +38,7 @@ class Outbox:
         self._partition = partition
         self._codec = codec
         self._output = Output()
-        self._told: set[tuple[str, str]] = set()
+        self._told = Told()
 
     def __bool__(self) -> bool:
         """Tell whether anything was collected."""
@@ -58,11 +55,15 @@ class Outbox:
     def quarantine(self, record: Record, why: str) -> None:
         """Add a record that cannot be applied; it is told of once for each kind."""
         self._output.quarantined.append((record, why))
-        kind = (record.topic, why.rstrip("0123456789 "))
-        if kind not in self._told and len(self._told) < TOLD_KINDS:
-            self._told.add(kind)
+        if self._told.is_first(record.topic, why):
             where = f"{record.topic}/{record.partition}@{record.offset}"
             self.tell(AckerEventKind.QUARANTINED, f"{where}: {why}; further ones like it are only counted")
+
+    def pass_over(self, record: Record, why: str) -> None:
+        """Tell of a record that a restart passes over, once for each kind."""
+        if self._told.is_first(record.topic, why):
+            where = f"{record.topic}/{record.partition}@{record.offset}"
+            self.tell(AckerEventKind.UNDECODABLE, f"{where} is passed over: {why}")
 
     def take(self) -> Output:
         """Hand over what was collected since the last call."""

@@ -25,7 +25,7 @@ from acker.state import BIN_PART, StatePart, Stored, bin_of, key_of, parts_of
 ORIGIN_HEADER = "windhover.origin"
 WHY_HEADER = "windhover.why"
 QUARANTINE_BYTES = 900_000
-"""A quarantined value longer than this would not fit into a record with its headers and is cut there."""
+"""A quarantined key and value that are longer would not fit into a record with its headers; they are cut."""
 
 
 class PartitionAcker:
@@ -126,9 +126,9 @@ class PartitionAcker:
         self._transactions.close()
 
     def _bins(self) -> list[tuple[int, StatePart | None]]:
-        """Return the bins that changed; None for one that is empty now."""
+        """Return the bins that are due; None for one that is empty now."""
         written: list[tuple[int, StatePart | None]] = []
-        for number in sorted(self.core.ledger.changed_bins()):
+        for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
             live = self.core.bins.live(number)
             part = bin_of(self._stored, self.core.partition, number, carried_of(live)) if live else None
             written.append((BIN_PART + number, part))
@@ -148,16 +148,17 @@ class PartitionAcker:
     def _quarantined(self, record: Record, why: str) -> Outgoing:
         origin = f"{record.topic}/{record.partition}@{record.offset}"
         headers = ((ORIGIN_HEADER, origin.encode()), (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]))
-        value = None if record.value is None else record.value[:QUARANTINE_BYTES]
-        return Outgoing(self._topics.quarantine, self.core.partition, value, record.key, headers)
+        key = None if record.key is None else record.key[:QUARANTINE_BYTES]
+        room = QUARANTINE_BYTES - len(key or b"")
+        value = None if record.value is None else record.value[:room]
+        return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
 
     def _commit(self, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]) -> None:
         timeout_ms = self._limits.operation_ms
         for attempt in range(self._limits.commit_attempts):
             try:
                 self._transactions.begin()
-                for record in records:
-                    self._transactions.send(record)
+                self._transactions.send_all(records)
                 self._transactions.send_offsets(self._group, offsets)
                 self._transactions.commit(timeout_ms)
             except Aborted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -125,12 +125,16 @@ def _problem(
     section, field, keys = _find(model, tuple(str(part) for part in item["loc"]))
     if item["type"] == "extra_forbidden":
         return unknown_key(above + tuple(str(part) for part in item["loc"]), keys_of(section))
+    if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
+        return Problem(above + keys, str(item["ctx"]["error"]))
     path = above + keys
     cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
     if item["type"] == "missing":
         return Problem(path, f"is missing{cure}")
     if item["type"] == "value_error":
         what = str(item["ctx"]["error"])
+    elif item["type"] in ("tuple_type", "list_type"):
+        what = "must be a list, in brackets or with a dash before each"
     elif field is None or item["type"] in ("model_type", "dict_type", "mapping_type"):
         what = "must be a section: keys with values, indented below it"
     else:
@@ -141,12 +145,18 @@ def _problem(
 
 
 def _written(data: Any, keys: Path, otherwise: Any) -> Any:
-    """Return a value as the file has it, or where it has none what was refused: a default."""
+    """Return a value as the file has it, or where it has none what was refused: a default, a list's item."""
     for key in keys:
         if not isinstance(data, Mapping) or key not in data:
             return otherwise
         data = data[key]
     return data
+
+
+def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
+    """Return the section that each item of a key's list is; None where it is no list of sections."""
+    kinds = get_args(field.annotation) if field is not None else ()
+    return kinds[0] if kinds and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel) else None
 
 
 def _find(model: type[BaseModel], loc: Path) -> tuple[type[BaseModel], FieldInfo | None, Path]:
@@ -157,6 +167,10 @@ def _find(model: type[BaseModel], loc: Path) -> tuple[type[BaseModel], FieldInfo
     field: FieldInfo | None = None
     path: Path = ()
     for part in loc:
+        if part.isdecimal() and field is not None:  # an item of a list
+            model, field = (items, None) if (items := items_of(field)) else (model, field)
+            path += (part,)
+            continue
         fields = model.model_fields
         field = next((found for name, found in fields.items() if part in (name, found.alias)), None)
         path += () if part.startswith("(") else ((field and field.alias) or part,)

@@ -133,7 +133,7 @@ def raise_errors(findings: Iterable[Finding]) -> None:
 def _names(topics: Topics) -> list[str]:
     names = list(topics.ack_topics.names())
     for each in topics.inputs.values():
-        names += [each.topic, each.replay_topic, each.dead_letter.topic]
+        names += [each.topic, each.replay_topic, each.dead_letter.topic] if each.tracked else [each.topic]
     return list(dict.fromkeys(names))
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from acker.answer_checks import wrong_verdicts
 from acker.codec import Codec
 from acker.cohort import Pin, Session
 from acker.core import PartitionCore, weight
-from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange
+from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange, UnknownVersion
 from acker.events import Acks, Event, Verdicts, positions
 from acker.indices import distinct
 from acker.limits import AckerLimits
@@ -28,20 +29,8 @@ from acker.marks import Seen
 from acker.reading import read_piece, require_start
 from acker.settings import AckTopics
 from acker.snapshot import load
-from acker.state import (
-    BIN_PART,
-    NO_BIN,
-    Carried,
-    State,
-    StatePart,
-    Stored,
-    carried_from,
-    state_from,
-    unpack_ranges,
-)
-
-_TAIL = 64
-"""Records at the end of the state log that are looked at first; a further look goes 8 times as far back."""
+from acker.state import Carried, State, Stored
+from acker.state_log import loading, read_last_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +66,10 @@ class Restore:
 
     def _core(self, partition: int) -> PartitionCore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
-        state, bins = self._read_state(partition)
-        if state is not None:
-            load(core, state, bins)
+        with loading(TopicPartition(self.topics.state, partition)):
+            state, bins = self._read_state(partition)
+            if state is not None:
+                load(core, state, bins)
         self._require_logs(core, state)
         verdict = TopicPartition(self.topics.verdict, partition)
         end = self.log.stable_ends([verdict])[verdict]
@@ -96,38 +86,11 @@ class Restore:
 
     def _read_state(self, partition: int) -> tuple[State | None, dict[int, Carried]]:
         where = TopicPartition(self.topics.state, partition)
-        end = self.log.stable_ends([where])[where]
-        start = self.log.starts([where])[where]
-        reach = _TAIL
-        while True:
-            first = max(start, end - reach)
-            parts = self._parts(where, first, end)
-            state = state_from(self.stored, parts)
-            if state is not None:
-                needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
-                if all(BIN_PART + number in parts for number in needed):
-                    self._require_n(state)
-                    return state, {n: carried_from(self.stored, parts[BIN_PART + n]) for n in needed}
-            if first == start:
-                if parts:
-                    raise _incomplete(where)
-                return None, {}
-            reach *= 8
-
-    def _parts(self, where: TopicPartition, start: int, end: int) -> dict[int, StatePart]:
-        parts: dict[int, StatePart] = {}
-        wait_ms = self.limits.operation_ms
-        for record in read_piece(self.log, where, start, end, committed=True, wait_ms=wait_ms):
-            if record.value is None:
-                continue
-            try:
-                part = self.stored.decode(record.value)
-            except CodecError as error:
-                raise _unreadable(record, str(error)) from error
-            if not isinstance(part, StatePart) or part.partition != where.partition:
-                raise _unreadable(record, "it is not a part of this partition's State")
-            parts[part.part] = part
-        return parts
+        last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
+        if last is None:
+            return None, {}
+        self._require_n(last.state)
+        return last.state, last.bins
 
     def _require_n(self, state: State) -> None:
         if state.partitions != self.partitions:
@@ -169,11 +132,32 @@ class Restore:
         read = 0
         wait_ms = self.limits.operation_ms
         for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):
-            event = self.codec.decode(record.value)
-            if isinstance(event, Verdicts):
-                core.ledger.settle_logged(event, Pin(record.offset, read))
+            verdicts = self._verdicts(core, record)
+            if verdicts is not None:
+                core.ledger.settle_logged(verdicts, Pin(record.offset, read))
             read += weight(record.value)
         core.ledger.verdict_next = Pin(end, read)
+
+    def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
+        """Read verdicts; None for an answer, and for what no acker wrote, which is passed over.
+
+        Raises:
+            Disagreement: a newer acker wrote it; what it settled must not be settled again.
+        """
+        try:
+            event = self.codec.decode(record.value)
+        except UnknownVersion as error:
+            raise Disagreement(
+                f"{record.topic}/{record.partition}@{record.offset}: {error}: a newer acker wrote it; run"
+                " that version, or begin anew under another acker.topic_prefix"
+            ) from error
+        except CodecError as error:
+            core.pass_over(record, str(error))
+            return None
+        wrong = wrong_verdicts(event) if isinstance(event, Verdicts) else ""
+        if wrong:
+            core.pass_over(record, wrong)
+        return event if isinstance(event, Verdicts) and not wrong else None
 
     # -- 3. contributions
 
@@ -200,17 +184,3 @@ class Restore:
         if acks.touched:
             touched = distinct(positions(acks.touched))
             core.ledger.retouch(session, acks.source, touched, acks.touched_at, pin)
-
-
-def _incomplete(where: TopicPartition) -> Disagreement:
-    return Disagreement(
-        f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its cleanup.policy"
-        " compact? Begin anew under another acker.topic_prefix"
-    )
-
-
-def _unreadable(record: Record, why: str) -> Disagreement:
-    return Disagreement(
-        f"{record.topic}/{record.partition}@{record.offset} cannot be read as State: {why}. Was it written by"
-        " a newer version of Windhover, or by another program?"
-    )

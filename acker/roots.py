@@ -75,6 +75,8 @@ class Roots:
         Returns:
             How many contributions counted, the others were of settled roots; and what was settled.
         """
+        if not self.open:
+            return 0, _NONE
         if isinstance(at, range) and self._at is None:
             return self._fold_run(at.start, at.stop, values)
         at, left = self._combine(as_array(at), values, is_distinct)
@@ -90,6 +92,8 @@ class Roots:
         Returns:
             How many counted.
         """
+        if not self.open:
+            return 0
         at, _ = self._combine(as_array(at), values, is_distinct)
         return len(at) - self._done_of(at)
 
@@ -163,6 +167,8 @@ class Roots:
 
     def is_open(self, at: I64) -> npt.NDArray[np.bool_]:
         """Tell which of the roots at `at`, in any order, are open."""
+        if not self.open:
+            return np.zeros(len(at), np.bool_)
         if self._at is not None:
             return self._find(at)[1]
         return np.ones(len(at), np.bool_) if self._done is None else ~self._done[at]
@@ -171,6 +177,8 @@ class Roots:
 
     def settle(self, at: I64) -> Hits:
         """Settle the open ones of the roots at `at`."""
+        if not self.open:  # the arrays are gone, so nothing else tells that they were settled
+            return _NONE
         if self._at is not None:
             found, kept = self._find(at)
             self._remove(found)
@@ -188,6 +196,8 @@ class Roots:
 
     def settle_run(self, first: int, end: int) -> Hits:
         """Settle the open ones of the roots [first, end)."""
+        if not self.open:
+            return _NONE
         if self._at is not None or (self._done is not None and self._done[first:end].any()):
             return self.settle(np.arange(first, end, dtype=np.int64))
         if end - first == self.open:

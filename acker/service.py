@@ -17,11 +17,12 @@ from contextlib import ExitStack, suppress
 
 from acker.codec import wire_codec
 from acker.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
-from acker.errors import Aborted, Disagreement, Fenced, LogError, TopicError, Unreachable
+from acker.errors import Aborted, Fenced, LogError, Unreachable
 from acker.inbox import Inbox
 from acker.limits import AckerLimits
 from acker.log import Log
 from acker.partition import PartitionAcker
+from acker.partition_counts import PartitionCounts
 from acker.restore import Restore
 from acker.retention import Retention
 from acker.settings import AckTopics
@@ -66,7 +67,8 @@ class AckerService:
         self._group = group
         self._limits = limits or AckerLimits()
         self._report = report
-        _require_topics(log, topics, partitions)
+        counted = (topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine)
+        self._counts = PartitionCounts(log, counted, partitions)
         self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec())
         self._retention = Retention(log, topics, replay_group, self._limits)
         self._owned: dict[int, PartitionAcker] = {}
@@ -88,7 +90,8 @@ class AckerService:
 
         Raises:
             Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
-            Disagreement: State says something else than topics.yaml.
+            Disagreement: State, or the broker, says something else than topics.yaml.
+            TopicError: an ack topic is gone.
             DataLoss: a log no longer holds what is needed.
             LogError: the log refuses what it must not refuse.
         """
@@ -106,13 +109,15 @@ class AckerService:
 
     def close(self) -> None:
         """Commit what was put off and leave the group; what cannot be, the next owner reads again."""
-        for number, acker in list(self._owned.items()):
-            if acker.unwritten_since_ms is not None:
-                with suppress(Aborted, Fenced, Unreachable):
-                    acker.write()
-            self._give_up(number)
-        self._inbox.close()
-        self._membership.close()
+        try:
+            for number, acker in list(self._owned.items()):
+                if acker.unwritten_since_ms is not None:
+                    with suppress(Aborted, Fenced, Unreachable):
+                        acker.write()
+                self._give_up(number)
+        finally:
+            self._inbox.close()
+            self._membership.close()
 
     def status(self) -> AckerStatus:
         """Return what this process owns and has counted."""
@@ -136,10 +141,11 @@ class AckerService:
     # -- the round
 
     def _round(self, now_ms: int) -> bool:
+        self._counts.step(now_ms)
         moved = self._share(now_ms)
         if not self._owned:
             return moved
-        self._inbox.fetch()
+        self._inbox.fetch(now_ms)
         worked = moved
         for number in list(self._owned):
             worked = self._step_partition(number, now_ms) or worked
@@ -191,6 +197,7 @@ class AckerService:
             Whether something changed, or is still to be restored.
         """
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
+        self._counts.require(ours)
         gone = [number for number in self._owned if number not in ours]
         for number in gone:
             self._give_up(number)
@@ -242,18 +249,3 @@ class AckerService:
         self._inbox.drop(number)
         self._past.add(acker.core.ledger.counts)
         acker.close()
-
-
-def _require_topics(log: Log, topics: AckTopics, partitions: int) -> None:
-    wanted = [topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine]
-    found = log.topics(wanted)
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        raise TopicError(f"no topic {', '.join(missing)}; create them with 'windhover topics create'")
-    for info in found.values():
-        if info.partitions != partitions:
-            raise Disagreement(
-                f"topic {info.name} has {info.partitions} partitions, topics.yaml says acker.partitions:"
-                f" {partitions}. N is fixed for life: set acker.partitions to {info.partitions}, or begin"
-                " anew under another acker.topic_prefix once nothing is pending"
-            )

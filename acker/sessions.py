@@ -15,15 +15,14 @@ print".
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
 
 from acker.cohort import Session
 from acker.events import Take, TakeSource
 from acker.identity import input_id_of
+from acker.line import Barrier, Line, Pending
 
 
 class Standing(Enum):
@@ -33,13 +32,6 @@ class Standing(Enum):
     LOWER = auto()
     HIGHER = auto()
     UNHELD = auto()
-
-
-class Barrier(NamedTuple):
-    """Ends of ``_ack_ack`` and ``_ack_fail``, as seen after a record of ``_ack_init`` was read."""
-
-    ack: int
-    fail: int
 
 
 @dataclass(slots=True)
@@ -59,25 +51,6 @@ class KnownSource:
     topic_id: str
     generation: int
     from_: int
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """A tick, or a take, that was read and does not count yet.
-
-    Attributes:
-        session: whose it is.
-        now_ms: the clock that a tick tells; 0 for a take.
-        take: whether it is a take.
-        before_ms: for a take over a group, the clock of the session before; None for a restart.
-        barrier: what must be applied first; None until the ends were asked for.
-    """
-
-    session: Session
-    now_ms: int
-    take: bool = False
-    before_ms: int | None = None
-    barrier: Barrier | None = None
 
 
 @dataclass(slots=True)
@@ -102,7 +75,7 @@ class Sessions:
         self._pending_ticks_max = pending_ticks_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, KnownSource] = {}
-        self.line: deque[Pending] = deque()
+        self.line = Line()
         self._topics: dict[int, str] = {}
         self._groups_of_inputs: dict[int, str] = {}
 
@@ -190,7 +163,8 @@ class Sessions:
             self.learn(take.group, source)
         waiting = [item for item in self.line if item.take and item.session.group == take.group]
         overtaken = [item for item in waiting if item.session < session]
-        self.line = deque(item for item in self.line if item not in overtaken)
+        for item in overtaken:
+            self.line.drop(item)
         self.line.append(Pending(session, 0, take=True, before_ms=before_ms))
         return overtaken
 
@@ -198,9 +172,8 @@ class Sessions:
         """Let a tick of the holder wait in the line until it counts; the clock never falls."""
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
-        mine = [item for item in self.line if item.session == session and not item.take]
-        if len(mine) >= self._pending_ticks_max:
-            self.line.remove(mine[-1])
+        if self.line.ticks_of(session) >= self._pending_ticks_max:
+            self.line.drop_last_tick(session)
         self.line.append(Pending(session, clock.read_ms))
 
     def emit(self, session: Session, now_ms: int) -> int:
@@ -218,18 +191,20 @@ class Sessions:
 
     def waits_for_ends(self) -> bool:
         """Tell whether something in the line has no barrier yet."""
-        return any(item.barrier is None for item in self.line)
+        last = self.line.last
+        return last is not None and last.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
         """Give what has no barrier yet the ends that were asked for after it was read."""
-        for item in self.line:
-            if item.barrier is None:
-                item.barrier = barrier
+        for item in reversed(self.line):
+            if item.barrier is not None:
+                return
+            item.barrier = barrier
 
     def counting(self, reached: Barrier) -> Iterator[Pending]:
         """Take out of the line, in order, what counts now that the given positions are applied."""
-        while self.line:
-            barrier = self.line[0].barrier
+        while (first := self.line.first) is not None:
+            barrier = first.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
                 return
             item = self.line.popleft()

@@ -35,7 +35,8 @@ from acker.keys import (
 )
 from acker.limit_settings import AckerLimitSettings
 from acker.limits import AckerLimits
-from acker.units import UNITS_MS, duration_text
+from acker.retry_settings import Retry
+from acker.units import UNITS_MS
 
 _ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")
 _DAY: Final = UNITS_MS["d"]
@@ -118,47 +119,6 @@ class AckerSettings(Section):
         return AckTopics.with_prefix(self.topic_prefix)
 
 
-class Retry(Section):
-    """The section ``retry`` of an input: when a lost root is emitted again, and when no more."""
-
-    attempts: Whole = key(
-        "Emissions of one record in all, the first one counted, before it becomes a dead letter.",
-        unit="emissions", range="a whole number, 1 to 1000000", storm="setRetry(maxRetries) + 1",
-        default=5, ge=1, le=1_000_000,
-    )  # fmt: skip
-    initial_ms: DurationMs = key(
-        "Wait before the second emission.",
-        unit="duration", range="a duration, 0 to 1d", storm="initialDelay", alias="initial",
-        default="1s", ge=0, le=_DAY,
-    )  # fmt: skip
-    multiplier: Ratio = key(
-        "Factor from each wait to the next.",
-        unit="factor", range="a number, 1 to 100", storm="2, fixed", default=2.0, ge=1, le=100,
-        allow_inf_nan=False,
-    )  # fmt: skip
-    max_ms: DurationMs = key(
-        "Longest wait, jitter not counted.",
-        unit="duration", range="a duration, initial to 7d", storm="maxDelay", alias="max",
-        default="5m", ge=0, le=7 * _DAY,
-    )  # fmt: skip
-    jitter: Ratio = key(
-        "Share of a wait that may be added to it at random; a replay is never early.",
-        unit="share", range="a number, 0 to 1", default=0.2, ge=0, le=1, allow_inf_nan=False,
-    )  # fmt: skip
-    max_abandoned: Whole = key(
-        "Times that a record may be open while its session is taken over before it becomes a dead letter; "
-        "counted beside attempts.",
-        unit="takeovers", range="a whole number, 0 to 1000000", default=5, ge=0, le=1_000_000,
-    )  # fmt: skip
-
-    @validates("max_ms")
-    @classmethod
-    def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
-        if value < info.data.get("initial_ms", 0):
-            raise ValueError(f"is below initial, {duration_text(info.data['initial_ms'])}")
-        return value
-
-
 class DeadLetter(Section):
     """The section ``dead_letter`` of an input: where records go that are given up, and how many may."""
 
@@ -203,6 +163,12 @@ class Input(Section):
         unit="duration", range="a duration, 500ms to 30d, or 0 for never",
         storm="topology.message.timeout.secs", alias="timeout", default="30s", ge=0, le=30 * _DAY,
     )  # fmt: skip
+    bolt_timeout_ms: TimeoutMs = key(
+        "How long a bolt may work on one tuple (an ArrowBolt: on one batch) before its process is ended and "
+        "the tuple fails as HUNG; 0: for ever. A query that reads several inputs takes the longest.",
+        unit="duration", range="a duration, 500ms to 30d, or 0 for never", alias="bolt_timeout", default=0,
+        ge=0, le=30 * _DAY,
+    )  # fmt: skip
     max_spout_pending: Whole = key(
         "Open roots of the group at which no new record is read.",
         unit="roots", range="a whole number, 1 to 100000000", storm="topology.max.spout.pending",
@@ -224,6 +190,21 @@ class Input(Section):
         "1: every record is tracked; 0: best effort, nothing is tracked or replayed.",
         range="0 or 1", storm="topology.acker.executors: 0", default=1, ge=0, le=1,
     )  # fmt: skip
+    ordering: Literal["none", "key", "partition"] = key(
+        "What a record that waits for its replay holds back: nothing, the later records of its key, or all "
+        "later records of its partition.",
+        range="none, key or partition", default="none",
+    )  # fmt: skip
+    max_held: Whole = key(
+        "With ordering: records of a partition that may be held or wait for their replay, those that a batch "
+        "takes from it counted in; at most max_spout_pending. When it is reached the partition waits.",
+        unit="records", range="a whole number, 1 to 100000", default=10_000, ge=1, le=100_000,
+    )  # fmt: skip
+    hold_ms: DurationMs = key(
+        "With ordering: how often records that are held come back to see whether they may go.",
+        unit="duration", range="a duration, 10ms to 1h", alias="hold", default="1s", ge=10,
+        le=UNITS_MS["h"],
+    )  # fmt: skip
     retry: Retry = key("When a lost root is emitted again.", range="a section", default_factory=Retry)
     replay_topic: TopicName = key(
         "Topic of the copies that are emitted again; of this input alone. Default: <topic>.<group>.replay.",
@@ -241,6 +222,29 @@ class Input(Section):
         if "topic" not in info.data or "group" not in info.data:
             return {"topic": "unknown", **value}  # the input is refused for what is wrong there
         return {"topic": f"{info.data['topic']}.{info.data['group']}.dlq", **value}
+
+    @validates("ordering")
+    @classmethod
+    def _is_tracked(cls, value: str, info: ValidationInfo) -> str:
+        if value != "none" and info.data.get("ackers") == 0:
+            raise ValueError(
+                "needs tracking, and ackers is 0: nothing is replayed, so nothing waits; set ackers: 1"
+            )
+        return value
+
+    def fails_on_loss(self, override: bool | None = None) -> bool:
+        """Tell whether a record of it that left the log stops the query; a query may override that."""
+        return self.on_data_loss == "fail" if override is None else override
+
+    @property
+    def ordered(self) -> bool:
+        """Whether records of it wait for those before them."""
+        return self.ordering != "none"
+
+    @property
+    def held_max(self) -> int:
+        """How many records of a partition may be held or wait; `max_held` within `max_spout_pending`."""
+        return min(self.max_held, self.max_spout_pending)
 
     @property
     def tracked(self) -> bool:

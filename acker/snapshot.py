@@ -14,9 +14,10 @@ from acker.core import PartitionCore
 from acker.counters import AckerEventKind
 from acker.identity import I64
 from acker.indices import as_array
+from acker.line import Pending
 from acker.marks import Lane, Mark, Marks
 from acker.roots import Roots
-from acker.sessions import Clock, Group, KnownSource, Pending
+from acker.sessions import Clock, Group, KnownSource
 from acker.state import (
     NO_BIN,
     RESTART,
@@ -38,24 +39,33 @@ def carry(core: PartitionCore) -> None:
     """Move cohorts into bins that would keep more of a log than a restart may read again."""
     limit = core.limits.refold_bytes
     ledger = core.ledger
+    carried: list[Cohort] = []
     while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > limit:
-        _carry(core, cohort, "contributions")
+        carried.append(_carry(core, cohort))
     while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
-        _carry(core, cohort, "verdicts")
+        carried.append(_carry(core, cohort))
+    if carried:
+        core.outbox.tell(AckerEventKind.CARRIED, _told(carried, limit))
 
 
 def _age(pin: Pin | None, now: int) -> int:
     return now - pin.bytes if pin else 0
 
 
-def _carry(core: PartitionCore, cohort: Cohort, what: str) -> None:
+def _carry(core: PartitionCore, cohort: Cohort) -> Cohort:
     core.bins.put(cohort)
     core.ledger.changed(cohort)
     core.ledger.counts.carried += 1
-    core.outbox.tell(
-        AckerEventKind.CARRIED,
-        f"source {cohort.roots.source} from {cohort.start}: {what} more than {core.limits.refold_bytes} bytes"
-        f" back; its {cohort.roots.open} open roots are carried in State",
+    return cohort
+
+
+def _told(carried: Sequence[Cohort], limit: int) -> str:
+    """Say in a line what one step carries; it may be thousands of ranges."""
+    oldest = carried[0]
+    count = sum(cohort.roots.open for cohort in carried)
+    return (
+        f"{count} open roots are carried in State, since what they need of a log is more than {limit} bytes"
+        f" back: {len(carried)} ranges, the first of source {oldest.roots.source} from {oldest.start}"
     )
 
 

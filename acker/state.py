@@ -26,6 +26,11 @@ BIN_PART: Final = 1_000_000
 PIECE_BYTES: Final = 800_000
 """Compressed bytes of one piece."""
 
+STATE_BYTES_MAX: Final = 1 << 30
+"""Bytes of a State or of a bin, unpacked: a hundred times one of a million ranges; more is none of ours."""
+
+_PART_DIGITS: Final = 9
+
 NO_BIN: Final = -1
 RESTART: Final = -1
 
@@ -194,6 +199,14 @@ def key_of(partition: int, part: int) -> bytes:
     return f"{partition}/{part}".encode()
 
 
+def part_of_key(partition: int, key: bytes | None) -> int | None:
+    """Return the part that a key names; None for a key that is not of a part of this partition's State."""
+    number = (key or b"").rpartition(b"/")[2]
+    if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
+        return None
+    return int(number) if key == key_of(partition, int(number)) else None
+
+
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
     """Cut a state into the records it is stored as."""
     body = zlib.compress(codec.encode(state), 1)
@@ -229,7 +242,11 @@ def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
 
 def _open(codec: Codec[Stored], body: bytes, kind: type[S]) -> S:
     try:
-        value = codec.decode(zlib.decompress(body))
+        unpacking = zlib.decompressobj()
+        unpacked = unpacking.decompress(body, STATE_BYTES_MAX)
+        if not unpacking.eof:
+            raise CodecError(f"{kind.__name__} is cut off, or unpacks to more than {STATE_BYTES_MAX} bytes")
+        value = codec.decode(unpacked)
     except zlib.error as error:
         raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error
     if not isinstance(value, kind):

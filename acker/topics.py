@@ -22,12 +22,14 @@ from acker.kafka_settings import KafkaSettings, kafka_settings
 from acker.keys import FROM_FILE, NAME_KEY, Section, key
 from acker.limit_settings import ReplaySettings
 from acker.problems import Problem, problems_of, unknown_key
-from acker.settings import AckerSettings, AckTopics, DeadLetter, Input, Retry
+from acker.retry_settings import CauseRule, Retry
+from acker.settings import AckerSettings, AckTopics, DeadLetter, Input
 from acker.yaml_text import FILE_BYTES_MAX, read_yaml
 
 __all__ = [
     "AckTopics",
     "AckerSettings",
+    "CauseRule",
     "DeadLetter",
     "Input",
     "ReplaySettings",
@@ -52,7 +54,12 @@ def _settings(value: Any) -> KafkaSettings:
 
 
 class Topics(Section):
-    """A whole file. Its text form shows names of Kafka settings, never their values."""
+    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never their values.
+
+    >>> topics = spout.load("topics.yaml")
+    >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
+    ('sentences.word-count.replay', 3)
+    """
 
     kafka: Annotated[Mapping[str, str], PlainValidator(_settings)] = key(
         "Kafka client settings, verbatim, for every client of Windhover. Default: bootstrap.servers "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off.
+    """Exponential back-off, or a list of delays.
 
     Attributes:
         initial_ms: the delay after the first failure, at least 0.
@@ -20,19 +20,21 @@ class Backoff:
         max_ms: no delay is longer, before jitter.
         jitter: 0 to 1; up to this share of the delay is added to it, so that roots that failed together do
             not return together.
+        delays_ms: the delays themselves, in place of the first three; the last one is repeated. Empty: none.
     """
 
     initial_ms: int
     multiplier: float
     max_ms: int
     jitter: float = 0.0
+    delays_ms: tuple[int, ...] = ()
 
 
 def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
     """Return how long to wait after so many failures, in ms.
 
     The exponent is capped before it is used, so the delay stays at its maximum however often a root failed.
-    Jitter only adds: the delay is never shorter than the exponential one.
+    Jitter only adds: the delay is never shorter than the plain one.
 
     Args:
         backoff: the curve.
@@ -46,7 +48,8 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
         raise ValueError(f"a delay follows a failure, but failures is {failures}")
     if not 0.0 <= jitter < 1.0:
         raise ValueError(f"jitter {jitter} is not in [0, 1)")
-    plain = _exponential(backoff, failures - 1)
+    listed = backoff.delays_ms
+    plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, failures - 1)
     return math.ceil(plain * (1.0 + backoff.jitter * jitter))
 
 

@@ -5,29 +5,45 @@ Source: DESIGN.md, section 5.4.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
 
-from acker.identity import partition_of
-from acker.log import Outgoing, Record
-from replay.due import Due, history_json
-from replay.headers import HISTORY, Lineage, build_headers, without_ours
+from acker.log import Headers, Outgoing, Record
+from acker.made import made
+from replay.due import Due, Loss, history_json
+from replay.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
 
-RECORD_OVERHEAD_BYTES: Final = 70
-"""What a record costs beside its key, value and headers: at most so much in a batch of its own."""
+_outgoing = made(Outgoing)
 
 
-def lineage_of(due: Due, attempt: int) -> Lineage:
+def told_headers(due: Due, attempt: int) -> Headers:
     """Return what headers say of a lost root: its past, and why its last emission was lost."""
-    last = due.history[-1] if due.history else None
-    return Lineage(
-        origin=due.origin,
+    last = due.history[-1][:-1] if due.history else None
+    shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
+    return ((ORIGIN, due.origin.encode()),) + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+
+
+@lru_cache(maxsize=1_024)
+def _shared_headers(
+    attempt: int, free: tuple[int, int, int], first_emitted_ms: int, last: tuple[object, ...] | None
+) -> Headers:
+    """Return all but the origin, which roots that are lost together share.
+
+    `free`: how many emissions were abandoned, timed out, and held.
+    """
+    loss = None if last is None else Loss._make([*last, ""])
+    abandoned, timed_out, held = free
+    lineage = Lineage(
+        origin="",
         attempt=attempt,
-        abandoned=due.abandoned,
-        first_emitted_ms=due.first_emitted_ms,
-        reason=last.reason if last else "",
-        cause=": ".join(part for part in (last.error, last.message) if part) if last else "",
-        operator=last.operator if last else "",
+        abandoned=abandoned,
+        timed_out=timed_out,
+        held=held,
+        first_emitted_ms=first_emitted_ms if first_emitted_ms >= 0 else None,
+        reason=loss.reason if loss else "",
+        cause=": ".join(part for part in (loss.error, loss.message) if part) if loss else "",
+        operator=loss.operator if loss else "",
     )
+    return build_headers(lineage)[1:]
 
 
 def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
@@ -35,21 +51,14 @@ def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
 
     Headers of an earlier copy that begin with ``windhover.`` give way to the present ones.
     """
-    return Outgoing(
-        topic=replay_topic,
-        partition=partition_of(due.source),
-        value=record.value,
-        key=record.key,
-        headers=(
-            *without_ours(record.headers),
-            *build_headers(lineage_of(due, due.attempt + 1)),
-            (HISTORY, history_json(due.history)),
-        ),
-        timestamp_ms=record.timestamp_ms if record.timestamp_ms >= 0 else None,
+    told = told_headers(due, due.attempt + 1)
+    return _outgoing(
+        (
+            replay_topic,
+            record.partition,  # that of the source, as it was read from there
+            record.value,
+            record.key,
+            without_ours(record.headers) + told if record.headers else told,
+            record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        )
     )
-
-
-def outgoing_bytes(record: Outgoing) -> int:
-    """Return the size of a record to write, as the broker counts it, rounded up."""
-    headers = sum(len(name.encode()) + len(value or b"") + 6 for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES

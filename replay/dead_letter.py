@@ -10,6 +10,7 @@ __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
 windhover.missing                only where the payload is missing: why
+windhover.timestamp              the record's own timestamp, ms; the letter's is the time of its burial
 windhover.origin and the others  as in `replay.headers`; the attempt is the last one made
 ===============================  ==============================================================
 
@@ -21,15 +22,13 @@ from __future__ import annotations
 from typing import Final
 
 from acker.identity import offset_of, partition_of
-from acker.log import Headers, Outgoing, Record
-from replay.copies import lineage_of, outgoing_bytes
+from acker.log import Headers, Outgoing, Record, record_bytes
+from replay.copies import told_headers
 from replay.disposition import DeadReason
-from replay.due import Due, history_json
+from replay.due import Due
 from replay.headers import (
     CAUSE_BYTES_MAX,
-    HISTORY,
     PREFIX,
-    build_headers,
     clipped,
     parse_location,
     without_ours,
@@ -38,18 +37,24 @@ from replay.headers import (
 KIP_PREFIX: Final = "__dlq.errors."
 DEAD: Final = "windhover.dead"
 MISSING: Final = "windhover.missing"
+TIMESTAMP: Final = "windhover.timestamp"
 
 _SENTENCES: Final = {
     DeadReason.ATTEMPTS: "given up after {attempt} emissions",
     DeadReason.ABANDONED: "given up after its session was taken over {abandoned} times",
+    DeadReason.CAUSE: "given up after {attempt} emissions because its cause is final by a rule",
+    DeadReason.TIME_LIMIT: "given up after {attempt} emissions because it was lost behind its time limit",
+    DeadReason.DROPPED: "dropped after {attempt} emissions because a rule drops its cause",
     DeadReason.GONE: "given up because {root} is no longer in the log",
     DeadReason.RECREATED: "given up because the topic of {root} was deleted or created again",
     DeadReason.TOO_LARGE: "given up because the copy with its history is larger than the replay topic takes",
+    DeadReason.UNREADABLE: "given up because what _ack_due held of {root} was overwritten and cannot be read",
 }
 
 _PAYLOAD_LOST: Final = {
     DeadReason.GONE: "the record is no longer in the log",
     DeadReason.RECREATED: "the topic was deleted or created again",
+    DeadReason.UNREADABLE: "which record it was, and of which topic, is no longer known for sure",
 }
 
 
@@ -73,7 +78,7 @@ def build_dead_letter(
     Args:
         due: what is known of the lost root.
         reason: why it is given up.
-        record: as fetched; None when it could not be.
+        record: as fetched; None when it could not be. Of one that is dropped only the key is kept.
         topic: the dead-letter topic.
         partitions: how many partitions that topic has.
         bytes_max: the largest record it takes; a larger one is buried without payload and headers, and
@@ -81,15 +86,17 @@ def build_dead_letter(
         now_ms: wall time; the record's timestamp, since retention counts from it.
     """
     missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
+    if reason is DeadReason.DROPPED and record is not None:
+        record, missing = record._replace(value=None, headers=()), "a rule drops what fails by this cause"
     letter = Outgoing(
         topic=topic,
         partition=dead_letter_partition(due.source, partitions),
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=_headers(due, reason, record.headers if record else (), missing),
+        headers=(*_headers(due, reason, record.headers if record else (), missing), *_own_time(record)),
         timestamp_ms=now_ms,
     )
-    size = outgoing_bytes(letter)
+    size = record_bytes(letter)
     if size <= bytes_max:
         return letter
     missing = f"with its history it has {size} bytes, more than {topic} takes"
@@ -103,9 +110,14 @@ def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Heade
         *_kip_headers(due, reason),
         (DEAD, reason.encode()),
         *note,
-        *build_headers(lineage_of(due, due.attempt)),
-        (HISTORY, history_json(due.history)),
+        *told_headers(due, due.attempt),
     )
+
+
+def _own_time(record: Record | None) -> Headers:
+    if record is None or record.timestamp_ms < 0:
+        return ()
+    return ((TIMESTAMP, b"%d" % record.timestamp_ms),)
 
 
 def _kip_headers(due: Due, reason: DeadReason) -> Headers:

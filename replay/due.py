@@ -13,12 +13,18 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
-from acker.codec import Codec, load_schema
+from acker.causes import HELD
+from acker.checks import wrong_source
+from acker.codec import HEADER_BYTES, Codec, load_schema
+from acker.errors import CodecError, UnknownVersion
 from acker.events import Reason
 from acker.identity import Position, Root, Source
+from acker.log import Record
+from replay.disposition import DeadReason
 from replay.headers import clipped
 
 PROGRESS_KEY: Final = b"progress"
@@ -33,6 +39,7 @@ NAME_BYTES_MAX: Final = 256
 """An operator's name and an error's class are cut to this many bytes."""
 
 _KEY = struct.Struct(">iq")
+_DEAD = frozenset({"", *DeadReason})
 
 
 class Loss(NamedTuple):
@@ -73,9 +80,11 @@ class Due:
         topic_id: Kafka's id of that topic when it was emitted.
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission was lost, from 1.
-        abandoned: how many emissions were abandoned, this one included.
+        abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
         first_emitted_ms: wall time of the first emission.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX`.
+        timed_out: see `abandoned`; 0 in what a worker of version 1 wrote.
+        held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
     """
 
     source: int
@@ -90,6 +99,13 @@ class Due:
     abandoned: int
     first_emitted_ms: int
     history: tuple[Loss, ...]
+    timed_out: int = 0
+    held: int = 0
+
+    @property
+    def last_was_held(self) -> bool:
+        """Whether no bolt has seen the lost emission."""
+        return bool(self.history) and self.history[-1].error == HELD
 
     @property
     def root(self) -> Root:
@@ -110,15 +126,60 @@ class Progress:
     skip: int
 
 
+class DueCodec(Codec[Due | Progress]):
+    """Reads and writes the values of `_ack_due`: version 3, and versions 1 and 2 as version 3."""
+
+    def __init__(self) -> None:
+        """Parse the schemas, which takes a while."""
+        due, due_2, due_1, progress = (
+            load_schema("replay", name) for name in ("due_3", "due_2", "due", "progress")
+        )
+        super().__init__({Due: due, Progress: progress}, older={Due: (due_2, due_1)})
+        self._of_roots = self.headers(Due)
+
+    def glance(self, data: bytes) -> tuple[Root, int]:
+        """Read the root and the due time of a value, which all versions begin with, and nothing else.
+
+        Raises:
+            UnknownVersion: a newer Windhover wrote it.
+            CodecError: the value is none of a root that waits.
+        """
+        if data[:HEADER_BYTES] not in self._of_roots:
+            self.decode(data)  # tells a newer version from garbage
+            raise CodecError("it tells of no root that waits")
+        source, at = _long(data, HEADER_BYTES)
+        position, at = _long(data, at)
+        due_ms, _ = _long(data, at)
+        return Root(Source(source), Position(position)), due_ms
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """Read one of Avro's longs, zigzag, seven bits to a byte; return it and where the next field begins."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 and value < 1 << 64:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    raise CodecError(f"a number before byte {at} does not end, or has more than 64 bits")
+
+
 @cache
-def due_codec() -> Codec[Due | Progress]:
-    """Return the codec of `_ack_due`, version 1; it is made once, since parsing schemas takes a while."""
-    return Codec({Due: load_schema("replay", "due"), Progress: load_schema("replay", "progress")})
+def due_codec() -> DueCodec:
+    """Return the codec of `_ack_due`, made once."""
+    return DueCodec()
 
 
 def root_key(root: Root) -> bytes:
     """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
+
+
+def key_of(due: Due) -> bytes:
+    """Return the key that a root that waits has."""
+    return _KEY.pack(due.source, due.position)
 
 
 def parse_root_key(key: bytes | None) -> Root | None:
@@ -129,20 +190,65 @@ def parse_root_key(key: bytes | None) -> Root | None:
     return Root(Source(source), Position(position))
 
 
+def flaw_of(key: bytes | None, value: Due | Progress) -> str:
+    """Say what in a decoded record cannot be; empty when all of it can."""
+    if isinstance(value, Progress):
+        wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
+        return "it tells no progress" if wrong else ""
+    if parse_root_key(key) != (value.source, value.position):
+        return "the key is not that of the value"
+    if wrong_source(value.source) or value.position < 0:
+        return "it names no root"
+    return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
+
+
+def sound(record: Record) -> Due | Progress | None:
+    """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
+
+    Raises:
+        UnknownVersion: a newer replay worker wrote it.
+    """
+    try:
+        value = due_codec().decode(record.value)
+    except UnknownVersion:
+        raise
+    except CodecError:
+        return None
+    return None if flaw_of(record.key, value) else value
+
+
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
-    """Append a loss to a history, within its limits: the first loss and the latest ones stay."""
+    """Append a loss to a history, within its limits: the first loss and the latest ones stay.
+
+    Of losses in a row that were held the last one stands for all: the attempts between it and the loss before
+    it tell how many there were.
+    """
     bounded = loss._replace(
         operator=clipped(loss.operator, NAME_BYTES_MAX),
         error=clipped(loss.error, NAME_BYTES_MAX),
         message=clipped(loss.message, MESSAGE_BYTES_MAX),
     )
+    if history and loss.error == history[-1].error == HELD:
+        history = history[:-1]
     whole = (*history, bounded)
     return whole if len(whole) <= HISTORY_MAX else (whole[0], *whole[1 - HISTORY_MAX :])
 
 
 def history_json(history: tuple[Loss, ...]) -> bytes:
     """Write a history as the value of its header: a JSON array of objects, oldest first."""
-    return json.dumps([loss._asdict() for loss in history], ensure_ascii=False).encode("utf-8", "replace")
+    if len(history) == 1:  # most have one, and there are many of them
+        return f"[{_loss_json(history[0][:-1])}{encode_basestring(history[0].root)}}}]".encode(
+            "utf-8", "replace"
+        )
+    texts = [f"{_loss_json(loss[:-1])}{encode_basestring(loss.root)}}}" for loss in history]
+    return f"[{', '.join(texts)}]".encode("utf-8", "replace")
+
+
+@lru_cache(maxsize=1_024)
+def _loss_json(all_but_root: tuple[object, ...]) -> str:
+    """Write a loss up to its root, which is the last of it: roots that are lost together share the rest."""
+    shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
+    return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
 
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:

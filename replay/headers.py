@@ -7,6 +7,8 @@ a dead letter or from another pipeline. A record of a replay topic carries what 
 windhover.origin             ``topic/partition@offset`` of the first emission
 windhover.attempt            which emission this is; the first is 1
 windhover.abandoned          how many of the emissions before ended because a session was taken over
+windhover.timed-out          how many of them timed out; 0 where it is missing
+windhover.held               how many of them were held back, behind a record that waited; 0 where missing
 windhover.reason             why the emission before this one was lost: FAILED, TIMED_OUT, ABANDONED
 windhover.cause              its error class and message
 windhover.operator           the operator that failed it; empty when none did
@@ -32,6 +34,8 @@ PREFIX: Final = "windhover."
 ORIGIN: Final = "windhover.origin"
 ATTEMPT: Final = "windhover.attempt"
 ABANDONED: Final = "windhover.abandoned"
+TIMED_OUT: Final = "windhover.timed-out"
+HELD: Final = "windhover.held"
 REASON: Final = "windhover.reason"
 CAUSE: Final = "windhover.cause"
 OPERATOR: Final = "windhover.operator"
@@ -58,6 +62,8 @@ class Lineage:
         abandoned: how many emissions before this one were abandoned, from 0.
         first_emitted_ms: wall time of the first emission; None when this is the first, or it is not known.
         reason: why the emission before was lost; empty for a first emission. Likewise `cause`, `operator`.
+        timed_out: how many emissions before this one timed out, from 0.
+        held: how many emissions before this one were held: no bolt has seen them; from 0.
     """
 
     origin: str
@@ -67,6 +73,8 @@ class Lineage:
     reason: str = ""
     cause: str = ""
     operator: str = ""
+    timed_out: int = 0
+    held: int = 0
 
 
 def location(topic: str, partition: int, offset: int) -> str:
@@ -109,14 +117,18 @@ def parse_lineage(
         return Lineage(here)
     origin = _text(ours.get(ORIGIN))
     attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
+    abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
+    timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
     return Lineage(
         origin=origin if parse_location(origin) else here,
         attempt=attempt,
-        abandoned=min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1),
+        abandoned=abandoned,
         first_emitted_ms=_number_or_none(ours.get(FIRST_EMITTED)),
         reason=_text(ours.get(REASON)),
         cause=_text(ours.get(CAUSE)),
         operator=_text(ours.get(OPERATOR)),
+        timed_out=timed_out,
+        held=min(_number(ours.get(HELD), 0, ATTEMPT_MAX), attempt - 1 - abandoned - timed_out),
     )
 
 
@@ -127,6 +139,8 @@ def build_headers(lineage: Lineage) -> Headers:
         (ORIGIN, lineage.origin.encode()),
         (ATTEMPT, b"%d" % lineage.attempt),
         (ABANDONED, b"%d" % lineage.abandoned),
+        *([(TIMED_OUT, b"%d" % lineage.timed_out)] if lineage.timed_out else []),
+        *([(HELD, b"%d" % lineage.held)] if lineage.held else []),
         (REASON, lineage.reason.encode()),
         (CAUSE, clipped(lineage.cause, CAUSE_BYTES_MAX).encode()),
         (OPERATOR, clipped(lineage.operator, CAUSE_BYTES_MAX).encode()),
@@ -136,7 +150,9 @@ def build_headers(lineage: Lineage) -> Headers:
 
 def without_ours(headers: Headers, *prefixes: str) -> Headers:
     """Return the headers whose names begin with none of the prefixes (default ``windhover.``), in order."""
-    return tuple(header for header in headers if not header[0].startswith(prefixes or (PREFIX,)))
+    if not headers:
+        return ()
+    return tuple([header for header in headers if not header[0].startswith(prefixes or (PREFIX,))])
 
 
 def _text(value: bytes | None) -> str:

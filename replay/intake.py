@@ -16,7 +16,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from acker.events import Lost, Verdicts, positions
-from acker.identity import GENERATION_MAX, INPUT_ID_MAX, OFFSET_BITS, input_id_of
 from replay.due import Progress
 
 
@@ -90,16 +89,3 @@ class Intake:
         self.progress = progress
         while self._records and self._records[0].offset < progress.next:
             self._records.popleft()
-
-
-def flaw_of(verdicts: Verdicts) -> str:
-    """Say what in a decoded record cannot be a verdict; empty when all of it can."""
-    for lost in verdicts.lost:
-        if len(lost.positions) % 8:
-            return f"{len(lost.positions)} bytes of positions are no whole number of them"
-        if not 1 <= input_id_of(lost.source) <= INPUT_ID_MAX:
-            return f"source {lost.source} is of no input"
-        packed = positions(lost.positions)
-        if len(packed) and (packed.min() < 0 or int(packed.max()) >> OFFSET_BITS > GENERATION_MAX):
-            return f"a position of source {lost.source} is below 0"
-    return ""

@@ -14,17 +14,19 @@ class ReplayLimits:
 
     Attributes:
         poll_ms: a step that finds nothing to do waits at most this long.
-        operation_timeout_ms: what the broker does not answer within this raises `Unreachable`.
+        operation_timeout_ms: what the broker does not answer within this counts as unreachable.
+        unreachable_ms: how long the broker may be away before a step raises `Unreachable`.
         verdict_records_max: verdict records taken from the log at once.
         intake_max: roots in one first transaction, per partition; more wait for the next step.
         fire_max: roots in one second transaction, per partition; more wait for the next step.
-        waiting_max: roots that wait for their due time, per partition; at the limit no further verdicts
-            are read until some have left.
-        waiting_bytes_max: memory of those roots, per partition; the same happens.
+        waiting_max: roots that wait for their due time, per partition, 16 bytes each; at the limit no further
+            verdicts are read until some have left.
+        waiting_bytes_max: memory for what else is known of them, per partition; what does not fit is read
+            from `_ack_due` when it is due.
         position_interval_ms: verdicts without a lost root are committed this often, no more.
         fetch_bytes_max: payload fetched at once; the rest is fetched in the next step.
         fetch_gap_bytes: between two wanted records less than this is read through, more is skipped.
-        fetch_patience_ms: a fetch that brings nothing for this long raises `Unreachable`.
+        fetch_patience_ms: a fetch that brings nothing for this long counts as unreachable.
         aborts_max: aborted transactions in a row, per partition; one more raises `LogError`.
         fenced_pause_ms: a partition that another worker took is not taken back within this.
         breaker_window_ms: the share of dead letters is taken over this window.
@@ -33,10 +35,11 @@ class ReplayLimits:
 
     poll_ms: int = 200
     operation_timeout_ms: int = 30_000
+    unreachable_ms: int = 300_000
     verdict_records_max: int = 100
     intake_max: int = 2_000
-    fire_max: int = 2_000
-    waiting_max: int = 100_000
+    fire_max: int = 20_000
+    waiting_max: int = 10_000_000
     waiting_bytes_max: int = 64 << 20
     position_interval_ms: int = 1_000
     fetch_bytes_max: int = 16 << 20

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from acker.identity import offset_of, partition_of
-from acker.log import Outgoing, Record, TopicInfo
+from acker.log import Outgoing, Record, TopicInfo, record_bytes
+from acker.made import made
 from acker.topics import Input
-from replay.copies import build_copy, outgoing_bytes
+from replay.copies import build_copy
 from replay.dead_letter import build_dead_letter
 from replay.disposition import DeadReason
 from replay.due import Due
 from replay.fetch import Absence, Wanted
 from replay.worker import Worker, bytes_max, unchanged
+
+OUR_HEADERS_BYTES_MAX: Final = 200_000
+"""No copy is larger than its record by more: a history has at most 24 kB of text, six times that in JSON if
+all of it has to be escaped. To add up what a copy has would cost more than to build it."""
 
 
 class Outcome(NamedTuple):
@@ -33,15 +38,21 @@ class Outcome(NamedTuple):
     input: Input
     written: Outgoing | None
     dead: DeadReason | None
-    has_payload: bool
+    has_payload: bool = True
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the record goes to the replay topic."""
+        return self.dead is None and self.written is not None
+
+    @property
+    def dies(self) -> bool:
+        """Whether the breaker counts it: what a rule drops was expected to fail."""
+        return self.dead not in (None, DeadReason.DROPPED)
 
 
-class _Found(NamedTuple):
-    """What the fetch brought; `dead` says why there is no record."""
-
-    due: Due
-    record: Record | Absence
-    dead: DeadReason | None
+_outcome = made(Outcome)
+_wanted = made(Wanted)
 
 
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
@@ -56,65 +67,102 @@ def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcom
         TopicError: a replay or dead-letter topic is missing.
         Unreachable: the log does not answer.
     """
-    inputs = {due.root: worker.input_of(due.source, due.group) for due in dues}
-    owners = {owner.id: owner for owner in inputs.values()}.values()
-    infos = worker.writable(owners, (due.topic for due in dues))
-    found = _fetch(worker, dues, unchanged(((due.topic, due.topic_id) for due in dues), infos))
-    outcomes = [_outcome(entry, inputs[entry.due.root], infos, now_ms) for entry in found]
-    return _bounded(worker, outcomes, now_ms)
+    owners = _Owners(worker)
+    targets = [(due, owners.of(due), _place(due), (due.topic, due.topic_id)) for due in dues]
+    topics = {target[3] for target in targets}
+    infos = worker.writable(owners.all, {topic for topic, _ in topics})
+    found = _fetch(worker, targets, unchanged(topics, infos))
+    build = _Build(infos, now_ms)
+    return _bounded(worker, [build.outcome(*each) for each in found], now_ms)
+
+
+_Target = tuple[Due, Input, Wanted, tuple[str, str]]
+"""A root that is due, whose it is, where its record is, and name and id of that topic."""
+
+_Found = tuple[Due, Input, Record | Absence, DeadReason | None]
+"""A root, whose it is, and its record, or why there is none and what it dies of."""
+
+
+class _Owners:
+    """Whose roots are due; those of one source ask once."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._known: dict[tuple[int, str], Input] = {}
+
+    def of(self, due: Due) -> Input:
+        found = self._known.get((due.source, due.group))
+        if found is None:
+            found = self._known[due.source, due.group] = self._worker.input_of(due.source, due.group)
+        return found
+
+    @property
+    def all(self) -> Sequence[Input]:
+        return list({owner.id: owner for owner in self._known.values()}.values())
 
 
 def _place(due: Due) -> Wanted:
-    return Wanted(due.topic, partition_of(due.source), offset_of(due.position))
+    return _wanted((due.topic, partition_of(due.source), offset_of(due.position)))
 
 
-def _fetch(worker: Worker, dues: Sequence[Due], there: set[tuple[str, str]]) -> list[_Found]:
-    answers = worker.fetcher.fetch(_place(due) for due in dues if (due.topic, due.topic_id) in there)
+def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
+    wanted = [place for _, _, place, topic in targets if topic in there]
+    answers = worker.fetcher.fetch(wanted)
     there = worker.same_topics(there)
     found: list[_Found] = []
-    for due in dues:
-        if (due.topic, due.topic_id) not in there:
-            found.append(_Found(due, Absence.GONE, DeadReason.RECREATED))
-        elif _place(due) in answers:
-            record = answers[_place(due)]
-            gone = DeadReason.GONE if record is Absence.GONE else None
-            found.append(_Found(due, record, gone))
+    for due, owner, place, topic in targets:
+        if due.dead == DeadReason.UNREADABLE:
+            found.append((due, owner, Absence.GONE, DeadReason.UNREADABLE))
+        elif topic not in there:
+            found.append((due, owner, Absence.GONE, DeadReason.RECREATED))
+        elif (record := answers.get(place)) is not None:
+            found.append((due, owner, record, DeadReason.GONE if record is Absence.GONE else None))
     return found
 
 
-def _outcome(found: _Found, owner: Input, infos: Mapping[str, TopicInfo], now_ms: int) -> Outcome:
-    due = found.due
-    if found.record is Absence.NEVER:
-        return Outcome(due, owner, None, None, has_payload=False)
-    record = None if isinstance(found.record, Absence) else found.record
-    dead = found.dead or (DeadReason(due.dead) if due.dead else None)
-    if dead is None and record is not None:
-        copy = build_copy(due, record, owner.replay_topic)
-        if outgoing_bytes(copy) <= bytes_max(infos[owner.replay_topic]):
-            return Outcome(due, owner, copy, None, has_payload=True)
-        dead = DeadReason.TOO_LARGE
-    info = infos[owner.dead_letter.topic]
-    letter = build_dead_letter(
-        due,
-        dead or DeadReason.GONE,
-        record,
-        topic=info.name,
-        partitions=info.partitions,
-        bytes_max=bytes_max(info),
-        now_ms=now_ms,
-    )
-    has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-    return Outcome(due, owner, letter, dead, has_payload)
+class _Build:
+    """Builds what is written, for topics as they are."""
+
+    def __init__(self, infos: Mapping[str, TopicInfo], now_ms: int) -> None:
+        self._infos = infos
+        self._rooms = {name: bytes_max(info) for name, info in infos.items()}
+        self._now_ms = now_ms
+
+    def outcome(self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None) -> Outcome:
+        """Build what is written for a root."""
+        if found is Absence.NEVER:
+            return Outcome(due, owner, None, None, has_payload=False)
+        record = None if isinstance(found, Absence) else found
+        dead = dead or (DeadReason(due.dead) if due.dead else None)
+        if dead is None and record is not None:
+            copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
+            if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
+                return _outcome((due, owner, copy, None, True))
+            dead = DeadReason.TOO_LARGE
+        info = self._infos[owner.dead_letter.topic]
+        letter = build_dead_letter(
+            due,
+            dead or DeadReason.GONE,
+            record,
+            topic=info.name,
+            partitions=info.partitions,
+            bytes_max=self._rooms[info.name],
+            now_ms=self._now_ms,
+        )
+        has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
+        return Outcome(due, owner, letter, dead, has_payload)
 
 
 def _bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> list[Outcome]:
     """Leave out the dead letters that the breakers do not let die now."""
-    dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dead}
+    dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
+    if not dying:
+        return list(outcomes)
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
     buried: Counter[int] = Counter()
     kept: list[Outcome] = []
     for outcome in outcomes:
-        if outcome.dead:
+        if outcome.dies:
             if buried[outcome.input.id] >= room[outcome.input.id]:
                 continue
             buried[outcome.input.id] += 1

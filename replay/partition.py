@@ -13,19 +13,26 @@ Source: DESIGN.md, section 5.4.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from acker.errors import CodecError, DataLoss, Disagreement, Unreachable, WindhoverError
+from acker.answer_checks import wrong_verdicts
+from acker.collection import uncollected
+from acker.errors import CodecError, DataLoss, Disagreement, UnknownVersion, WindhoverError
 from acker.events import Verdicts
 from acker.log import Outgoing, Record, TopicPartition
-from replay.due import PROGRESS_KEY, Due, Progress, parse_root_key, root_key
-from replay.intake import Batch, Intake, flaw_of
+from acker.made import made
+from replay.due import PROGRESS_KEY, Due, Progress, key_of
+from replay.intake import Batch, Intake
+from replay.known import known_of
 from replay.outcome import Outcome, outcomes_of
-from replay.schedule import Schedule
+from replay.restore import restore
+from replay.schedule import Entry, Schedule
 from replay.takeover import dues_of
-from replay.worker import Worker
+from replay.waiting import Waiting
+from replay.worker import Worker, newer
 
-_POLL_MS = 100
+_outgoing = made(Outgoing)
 
 
 class VerdictPartition:
@@ -35,24 +42,31 @@ class VerdictPartition:
         """Take the partition over.
 
         1. End the transaction of a predecessor and fence it.
-        2. Read `_ack_due` to its stable end: what waits, and how far the verdicts are taken over.
+        2. Read `_ack_due` to its stable end: what waits, how far the verdicts are taken over, and what the
+           first step has to mend, since somebody else wrote over it.
         3. Compare that with what the verdict log still holds.
 
         Raises:
             DataLoss: verdicts that were not taken over are no longer in the log.
             Disagreement: the verdict log ends before what was taken over.
+            UnknownVersion: a newer Windhover wrote to `_ack_due`.
             Unreachable: the broker does not answer.
         """
         self.number = number
-        self.schedule = Schedule()
         self._worker = worker
         self._verdict = TopicPartition(worker.names.verdict, number)
         self._due = TopicPartition(worker.names.due, number)
         self._progress_ms = 0
+        self._placed: list[int] = []
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             self._transactions.init(worker.limits.operation_timeout_ms)
-            self.intake = Intake(self._begin(self._restore()))
+            restored = restore(worker, self._due)
+            self._mends = restored.mends
+            schedule = Schedule()
+            schedule.add_all(restored.table.entries())
+            self.waiting = Waiting(schedule, worker.limits.waiting_bytes_max)
+            self.intake = Intake(self._begin(restored.progress))
         except WindhoverError:
             self._transactions.close()
             raise
@@ -70,20 +84,24 @@ class VerdictPartition:
     @property
     def _room(self) -> int:
         limits = self._worker.limits
-        if self.schedule.memory_bytes >= limits.waiting_bytes_max:
-            return 0
-        return min(limits.intake_max, limits.waiting_max - len(self.schedule))
+        return min(limits.intake_max, limits.waiting_max - len(self.waiting))
 
     def offer(self, record: Record, now_ms: int) -> None:
-        """Take in a record of the verdict topic; answers to sessions are not for us."""
+        """Take in a record of the verdict topic; answers to sessions are not for us.
+
+        Raises:
+            UnknownVersion: a newer acker wrote it. Passing over it would lose what it says was lost.
+        """
         try:
             event = self._worker.verdicts.decode(record.value)
+        except UnknownVersion as error:
+            raise newer(record, error) from error
         except CodecError as error:
             self._worker.undecodable(*self._verdict, record.offset, str(error))
             return
         if not isinstance(event, Verdicts):
             return
-        flaw = flaw_of(event)
+        flaw = wrong_verdicts(event)
         if flaw:
             self._worker.undecodable(*self._verdict, record.offset, flaw)
             return
@@ -92,7 +110,7 @@ class VerdictPartition:
         self.intake.offer(record.offset, event)
 
     def step(self, now_ms: int) -> bool:
-        """Write what is due, then take over what was lost; True if anything was done.
+        """Mend, write what is due, take over what was lost; True if anything was done.
 
         Raises:
             Aborted: a transaction was aborted; drop the partition and open it again.
@@ -102,8 +120,10 @@ class VerdictPartition:
             TopicError: a topic to write to is missing.
             Unreachable: it is not known what the broker did; drop the partition and open it again.
         """
-        fired = self._fire(now_ms)
-        return self._take_over(now_ms) or fired
+        with uncollected():
+            worked = self._mend()
+            worked = self._fire(now_ms) or worked
+            return self._take_over(now_ms) or worked
 
     def finish(self) -> None:
         """Commit how far the verdicts are taken over, where that was put off."""
@@ -133,14 +153,13 @@ class VerdictPartition:
             return False
         dues = dues_of(self._worker, batch.roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(
-            batch, [Outgoing(*self._due, value, root_key(due.root)) for due, value in encoded]
-        )
+        self._commit_progress(batch, [Outgoing(*self._due, value, key_of(due)) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(batch.roots)
+        self._worker.counters.held += sum(due.last_was_held for due in dues)
         self._worker.counters.absent += len(batch.roots) - len(dues)
-        for due, value in encoded:
-            self.schedule.put(due.root, due.due_ms, value)
+        for (due, value), offset in zip(encoded, self._placed, strict=True):
+            self.waiting.put(due, offset, len(value))
         return True
 
     def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing]) -> None:
@@ -151,89 +170,93 @@ class VerdictPartition:
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
 
-        1. Take what is due off the schedule, where it stays until the commit.
-        2. Fetch the records and build copies and dead letters.
-        3. Write them with their tombstones.
-        4. Forget them.
+        1. Take what is due.
+        2. Know of each what `_ack_due` holds.
+        3. Fetch the records and build copies and dead letters.
+        4. Write them with their tombstones.
+        5. Forget them; the rest goes on waiting.
+
+        What fails before the transaction leaves all waiting; where that fails, the partition is dropped.
         """
-        waiting = self.schedule.due(now_ms, self._worker.limits.fire_max)
-        if not waiting:
+        taken = self.waiting.take(now_ms, self._worker.limits.fire_max)
+        if not taken:
             return False
-        dues = [due for entry in waiting if isinstance(due := self._worker.dues.decode(entry.value), Due)]
-        outcomes = outcomes_of(self._worker, dues, now_ms)
-        written = [outcome.written for outcome in outcomes if outcome.written is not None]
-        tombstones = [Outgoing(*self._due, None, root_key(outcome.due.root)) for outcome in outcomes]
-        self._transact((*written, *tombstones), {})
+        try:
+            known = known_of(self._worker, self._due, self.waiting.kept(taken))
+            outcomes = outcomes_of(self._worker, [due for due in known.values() if due is not None], now_ms)
+        except WindhoverError:
+            self.waiting.done((), taken)
+            raise
+        if outcomes:
+            written = [outcome.written for outcome in outcomes if outcome.written is not None]
+            topic, number = self._due
+            tombstones = [
+                _outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes
+            ]
+            self._transact((*written, *tombstones), {})
+        left = () if len(outcomes) == len(taken) else _left(taken, known, outcomes)
+        self.waiting.done([entry for entry in taken if entry not in left] if left else taken, left)
+        self._count_copies(outcomes)
         for outcome in outcomes:
-            self.schedule.remove(outcome.due.root)
-            self._count(outcome, now_ms)
+            if not outcome.is_copy:
+                self._count(outcome, now_ms)
+        return bool(outcomes)
+
+    def _mend(self) -> bool:
+        """Write what was written over again, and let the roots that it is about wait."""
+        if not self._mends:
+            return False
+        self._transact([mend.written for mend in self._mends], {})
+        waiting = [mend for mend in self._mends if mend.due is not None]
+        for mend, offset in zip(waiting, self._placed, strict=True):
+            if mend.due is not None:
+                self.waiting.put(mend.due, offset, len(mend.written.value or b""))
+        for mend in self._mends:
+            self._worker.tell("mended", partition=self.number, root=mend.name)
+        self._mends = ()
         return True
 
+    def _count_copies(self, outcomes: Iterable[Outcome]) -> None:
+        counters = self._worker.counters
+        copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
+        counters.replayed += copied.total()
+        counters.replayed_by_input.update(copied)
+
     def _count(self, outcome: Outcome, now_ms: int) -> None:
+        """Count and tell what became of a root of which there is no copy."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
-        if outcome.written is None:
+        if outcome.dead is None:
             counters.absent += 1
             return
-        if outcome.dead is None:
-            counters.replayed += 1
-            counters.replayed_by_input[name] = counters.replayed_by_input.get(name, 0) + 1
+        fields: dict[str, str | int] = {"input": name, "root": due.origin, "attempt": due.attempt}
+        fields["reason"] = outcome.dead.value
+        if not outcome.dies:
+            counters.dropped += 1
+            counters.dropped_by_input[name] += 1
+            self._worker.tell("dropped", **fields)
             return
         counters.dead_lettered += 1
         counters.without_payload += not outcome.has_payload
-        counters.dead_lettered_by_input[name] = counters.dead_lettered_by_input.get(name, 0) + 1
+        counters.dead_lettered_by_input[name] += 1
         self._worker.breaker_of(outcome.input).dead(1, now_ms)
-        self._worker.tell(
-            "dead_lettered", input=name, root=due.origin, attempt=due.attempt, reason=outcome.dead.value
-        )
+        self._worker.tell("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing], offsets: Mapping[TopicPartition, int]) -> None:
-        transactions = self._transactions
+        """Run one transaction; `_placed` are then the offsets of the roots that it lets wait, in order."""
+        records = list(records)
+        transactions, self._placed = self._transactions, []
         transactions.begin()
-        for record in records:
-            transactions.send(record)
+        waiting = [record for record in records if self._waits(record)]
+        for record in waiting:
+            transactions.send(record, self._placed.append)
+        transactions.send_all([each for each in records if not self._waits(each)] if waiting else records)
         if offsets:
             transactions.send_offsets(self._worker.group, offsets)
         transactions.commit(self._worker.limits.operation_timeout_ms)
 
-    def _restore(self) -> Progress | None:
-        """Read `_ack_due` to its stable end; the last record of each key counts."""
-        stored: Progress | None = None
-        for record in self._stored():
-            root = parse_root_key(record.key)
-            if record.value is None:
-                if root is not None:
-                    self.schedule.remove(root)
-                continue
-            try:
-                value = self._worker.dues.decode(record.value)
-            except CodecError as error:
-                self._worker.undecodable(*self._due, record.offset, str(error))
-                continue
-            if isinstance(value, Progress):
-                stored = value
-            elif root == value.root:
-                self.schedule.put(value.root, value.due_ms, record.value)
-            else:
-                self._worker.undecodable(*self._due, record.offset, "the key is not that of the value")
-        return stored
-
-    def _stored(self) -> Iterable[Record]:
-        log, limits = self._worker.log, self._worker.limits
-        start, end = log.starts([self._due])[self._due], log.stable_ends([self._due])[self._due]
-        if start >= end:
-            return
-        reader = log.reader(committed=True)
-        try:
-            reader.assign({self._due: start})
-            patience_ms = limits.operation_timeout_ms
-            while (position := reader.position(self._due)) < end:
-                yield from reader.poll(_POLL_MS)
-                moved = reader.position(self._due) != position
-                patience_ms = limits.operation_timeout_ms if moved else patience_ms - _POLL_MS
-                if patience_ms < 0:
-                    raise Unreachable(f"{self._due.topic}/{self.number} does not answer at offset {position}")
-        finally:
-            reader.close()
+    def _waits(self, record: Outgoing) -> bool:
+        """Tell whether a record lets a root wait."""
+        return record.value is not None and record.topic == self._due.topic and record.key != PROGRESS_KEY
 
     def _begin(self, stored: Progress | None) -> Progress:
         log, worker = self._worker.log, self._worker
@@ -253,3 +276,15 @@ class VerdictPartition:
                 f" created again; delete and create {self._due.topic} as well"
             )
         return stored
+
+
+def _left(
+    taken: Iterable[Entry], known: Mapping[int, Due | None], outcomes: Iterable[Outcome]
+) -> frozenset[Entry]:
+    """Return what goes on waiting: of which nothing was read, or nothing written."""
+    ended = {id(outcome.due) for outcome in outcomes}
+    return frozenset(
+        entry
+        for entry in taken
+        if entry.offset not in known or ((due := known[entry.offset]) is not None and id(due) not in ended)
+    )

@@ -5,6 +5,7 @@ Source: DESIGN.md, section 3 rules 10 and 11.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,8 +16,8 @@ class ReplayEvent:
 
     Attributes:
         name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
-            ``not_committed`` (at the end), ``undecodable`` (once per topic and flaw), ``dead_lettered``
-            (once per record).
+            ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and
+            flaw), ``dead_lettered`` (once per record), ``dropped`` (likewise).
         fields: what it concerns: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``, ``error``.
     """
 
@@ -36,15 +37,18 @@ class Counters:
     """What a worker has done since it started; only what a transaction has committed counts."""
 
     lost: int = 0
+    held: int = 0
     replayed: int = 0
     dead_lettered: int = 0
     without_payload: int = 0
+    dropped: int = 0
     absent: int = 0
     undecodable: int = 0
     aborted: int = 0
     fenced: int = 0
-    replayed_by_input: dict[str, int] = field(default_factory=dict)
-    dead_lettered_by_input: dict[str, int] = field(default_factory=dict)
+    replayed_by_input: Counter[str] = field(default_factory=Counter)
+    dead_lettered_by_input: Counter[str] = field(default_factory=Counter)
+    dropped_by_input: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,19 @@ class ReplayStatus:
         waiting_bytes: memory of those, estimated.
         next_due_ms: wall time of the earliest; None when nothing waits.
         lost: lost roots taken over.
+        held: those of them that were held back behind a record that waits (`ordering`).
         replayed: copies written.
         dead_lettered: dead letters written.
         without_payload: those of them that have no payload.
+        dropped: roots that a rule dropped: notes on the dead-letter topics, not among the dead letters.
         absent: lost roots that never had a record: markers of transactions, aborted records.
         undecodable: records of the verdict and due topics that cannot be read.
         aborted: transactions that were aborted and made again.
         fenced: partitions that another worker took.
-        replayed_by_input: as `replayed`, by name of the input; likewise `dead_lettered_by_input`.
+        fetched_records: records read to copy or bury some of them, those between the wanted ones too.
+        fetched_bytes: their size.
+        replayed_by_input: as `replayed`, by name of the input; likewise `dead_lettered_by_input` and
+            `dropped_by_input`.
     """
 
     partitions: tuple[int, ...]
@@ -72,12 +81,17 @@ class ReplayStatus:
     waiting_bytes: int
     next_due_ms: int | None
     lost: int
+    held: int
     replayed: int
     dead_lettered: int
     without_payload: int
+    dropped: int
     absent: int
     undecodable: int
     aborted: int
     fenced: int
+    fetched_records: int
+    fetched_bytes: int
     replayed_by_input: Mapping[str, int]
     dead_lettered_by_input: Mapping[str, int]
+    dropped_by_input: Mapping[str, int]

@@ -1,90 +1,149 @@
-"""What waits in one verdict partition, ordered by due time.
+"""When to look at what waits in one verdict partition: a queue of (due time, offset in `_ack_due`), packed.
 
-The schedule mirrors `_ack_due`: it changes only after a transaction has committed. It keeps each entry as the
-encoded bytes of the log, so that its memory is known.
+An entry is 16 bytes, whatever its record holds: the rest stays in `_ack_due`, and is read at its offset when
+its time has come. Entries stand in sorted chunks, each behind the other; what was added since stands unsorted
+beside them, at most a 64th of all, and is sorted in when there is more. So neither adding nor taking moves
+more than what lies in the chunks concerned, and ten million entries need no more than their bytes.
 
 Source: DESIGN.md, section 5.4.
 """
 
 from __future__ import annotations
 
-import heapq
-from typing import NamedTuple
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from acker.identity import Root
+import numpy as np
 
-ENTRY_BYTES = 400
-"""Memory of an entry beside its value: the tuple, two ints, its places in dict and heap."""
+from acker.identity import I64
+
+ENTRY_BYTES: Final = 16
+CHUNK: Final = 8_192
+"""Entries of a chunk; one that has grown to twice as many is cut."""
+
+RECENT_MIN: Final = 4_096
+"""So many entries may stand unsorted, however few there are in all."""
+
+_RECENT_SHARE: Final = 64
 
 
-class Waiting(NamedTuple):
-    """One entry: not before `due_ms`; of two with one due time the one put first comes first."""
+class Entry(NamedTuple):
+    """One that waits: not before `due_ms`, and where `_ack_due` holds it."""
 
     due_ms: int
-    order: int
-    root: Root
-    value: bytes
+    offset: int
 
 
 class Schedule:
-    """Roots that wait, each once."""
+    """Entries, of which the earliest ones can be taken."""
 
     def __init__(self) -> None:
         """Begin with nothing waiting."""
-        self._entries: dict[Root, Waiting] = {}
-        # Entries that were replaced or removed stay in the heap until they come to its top.
-        self._heap: list[Waiting] = []
-        self._order = 0
-        self._bytes = 0
+        self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
+        self._sorted = 0
+        self._recent = array("q")  # due times and offsets in turn
+        self._recent_min_ms: int | None = None
 
     def __len__(self) -> int:
-        """Return how many roots wait."""
-        return len(self._entries)
-
-    def __contains__(self, root: Root) -> bool:
-        """Tell whether a root waits."""
-        return root in self._entries
+        """Return how many entries wait."""
+        return self._sorted + len(self._recent) // 2
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of what waits, estimated."""
-        return self._bytes
+        """Memory of what waits."""
+        return ENTRY_BYTES * len(self)
 
     @property
     def next_due_ms(self) -> int | None:
         """The earliest due time; None when nothing waits."""
-        self._drop_stale()
-        return self._heap[0].due_ms if self._heap else None
+        first = int(self._chunks[0][0, 0]) if self._chunks else None
+        known = [due_ms for due_ms in (first, self._recent_min_ms) if due_ms is not None]
+        return min(known, default=None)
 
-    def put(self, root: Root, due_ms: int, value: bytes) -> None:
-        """Let a root wait until `due_ms`; a root that waits already is replaced."""
-        self.remove(root)
-        entry = Waiting(due_ms, self._order, root, value)
-        self._order += 1
-        self._entries[root] = entry
-        self._bytes += len(value) + ENTRY_BYTES
-        heapq.heappush(self._heap, entry)
+    def add(self, due_ms: int, offset: int) -> None:
+        """Let an entry wait."""
+        self._recent.append(due_ms)
+        self._recent.append(offset)
+        if self._recent_min_ms is None or due_ms < self._recent_min_ms:
+            self._recent_min_ms = due_ms
+        if len(self._recent) // 2 > max(RECENT_MIN, self._sorted // _RECENT_SHARE):
+            entries = self._take_recent()
+            self._merge(entries[_order(entries)])
 
-    def remove(self, root: Root) -> None:
-        """Forget a root; one that does not wait is ignored."""
-        entry = self._entries.pop(root, None)
-        if entry is not None:
-            self._bytes -= len(entry.value) + ENTRY_BYTES
-            if len(self._heap) > 64 and len(self._heap) > 4 * len(self._entries):
-                self._heap = list(self._entries.values())
-                heapq.heapify(self._heap)
+    def add_all(self, entries: I64) -> None:
+        """Let many entries wait: rows of due time and offset, in any order."""
+        if len(entries):
+            self._merge(entries[_order(entries)])
 
-    def due(self, now_ms: int, limit: int) -> list[Waiting]:
-        """Return at most `limit` entries whose time has come, earliest first; they go on waiting."""
-        found: list[Waiting] = []
-        self._drop_stale()
-        while self._heap and self._heap[0].due_ms <= now_ms and len(found) < limit:
-            found.append(heapq.heappop(self._heap))
-            self._drop_stale()
-        for entry in found:
-            heapq.heappush(self._heap, entry)
-        return found
+    def take(self, now_ms: int, limit: int) -> list[Entry]:
+        """Take at most `limit` entries whose time has come, earliest first, by offset where that is equal."""
+        found = [np.empty((0, 2), np.int64)]
+        if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
+            recent = self._take_recent()
+            is_due = recent[:, 0] <= now_ms
+            self._keep_recent(recent[~is_due])
+            found.append(recent[is_due])
+        wanted = limit
+        while self._chunks and wanted > 0 and self._chunks[0][0, 0] <= now_ms:
+            chunk = self._chunks.popleft()
+            end = min(wanted, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
+            found.append(chunk[:end])
+            if end < len(chunk):
+                self._chunks.appendleft(chunk[end:])
+            self._sorted -= end
+            wanted -= end
+        entries = np.concatenate(found)
+        entries = entries[_order(entries)]
+        self._merge(entries[limit:])
+        return [Entry(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
-    def _drop_stale(self) -> None:
-        while self._heap and self._entries.get(self._heap[0].root) is not self._heap[0]:
-            heapq.heappop(self._heap)
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Let entries that were taken go on waiting."""
+        for entry in entries:
+            self.add(*entry)
+
+    def _take_recent(self) -> I64:
+        recent = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
+        self._recent, self._recent_min_ms = array("q"), None
+        return recent
+
+    def _keep_recent(self, entries: I64) -> None:
+        if len(entries):
+            self._recent = array("q", entries.tobytes())
+            self._recent_min_ms = int(entries[:, 0].min())
+
+    def _merge(self, entries: I64) -> None:
+        """Sort ascending entries into the chunks that they belong to."""
+        if not len(entries):
+            return
+        self._sorted += len(entries)
+        if not self._chunks:
+            self._chunks = deque(_cut(entries))
+            return
+        firsts = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
+        places = np.searchsorted(firsts, entries[:, 0], "right") - 1
+        cuts = np.searchsorted(places, np.arange(len(self._chunks)), "right")
+        merged: deque[I64] = deque()
+        begin = 0
+        for end in cuts.tolist():
+            chunk = self._chunks.popleft()  # so that it is freed before the next one is made
+            if begin == end:
+                merged.append(chunk)
+                continue
+            both = np.concatenate([chunk, entries[begin:end]])
+            both = both[_order(both)]
+            merged += [both] if len(both) < 2 * CHUNK else _cut(both)
+            begin = end
+        self._chunks = merged
+
+
+def _order(entries: I64) -> I64:
+    """Return the order of entries by due time, then offset."""
+    return np.lexsort((entries[:, 1], entries[:, 0]))
+
+
+def _cut(entries: I64) -> list[I64]:
+    """Cut entries into chunks that hold on to no more than themselves."""
+    return [entries[begin : begin + CHUNK].copy() for begin in range(0, len(entries), CHUNK)]

@@ -53,6 +53,7 @@ class ReplayService:
         self._is_assignment_stale = False
         self._fenced_until_ms: dict[int, int] = {}
         self._aborts: dict[int, int] = {}
+        self._away_since_ms: int | None = None
 
     def step(self, now_ms: int) -> bool:
         """Do one bounded round for all partitions owned now.
@@ -72,9 +73,24 @@ class ReplayService:
             BreakerOpen: too large a share of an input dies.
             ConfigError: topics.yaml and the broker, or the verdicts, disagree.
             DataLoss: verdicts that were not taken over have left the log.
-            Unreachable: the broker does not answer.
+            UnknownVersion: a newer Windhover wrote verdicts, or what waits.
+            Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
             LogError: the broker refuses transactions again and again.
         """
+        try:
+            worked = self._round(now_ms)
+        except Unreachable as error:
+            self._is_assignment_stale = True  # what a poll took out and did not hand over is read again
+            if self._away_since_ms is None:
+                self._away_since_ms = now_ms
+                self._worker.tell("unreachable", error=str(error))
+            if now_ms - self._away_since_ms > self._limits.unreachable_ms:
+                raise
+            return False
+        self._away_since_ms = None
+        return worked
+
+    def _round(self, now_ms: int) -> bool:
         opened = self._follow_group(now_ms)
         worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
         busy = opened or any(worked)
@@ -101,23 +117,28 @@ class ReplayService:
 
     def status(self) -> ReplayStatus:
         """Return what the worker has and has done."""
-        counters, schedules = self._worker.counters, [p.schedule for p in self._partitions.values()]
-        next_due = [due for schedule in schedules if (due := schedule.next_due_ms) is not None]
+        counters, waiting = self._worker.counters, [p.waiting for p in self._partitions.values()]
+        next_due = [due for each in waiting if (due := each.next_due_ms) is not None]
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
-            waiting=sum(len(schedule) for schedule in schedules),
-            waiting_bytes=sum(schedule.memory_bytes for schedule in schedules),
+            waiting=sum(map(len, waiting)),
+            waiting_bytes=sum(each.memory_bytes for each in waiting),
             next_due_ms=min(next_due, default=None),
             lost=counters.lost,
+            held=counters.held,
             replayed=counters.replayed,
             dead_lettered=counters.dead_lettered,
             without_payload=counters.without_payload,
+            dropped=counters.dropped,
             absent=counters.absent,
             undecodable=counters.undecodable,
             aborted=counters.aborted,
             fenced=counters.fenced,
+            fetched_records=self._worker.fetcher.read_records,
+            fetched_bytes=self._worker.fetcher.read_bytes,
             replayed_by_input=dict(counters.replayed_by_input),
             dead_lettered_by_input=dict(counters.dead_lettered_by_input),
+            dropped_by_input=dict(counters.dropped_by_input),
         )
 
     def _follow_group(self, now_ms: int) -> bool:
@@ -126,6 +147,7 @@ class ReplayService:
             self._worker.check_topics()
             self._membership = self._worker.log.join(self._worker.group, [self._worker.names.verdict])
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
+        self._worker.check_counts(owned, now_ms)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}
@@ -140,7 +162,7 @@ class ReplayService:
                 "partition_opened",
                 partition=number,
                 offset=partition.intake.progress.next,
-                waiting=len(partition.schedule),
+                waiting=len(partition.waiting),
             )
         return bool(opened)
 
@@ -175,7 +197,7 @@ class ReplayService:
         self._worker.tell(why, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
-        due = [found for p in self._partitions.values() if (found := p.schedule.next_due_ms) is not None]
+        due = [found for p in self._partitions.values() if (found := p.waiting.next_due_ms) is not None]
         return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from acker.causes import HELD, error_class
 from acker.events import Reason
 from acker.identity import is_replay, offset_of, partition_of
 from acker.log import Record
-from replay.disposition import DeadReason, Replay, dispose
+from replay.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.due import Due, Loss, extended, parse_history
 from replay.fetch import Absence, Wanted
 from replay.headers import HISTORY, Lineage, location, parse_lineage
@@ -87,32 +88,46 @@ def _past(place: Wanted, record: Record | Absence) -> Past | None:
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
     lost, lineage = root.lost, past.lineage
-    abandoned = lineage.abandoned + (lost.reason is Reason.ABANDONED)
+    age_ms = max(0, lost.decided_at - lost.emitted_at)
+    first_ms = lost.emitted_wall if lineage.first_emitted_ms is None else lineage.first_emitted_ms
+    emission = LostEmission(
+        reason=lost.reason,
+        attempt=lineage.attempt,
+        abandoned=lineage.abandoned + (lost.reason is Reason.ABANDONED),
+        timed_out=lineage.timed_out + (lost.reason is Reason.TIMED_OUT),
+        lived_ms=lost.emitted_wall + age_ms - first_ms,
+        operator=lost.operator,
+        error=lost.error,
+        held=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
+    )
     policy = worker.policy_of(worker.input_of(lost.source, lost.group))
-    decided = dispose(policy, lost.reason, lineage.attempt, abandoned, now_ms, worker.jitter())
-    replayed = isinstance(decided, Replay) and past.dead is None
+    decided = dispose(policy, emission, now_ms, worker.jitter())
+    dead = past.dead or ("" if isinstance(decided, Replay) else decided.reason)
     loss = Loss(
         attempt=lineage.attempt,
         reason=lost.reason,
         operator=lost.operator,
-        error=lost.error,
+        error=error_class(lost.error),
         message=lost.message,
         emitted_ms=max(0, lost.emitted_wall),
-        age_ms=max(0, lost.decided_at - lost.emitted_at),
+        age_ms=age_ms,
         root=location(*_place(root)),
     )
-    first_ms = lineage.first_emitted_ms
+    due_ms = decided.due_ms if isinstance(decided, Replay) and not dead else now_ms
     return Due(
         source=lost.source,
         position=root.position,
-        due_ms=decided.due_ms if replayed and isinstance(decided, Replay) else now_ms,
-        dead=past.dead or ("" if isinstance(decided, Replay) else decided.reason),
+        due_ms=due_ms,
+        dead=dead,
         group=lost.group,
         topic=lost.topic,
         topic_id=lost.topic_id,
         origin=lineage.origin,
         attempt=lineage.attempt,
-        abandoned=abandoned,
-        first_emitted_ms=lost.emitted_wall if first_ms is None else first_ms,
+        abandoned=emission.abandoned,
+        # its time begins when a bolt first sees it: what was held for an hour has not been tried for an hour
+        first_emitted_ms=due_ms if emission.held == emission.attempt else first_ms,
         history=extended(past.history, loss),
+        timed_out=emission.timed_out,
+        held=emission.held,
     )

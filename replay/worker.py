@@ -10,13 +10,16 @@ from functools import cache
 from typing import Final
 
 from acker.codec import Codec, wire_codec
-from acker.errors import Disagreement, TopicError
+from acker.errors import Disagreement, TopicError, UnknownVersion
 from acker.events import Event, Lost
 from acker.identity import input_id_of
-from acker.log import Log, TopicInfo
+from acker.log import Log, Record, TopicInfo
+from acker.partition_counts import PartitionCounts
+from acker.told import Told
 from acker.topics import AckTopics, Input, Topics
 from replay.backoff import Backoff
 from replay.breaker import Breaker
+from replay.causes import Action, Rule
 from replay.disposition import Policy
 from replay.due import due_codec
 from replay.fetch import Fetcher
@@ -45,7 +48,8 @@ class Worker:
         self.counters = Counters()
         self.fetcher = Fetcher(log, limits)
         self._report = report
-        self._told: set[tuple[str, str]] = set()
+        self._told = Told()
+        self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}
         self._policies = {found.id: _policy(found) for found in topics.inputs.values()}
         self._breakers = {found.id: _breaker(found, limits) for found in topics.inputs.values()}
@@ -70,6 +74,11 @@ class Worker:
             )
         return found
 
+    def tracked(self, source: int) -> Input | None:
+        """Return the tracked input that a source is of; None if topics.yaml has none."""
+        found = self._inputs.get(input_id_of(source))
+        return found if found is not None and found.tracked else None
+
     def policy_of(self, found: Input) -> Policy:
         """Return when an input's records are given up, and how long they wait until then."""
         return self._policies[found.id]
@@ -91,9 +100,24 @@ class Worker:
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be read, and tell it once per topic and flaw."""
         self.counters.undecodable += 1
-        if (topic, error) not in self._told and len(self._told) < 100:
-            self._told.add((topic, error))
+        if self._told.is_first(topic, error):
             self.tell("undecodable", topic=topic, partition=partition, offset=offset, error=error)
+
+    def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
+        """Look now and then whether the broker's N is still ours, once `check_topics` has.
+
+        Args:
+            owned: partition numbers that the group gave us; looks at once where N does not have one.
+            now_ms: wall time.
+
+        Raises:
+            Disagreement: an ack topic has another number of partitions than topics.yaml says.
+            TopicError: one is gone.
+            Unreachable: the broker does not answer.
+        """
+        if self._counts is not None:
+            self._counts.require(owned)
+            self._counts.step(now_ms)
 
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Ask the broker which of some (topic, topic id) are still so."""
@@ -101,17 +125,20 @@ class Worker:
         return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
 
     def writable(self, inputs: Iterable[Input], also: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Ask the broker for the replay and dead-letter topics of some inputs, in one go with others.
+        """Ask the broker for the replay and dead-letter topics of some inputs, with their settings.
 
         Args:
             inputs: whose topics must exist.
-            also: names of topics that may be missing.
+            also: names of topics that may be missing, asked for in one go with them.
 
         Raises:
             TopicError: a replay or dead-letter topic is missing.
         """
+        return self._there(inputs, also, settings=True)
+
+    def _there(self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool) -> dict[str, TopicInfo]:
         wanted = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
-        infos = dict(self.log.topics(wanted | set(also)))
+        infos = dict(self.log.topics(wanted | set(also), settings=settings))
         missing = sorted(wanted - set(infos))
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
@@ -124,17 +151,9 @@ class Worker:
             TopicError: a topic is missing, or a replay topic has fewer partitions than its source topic.
             Disagreement: an ack topic has another number of partitions than topics.yaml says.
         """
-        ours = (self.names.verdict, self.names.due)
+        self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
-        infos = self.writable(tracked, (*ours, *(found.topic for found in tracked)))
-        for name in ours:
-            if name not in infos:
-                raise TopicError(f"topic {name} is missing; run `windhover topics create`")
-            if infos[name].partitions != self.partitions:
-                raise Disagreement(
-                    f"topic {name} has {infos[name].partitions} partitions, topics.yaml says"
-                    f" {self.partitions}; acker.partitions is fixed for life: set it back"
-                )
+        infos = self._there(tracked, (found.topic for found in tracked), settings=False)
         for found in tracked:
             source, copies = infos.get(found.topic), infos[found.replay_topic]
             if source is not None and copies.partitions < source.partitions:
@@ -142,6 +161,14 @@ class Worker:
                     f"topic {found.replay_topic} has {copies.partitions} partitions, its source"
                     f" {found.topic} {source.partitions}; give it as many"
                 )
+
+
+def newer(record: Record, error: UnknownVersion) -> UnknownVersion:
+    """Say what to do about a record that a newer version wrote."""
+    place = f"{record.topic}/{record.partition}@{record.offset}"
+    return UnknownVersion(
+        f"{place}: {error}: a newer Windhover wrote it; run a replay worker of that version"
+    )
 
 
 def bytes_max(info: TopicInfo) -> int:
@@ -170,7 +197,12 @@ def _policy(found: Input) -> Policy:
     return Policy(
         attempts=retry.attempts,
         max_abandoned=retry.max_abandoned,
-        backoff=Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, retry.jitter),
+        backoff=Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, retry.jitter, retry.delays or ()),
+        time_limit_ms=retry.time_limit_ms,
+        count_timed_out=retry.count_timed_out,
+        count_abandoned=retry.count_abandoned,
+        rules=tuple(Rule(rule.error, rule.operator, Action(rule.then)) for rule in retry.causes),
+        hold_ms=found.hold_ms,
     )
 
 

@@ -17,22 +17,25 @@ from acker.errors import TupleError
 from spout.anchors import Anchors, Carry, fingerprint_of, paths_column
 from spout.bolts import Bolt, BoltContext
 from spout.collector import (
-    AnchoredTuple,
     Cause,
-    Delivery,
     Emission,
     FailTuple,
     MessageId,
-    OutputCollector,
     Rows,
+    StreamId,
     cause_of,
 )
+from spout.counts import added
+from spout.emitting import InTree
 from spout.fold import Fingerprint, TaskReport, failures_of, outstanding_of
-from spout.passes import Pass, ordinals_of, prepare_simple
+from spout.guards import Guarded
+from spout.order import Gate
+from spout.passes import Pass, ordinals_of, watches_of
+from spout.places import Deliveries
+from spout.pulse import Pulse
 from spout.rows import MISFITS, FindId, ListRows, batch_of, misfits, unknown_id
-from spout.steps import Step, run_simple
-
-Deliveries = tuple[Delivery, ...]
+from spout.steps import RowGate, Step, run_simple
+from spout.watching import WatchedCollector
 
 
 class Placed:
@@ -49,20 +52,21 @@ class Placed:
 class AnchoredRun:
     """A pass with at least one rich bolt at work in one task."""
 
-    def __init__(self, pass_: Pass, context: BoltContext) -> None:
-        """Prepare the bolts for one task."""
+    def __init__(self, pass_: Pass, context: BoltContext, pulse: Pulse | None = None) -> None:
+        """Prepare the bolts for one task; `pulse` is told what they are at."""
+        self.gate: Gate | None = None
         self._pass = pass_
         self._partition = context.partition
         self._rows = count()
         self._failed: list[tuple[int, Cause]] = []
         self._took = Fingerprint()
         self._gave = Fingerprint()
-        self._collectors: dict[int, OutputCollector] = {}
-        for place, step in enumerate(pass_.steps):
-            prepare_simple(step, context)
+        self._collectors: dict[int, WatchedCollector] = {}
+        self._watches = watches_of(pass_, context, pulse or Pulse())
+        for place, (step, watch) in enumerate(zip(pass_.steps, self._watches, strict=True)):
             if isinstance(step.bolt, Bolt):
-                collector = self._collectors[place] = OutputCollector(step.name, pass_.hop(place))
-                step.bolt.prepare(BoltContext(step.name, context.partition, context.batch_id), collector)
+                self._collectors[place] = WatchedCollector(pass_.hop(place), watch)
+            watch.prepare(self._collectors.get(place))
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         """Work on a batch of rows and return what was emitted."""
@@ -79,10 +83,10 @@ class AnchoredRun:
         """Clean the bolts up, and return what was emitted meanwhile."""
         batches: list[pa.RecordBatch] = []
         for place, step in enumerate(self._pass.steps):
-            step.bolt.cleanup()
+            self._watches[place].cleanup()
             collector = self._collectors.get(place)
             if collector is not None and collector.emissions:
-                batches.append(self._through(place + 1, self._taken(step, collector)))
+                batches.append(self._through(place + 1, self._taken(place, step, collector)))
         return batches
 
     def report(self) -> TaskReport:
@@ -98,6 +102,8 @@ class AnchoredRun:
             touched=pa.array(touched, pa.int64()).to_numpy(),
             took=self._took,
             gave=self._gave,
+            counts=added(watch.counts for watch in self._watches),
+            errors=tuple(chain(*(w.errors for w in self._watches), *(c.errors for c in collectors))),
         )
 
     def _enter(self, deliveries: Deliveries) -> Deliveries:
@@ -117,22 +123,46 @@ class AnchoredRun:
         collector = self._collectors.get(place)
         if collector is None:
             return self._simple(place, step, placed)
+        watch = self._watches[place]
+        first_ns = began_ns = watch.now_ns()
+        executed = 0
         for row, deliveries in enumerate(placed.deliveries):
-            received = AnchoredTuple(placed.rows, row, deliveries, step.name)
+            held = None if self.gate is None else self.gate.holds_any(each.root for each in deliveries)
+            if held is not None:
+                self._failed += [(each.root, held) for each in deliveries]
+                continue
+            executed += 1
+            received = InTree(placed.rows, row, placed.deliveries, step.name, began_ns)
+            known = len(collector.failures)
             collector.receive(received)
+            watch.pulse.begin(step.name)
             try:
                 step.bolt.execute(received)  # type: ignore[call-arg]
+                watch.executed(received, watch.now_ns() - began_ns)
             except Exception as error:  # whatever user code raises fails its input
                 if not self._pass.tracked and not isinstance(error, FailTuple):
                     raise
-                collector.refuse(received, error)
-        return self._taken(step, collector)
+                collector.refuse(received, cause_of(step.name, error))
+            if self.gate is not None:
+                for root, _ in collector.failures[known:]:
+                    self.gate.fail(root)
+            began_ns = watch.now_ns()
+        watch.pulse.end()
+        watch.count_executed(placed.rows.came_from, executed, began_ns - first_ns)
+        return self._taken(place, step, collector)
 
     def _simple(self, place: int, step: Step, placed: Placed) -> Placed:
         """Run a bolt that anchors and acks by itself; its input's edges and its output's cancel."""
-        out = run_simple(step, placed.rows, tracked=self._pass.tracked, arrow=False)
+        if isinstance(step.bolt, Guarded):
+            step.bolt.post.places = placed.deliveries
+        gate = None if self.gate is None else self._row_gate(self.gate, placed)
+        out = run_simple(
+            step, placed.rows, self._watches[place], tracked=self._pass.tracked, arrow=False, gate=gate
+        )
         for row, cause in out.failures:
             self._failed += [(delivery.root, cause) for delivery in placed.deliveries[row]]
+            if self.gate is not None:
+                self._fail(self.gate, placed.deliveries[row])
         hop = self._pass.hop(place)
         ordinals = ordinals_of(out.parents, len(placed.deliveries)).tolist()
         parents = out.parents.tolist()
@@ -145,12 +175,25 @@ class AnchoredRun:
         def find(row: int) -> MessageId:
             return placed.rows.message_id(parents[row])
 
-        return Placed(ListRows(step.schema.names, values, find), deliveries)
+        return Placed(ListRows(step.schema.names, values, find, StreamId(step.name)), deliveries)
 
-    def _taken(self, step: Step, collector: OutputCollector) -> Placed:
+    @staticmethod
+    def _fail(gate: Gate, deliveries: Deliveries) -> None:
+        for each in deliveries:
+            gate.fail(each.root)
+
+    def _row_gate(self, gate: Gate, placed: Placed) -> RowGate:
+        return RowGate(
+            lambda row: gate.holds_any(each.root for each in placed.deliveries[row]),
+            lambda row: self._fail(gate, placed.deliveries[row]),
+        )
+
+    def _taken(self, place: int, step: Step, collector: WatchedCollector) -> Placed:
         """Take what a rich bolt emitted."""
         emissions, collector.emissions = collector.emissions, []
-        rows = ListRows(step.schema.names, [each.values for each in emissions], _first_anchor(emissions))
+        self._watches[place].count_emitted(len(emissions))
+        values = [each.values for each in emissions]
+        rows = ListRows(step.schema.names, values, first_anchor(emissions), StreamId(step.name))
         return Placed(rows, [each.deliveries for each in emissions])
 
     def _anchor(self, placed: Placed) -> pa.RecordBatch:
@@ -185,7 +228,7 @@ class AnchoredRun:
         return batch_of([values[row] for row in kept], step.schema), [deliveries[row] for row in kept]
 
 
-def _first_anchor(emissions: Sequence[Emission]) -> FindId:
+def first_anchor(emissions: Sequence[Emission]) -> FindId:
     """Let emitted rows find the message id of their first anchor."""
 
     def find(row: int) -> MessageId:

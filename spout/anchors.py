@@ -6,9 +6,16 @@
 ``PATHS``
     A list of deliveries, each a list of int64: the root's index, then the ordinal of every hop. For tuples
     with several anchors or none, and for bolts behind a second grouping.
+``HOPS``
+    As PATHS, but each hop is ``subscription << 32 | ordinal``: in a topology that branches and joins, rows of
+    one stream have come different ways.
 
-The subscriptions along the hops are the same for all rows of a stream, so they stand in the pass, not in
-the rows.
+``WIDE``
+    PACKED, and the root's source and position beside it, which mean something behind the batch too: for
+    tuples that Spark's state may hold. See `spout.delayed`.
+
+Of all but HOPS the subscriptions along the hops are the same for all rows of a stream, so they stand in the
+pass, not in the rows.
 
 Source: DESIGN.md, sections 2 and 5.2.
 """
@@ -31,7 +38,10 @@ ORDINAL_BITS = 24
 ORDINALS_MAX = 1 << ORDINAL_BITS
 """Tuples that one pass may emit for one input tuple: 16,777,216."""
 
+_WORD = (1 << 32) - 1
+
 PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
+WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
 
 
 class Carry(StrEnum):
@@ -40,6 +50,14 @@ class Carry(StrEnum):
     NONE = "none"
     PACKED = "packed"
     PATHS = "paths"
+    HOPS = "hops"
+    WIDE = "wide"
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the column."""
+        paths = {Carry.PATHS: PATHS_TYPE, Carry.HOPS: PATHS_TYPE}
+        return {**paths, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
 
 
 def pack(indices: I64, ordinals: I64) -> I64:
@@ -69,23 +87,52 @@ class Anchors:
     subscriptions: tuple[int, ...] = ()
 
     def roots(self) -> I64:
-        """Return the root's index of each row of a PACKED column."""
-        indices: I64 = np.asarray(self.column, dtype=np.int64) >> ORDINAL_BITS
+        """Return the root's index of each row of a PACKED or WIDE column."""
+        indices: I64 = self.packed() >> ORDINAL_BITS
         return indices
+
+    def ordinals(self) -> I64:
+        """Return the ordinal of each row of a PACKED or WIDE column."""
+        ordinals: I64 = self.packed() & (ORDINALS_MAX - 1)
+        return ordinals
+
+    def packed(self) -> I64:
+        """Return index and ordinal of each row of a PACKED or WIDE column."""
+        column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
+        return np.asarray(column, dtype=np.int64)
+
+    def again(self, parents: I64, packed: I64) -> pa.Array:
+        """Build the column, PACKED or WIDE, of rows that descend from these."""
+        column = pa.array(packed)
+        if self.carry is not Carry.WIDE:
+            return column
+        of = self.column.take(pa.array(parents))
+        return wide_column(column, of.field("source"), of.field("position"))
 
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
         """Return for each row the deliveries that it is; none for an unanchored row."""
-        if self.carry is Carry.PACKED:
-            for number in self.column.to_pylist():
+        if self.carry in (Carry.PACKED, Carry.WIDE):
+            for number in self.packed().tolist():
                 ordinal = number & (ORDINALS_MAX - 1)
                 path = tuple((subscription, ordinal) for subscription in self.subscriptions)
                 yield (Delivery(number >> ORDINAL_BITS, path),)
+        elif self.carry is Carry.HOPS:
+            for row in self.column.to_pylist():
+                yield tuple(
+                    Delivery(index, tuple((hop >> 32 & _WORD, hop & _WORD) for hop in hops))
+                    for index, *hops in row or ()
+                )
         else:
             for row in self.column.to_pylist():
                 yield tuple(
                     Delivery(index, tuple(zip(self.subscriptions, ordinals, strict=True)))
                     for index, *ordinals in row or ()
                 )
+
+
+def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.Array:
+    """Build a WIDE column."""
+    return pa.StructArray.from_arrays([packed, sources, positions], fields=list(WIDE_TYPE))
 
 
 def paths_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
@@ -96,9 +143,19 @@ def paths_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
     )
 
 
+def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
+    """Build a HOPS column from each row's deliveries."""
+    return pa.array([[_hops(each) for each in deliveries] for deliveries in rows], PATHS_TYPE)
+
+
+def _hops(delivery: Delivery) -> list[int]:
+    hops = (subscription << 32 | ordinal for subscription, ordinal in delivery.path)
+    return [delivery.root, *(hop - (1 << 64) if hop >> 63 else hop for hop in hops)]
+
+
 def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
     """Take the fingerprint of rows with this anchor column."""
-    if carry is Carry.PATHS:
+    if carry in (Carry.PATHS, Carry.HOPS):
         flat = column.flatten().flatten()
         return fingerprint(len(column), np.asarray(flat, dtype=np.int64))
-    return fingerprint(len(column), np.asarray(column, dtype=np.int64))
+    return fingerprint(len(column), Anchors(carry, column).packed())

@@ -9,12 +9,16 @@ Source: DESIGN.md, sections 4 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from acker.answers import SOURCE_BYTES
 from acker.codec import wire_codec
-from acker.events import Acks, Event, Init, Run, SourceRun, Take, TakeSource, Tick
+from acker.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.log import Log, Outgoing
 from acker.settings import AckTopics
+from acker.verdicts import RECORD_BUDGET_BYTES
+from spout.plan import by_block
 from spout.session import SessionName
 from spout.sources import SourceSpec
 
@@ -45,6 +49,20 @@ def _block_end(position: int) -> int:
     return ((position >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS
 
 
+def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
+    """Share sources over as few records as hold them; one at least."""
+    parts: list[list[TakeSource]] = [[]]
+    used = 0
+    for source in sources:
+        needed = SOURCE_BYTES + len(source.topic.encode()) + len(source.topic_id.encode())
+        if used + needed > RECORD_BUDGET_BYTES:
+            parts.append([])
+            used = 0
+        parts[-1].append(source)
+        used += needed
+    return [tuple(part) for part in parts]
+
+
 class Announcer:
     """Writes for one group; each call returns when what it wrote is durable."""
 
@@ -55,19 +73,41 @@ class Announcer:
         self._topics = topics
         self._group = group
         self._partitions = partitions
+        self._is_together = self._is_unflushed = False
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make what each `init` in here writes last durable at the end, all in one wait.
+
+        Until then nothing that was initialised may be handed out. Each call must be of other sources than the
+        others: of one source what is initialised has to stay a prefix, of several there is no order.
+        """
+        self._is_together = True
+        try:
+            yield
+        finally:
+            self._is_together = False
+        if self._is_unflushed:
+            self._flush()
 
     def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
-        """Announce a session to acker partitions; epoch 0 asks and changes nothing."""
-        take = Take(self._group, name.id, name.epoch, now, self._partitions, tuple(sources))
-        for partition in to:
-            self._send(self._topics.init, partition, take)
+        """Announce a session to acker partitions; epoch 0 asks and changes nothing.
+
+        Of more sources than one record holds, some 9,000, further records name the rest: to take what one
+        holds changes nothing else. The answer that names them all is the one that counts.
+        """
+        taken = list(to)
+        for part in _fitting(sources):
+            take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
+            for partition in taken:
+                self._send(self._topics.init, partition, take)
         self._producer.flush(FLUSH_MS)
 
     def init(
         self, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
-        specs: Mapping[int, SourceSpec],
+        specs: Mapping[int, SourceSpec], *, grace_ms: int = 0,
     ) -> None:  # fmt: skip
-        """Initialise ranges, one acker partition after another.
+        """Initialise ranges, one acker partition after another; `grace_ms` is added to their timeouts.
 
         A part is sent when the one before it is durable: should the process die in between, what is
         initialised is a prefix of the parts, and `Taken` says which.
@@ -75,15 +115,21 @@ class Announcer:
         parts: dict[tuple[int, str], list[SourceRun]] = {}
         for owner, run in pieces(runs, self._partitions):
             parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
+        written = False
         for (owner, topic), found in sorted(parts.items()):
             spec = specs[found[0].source]
+            timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
             for first in range(0, len(found), INIT_RUNS_MAX):
                 init = Init(
-                    self._group, name.id, name.epoch, now, wall_ms, spec.input.timeout_ms, self._partitions,
+                    self._group, name.id, name.epoch, now, wall_ms, timeout_ms, self._partitions,
                     topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
                 )  # fmt: skip
+                if written:
+                    self._flush()
                 self._send(self._topics.init, owner, init)
-                self._producer.flush(FLUSH_MS)
+                written = self._is_unflushed = True
+        if written and not self._is_together:
+            self._flush()
 
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         """Tell acker partitions the session's clock."""
@@ -101,12 +147,9 @@ class Announcer:
             now: the session's clock, ms.
             runs: ascending, disjoint.
         """
-        blocks: dict[tuple[int, int], list[Run]] = {}
-        for source, start, end in runs:
-            for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
-                low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
-                blocks.setdefault((source, block), []).append(Run(max(start, low), min(end, high)))
-        for (source, block), found in sorted(blocks.items()):
+        if self._is_unflushed:
+            self._flush()  # a contribution may not come before its init
+        for (source, block), found in sorted(by_block(runs).items()):
             acks = Acks(
                 lane, seq, self._group, name.id, name.epoch, source, block,
                 runs=(), positions=b"", values=b"", absent=tuple(found), touched=b"", touched_at=now,
@@ -118,6 +161,10 @@ class Announcer:
     def close(self) -> None:
         """Leave."""
         self._producer.close()
+
+    def _flush(self) -> None:
+        self._producer.flush(FLUSH_MS)
+        self._is_unflushed = False
 
     def _send(self, topic: str, partition: int, event: Event) -> None:
         self._producer.send(Outgoing(topic, partition, self._codec.encode(event)))

@@ -15,12 +15,17 @@ from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
 
 from acker.errors import UsageError
 from acker.kafka_log import KafkaLog
-from acker.topics import Topics
-from spout.ledger import Ledger
+from acker.topics import Input, Topics
+from spout.anchors import Carry
+from spout.ledger import Ledger, Reports
 from spout.publisher import Publisher
+from spout.safety import Safety
+from spout.work_done import WorkDone
 
 _ATTRIBUTE = "_windhover"
 
@@ -33,21 +38,45 @@ class Stream:
         id: names it in blobs.
         group: the group whose records it reads.
         tracked: whether what its bolts do is published.
+        partitions: N, the number of acker partitions.
         publisher: writes its batches' records.
+        carry: how its roots carry their anchors.
+        inputs: what it reads.
+        safety: how its tasks guard themselves against their bolts.
+        session: the Spark session in which it was read.
+        late: tuples that a watermark dropped, so far.
         loose: bolts that are attached behind Spark's own operators, by name.
         queries: ids of the queries that run it, as far as their batches were seen.
+        work: what the bolts did in the batches that were published.
+        status_path: the file of the planning process's status.
     """
 
     id: str
     group: str
     tracked: bool
+    partitions: int
     publisher: Publisher
+    session: SparkSession
+    carry: Carry = Carry.PACKED
+    late: int = 0
     loose: set[str] = field(default_factory=set)
     queries: set[str] = field(default_factory=set)
+    work: WorkDone = field(default_factory=WorkDone)
+    status_path: Path | None = None
+    safety: Safety = field(default_factory=Safety)
+    inputs: tuple[Input, ...] = ()
 
 
 class Application:
-    """The streams and the ledger of one SparkContext."""
+    """The streams and the ledger of one SparkContext.
+
+    Attributes:
+        ledger: brings what tasks report.
+        streams: the `read_stream` calls, by id.
+        started: the queries that `spout.start` started, by id, until Spark has reported their end.
+        sunk: run ids of the queries that a `spout.sink` publishes.
+        listeners: what publishes the others, by Spark session.
+    """
 
     def __init__(self, context: SparkContext) -> None:
         """Register the ledger's accumulator."""
@@ -55,6 +84,9 @@ class Application:
         self.ledger = Ledger(context)
         self.streams: dict[str, Stream] = {}
         self._folder = TemporaryDirectory(prefix="windhover-sinks-")
+        self.started: dict[str, StreamingQuery] = {}
+        self.sunk: set[str] = set()
+        self.listeners: dict[str, StreamingQueryListener] = {}
 
     @property
     def sink_folder(self) -> Path:
@@ -63,7 +95,17 @@ class Application:
 
     @staticmethod
     def of(session: SparkSession) -> Application:
-        """Return the application of a session's SparkContext; the first call makes it."""
+        """Return the application of a session's SparkContext; the first call makes it.
+
+        Raises:
+            UsageError: the session is one of Spark Connect.
+        """
+        if not isinstance(session, SparkSession):
+            raise UsageError(
+                f"{type(session).__module__}.{type(session).__name__} is no classic Spark session: what bolts"
+                " did comes back through an accumulator, which Spark Connect does not have. Run the driver"
+                ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+            )
         context = session.sparkContext
         kept = vars(context)
         if _ATTRIBUTE not in kept:
@@ -73,29 +115,56 @@ class Application:
             raise UsageError(f"SparkContext.{_ATTRIBUTE} was overwritten with a {type(found).__name__}")
         return found
 
-    def new_stream(self, session: SparkSession, topics: Topics, group: str, *, tracked: bool) -> Stream:
+    def new_stream(
+        self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
+    ) -> Stream:
         """Register a `read_stream` call.
 
         Raises:
             UsageError: a query of this application reads the group now.
         """
-        active = {query.id for query in session.streams.active}
-        for stream in self.streams.values():
-            if stream.group != group or not (tracked and stream.tracked):
-                continue
-            if not active & stream.queries:
-                stream.publisher.close()  # its query has ended; should it start again, this opens again
-            else:
-                raise UsageError(
-                    f"group {group!r} is read by a query of this application already; read several inputs of"
-                    " a group by one read_stream, or stop that query first"
-                )
+        if tracked:
+            self.refuse_second(session, group)
+            for stream in self.streams.values():
+                if stream.group == group and stream.tracked:
+                    stream.publisher.close()  # its query has ended; should it start again, this opens again
         publisher = Publisher(
             lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"), topics.ack_topics
         )
-        stream = Stream(uuid.uuid4().hex[:12], group, tracked, publisher)
+        stream = Stream(
+            uuid.uuid4().hex[:12], group, tracked, topics.acker.partitions, publisher, session, carry
+        )
         self.streams[stream.id] = stream
         return stream
+
+    def refuse_second(self, session: SparkSession, group: str) -> None:
+        """See that no query of this application reads a group now.
+
+        Raises:
+            UsageError: one does.
+        """
+        active = {query.id for query in session.streams.active}
+        tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
+        if any(active & stream.queries for stream in tracked):
+            raise UsageError(
+                f"group {group!r} is read by a query of this application already; read several inputs of"
+                " a group by one read_stream, or stop that query first"
+            )
+
+    def reports(self, query: str, batch: int) -> Reports:
+        """Return what tasks reported of a batch, of the newest run that did.
+
+        A run that ended between its tasks and its publication left their reports, and the run that comes
+        after it under the same id evaluates the batch again. A group has one run at a time, so of two
+        streams of one group the one that was read later counts.
+
+        Raises:
+            TrackingError: a merge failed, so something may be missing.
+        """
+        names = self.ledger.streams(query, batch)
+        present = [stream for name, stream in self.streams.items() if name in names]
+        newest = {(stream.group, stream.tracked): stream.id for stream in present}
+        return self.ledger.read(query, batch, but={each.id for each in present} - set(newest.values()))
 
     def tasks_of(self, stage: int) -> int | None:
         """Return how many tasks a stage had; None when Spark no longer knows."""

@@ -22,7 +22,9 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
         timeout_ms=spec.timeout_ms, tracked=bool(end.session), ranges=batch_ranges(start, end),
     )  # fmt: skip
     # A batch without positions has one task all the same: its report says that nothing is missing.
-    return read_tasks(plan, topic_names(spec.inputs, plan.ranges), end.tasks) or [ReadTask(plan, (), {})]
+    topics = topic_names(spec.inputs, plan.ranges)
+    order = end.order if plan.ranges else {}
+    return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:

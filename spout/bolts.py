@@ -11,32 +11,108 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acker.errors import TupleError
-from spout.collector import BasicCollector, Cause, OutputCollector, Tuple, cause_of
+from acker.errors import TupleError, UsageError
+from spout.collector import DEFAULT_STREAM, BasicCollector, Cause, OutputCollector, Tuple, cause_of
+from spout.hooks import TaskHook
 
 
 @dataclass(frozen=True, slots=True)
 class BoltContext:
-    """Where a bolt's copy runs: its name, the task's partition, and the micro-batch."""
+    """Where a bolt's copy runs.
+
+    >>> context = spout.BoltContext("count", partition=1, batch_id=7, tasks={"count": 2})
+    >>> f"task {context.partition} of {context.tasks[context.name]} in batch {context.batch_id}"
+    'task 1 of 2 in batch 7'
+
+    Attributes:
+        name: the bolt's name.
+        partition: the task's number.
+        batch_id: the micro-batch.
+        tasks: in a topology the number of tasks of each bolt, by name; 0: as many as a batch is read by.
+        hooks: what watches this task of the bolt; see `add_hook`.
+    """
 
     name: str
     partition: int
     batch_id: int
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    hooks: list[TaskHook] = field(default_factory=list)
+
+    def add_hook(self, hook: TaskHook) -> None:
+        """Watch this task of the bolt, from ``prepare`` on."""
+        self.hooks.append(hook)
 
 
-class BasicBolt:
-    """Works on one tuple at a time; anchors and acks by itself."""
+class OutputDeclarer:
+    """Takes note of the streams that a bolt declares.
+
+    >>> class Sort(spout.BasicBolt):
+    ...     def declare(self, declarer):
+    ...         declarer.declare("word string")
+    ...         declarer.declare("line binary", stream="errors")
+    >>> declarer = spout.OutputDeclarer()
+    >>> Sort().declare(declarer)
+    >>> declarer.streams
+    {'default': ('word string', False), 'errors': ('line binary', False)}
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.streams: dict[str, tuple[str, bool]] = {}
+
+    def declare(self, output: str, *, stream: str = DEFAULT_STREAM, direct: bool = False) -> None:
+        """Declare a stream.
+
+        Args:
+            output: its fields, as Spark DDL: ``"word string, length int"``.
+            stream: its name.
+            direct: whether the bolt names the task of each tuple, by ``emit_direct``.
+
+        Raises:
+            UsageError: it was declared before, or cannot be called so.
+        """
+        if stream in self.streams:
+            raise UsageError(f"stream {stream!r} is declared twice; give one of them another name")
+        if not stream or "/" in stream or "+" in stream:
+            raise UsageError(f"a stream cannot be called {stream!r}: not empty, without + and /")
+        self.streams[stream] = (output, direct)
+
+
+class _Declares:
+    """What all forms of a bolt declare."""
 
     output: ClassVar[str] = "value string"
-    """What it emits, as Spark DDL: ``"word string, length int"``."""
+    """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
+
+    def declare(self, declarer: OutputDeclarer) -> None:
+        """Declare the output streams; without this, `output` on the default stream.
+
+        A bolt with several streams, or with none, overrides it; it needs a `TopologyBuilder`.
+        """
+        declarer.declare(self.output)
+
+
+class BasicBolt(_Declares):
+    """Works on one tuple at a time; anchors and acks by itself.
+
+    >>> class SplitSentence(spout.BasicBolt):
+    ...     output = "word string"
+    ...     def execute(self, tuple, collector):
+    ...         for word in tuple["value"].decode().split():
+    ...             collector.emit((word,))
+    >>> words = []
+    >>> SplitSentence().execute(line, spout.BasicCollector(words.append))
+    >>> words
+    [('the',), ('hawk',), ('waits',)]
+    """
 
     def prepare(self, context: BoltContext) -> None:
         """Get ready for the tuples of one task; called once in each."""
@@ -54,15 +130,26 @@ class BasicBolt:
         """Let go of what `prepare` took; called after the last tuple of a task."""
 
 
-class Bolt:
+class Bolt(_Declares):
     """Anchors, acks and fails by hand, as Storm's rich bolt.
 
     An exception that escapes `execute` fails the input. What is neither acked nor failed when the task
     ends keeps its root open until it times out.
-    """
 
-    output: ClassVar[str] = "value string"
-    """What it emits, as Spark DDL."""
+    >>> class Pairs(spout.Bolt):
+    ...     output = "both string"
+    ...     def prepare(self, context, collector):
+    ...         self.collector, self.held = collector, []
+    ...     def execute(self, tuple):
+    ...         self.held.append(tuple)
+    ...         if len(self.held) == 2:
+    ...             self.collector.emit([" ".join(each["word"] for each in self.held)], anchors=self.held)
+    ...             while self.held:
+    ...                 self.collector.ack(self.held.pop())
+    >>> words = spark.createDataFrame([("hawk",), ("waits",)], "word string").coalesce(1)
+    >>> words.transform(spout.bolt(Pairs())).collect()
+    [Row(both='hawk waits')]
+    """
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Get ready for the tuples of one task, and keep the collector."""
@@ -77,9 +164,17 @@ class Bolt:
 
 
 class BatchCollector:
-    """Collects what an `ArrowBolt` does with one batch."""
+    """Collects what an `ArrowBolt` does with one batch.
 
-    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents")
+    >>> import pyarrow as pa
+    >>> collector = spout.BatchCollector("upper", rows=3)
+    >>> collector.emit([pa.array(["HAWK", "WAITS"])], parents=pa.array([0, 2]))
+    >>> collector.fail(1, "no word")
+    >>> collector.failures
+    [(1, Cause(operator='upper', error='', message='no word'))]
+    """
+
+    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams")
 
     def __init__(self, bolt: str, rows: int) -> None:
         """Collect for the bolt of this name and a batch of so many rows."""
@@ -87,14 +182,23 @@ class BatchCollector:
         self._rows = rows
         self.columns: list[Sequence[pa.Array]] = []
         self.parents: list[npt.NDArray[np.int64]] = []
+        self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
 
-    def emit(self, columns: Sequence[pa.Array], parents: pa.Array | npt.NDArray[np.integer]) -> None:
+    def emit(
+        self,
+        columns: Sequence[pa.Array],
+        parents: pa.Array | npt.NDArray[np.integer],
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
         """Emit rows, each anchored on one input row.
 
         Args:
-            columns: one array for each column of the bolt's `output`, all of one length.
+            columns: one array for each field of the stream, `output` of the bolt by default, all of one
+                length.
             parents: for each row the number of the input row that it descends from.
+            stream: on which of the streams that it declares; others than the default need a
+                `TopologyBuilder`.
 
         Raises:
             TupleError: lengths differ, or a parent is no row of the batch.
@@ -107,6 +211,7 @@ class BatchCollector:
             raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{self._rows - 1}")
         self.columns.append(columns)
         self.parents.append(of)
+        self.streams.append(stream)
 
     def fail(self, row: int, cause: BaseException | str | None = None) -> None:
         """Fail one input row; what was emitted on it is not delivered.
@@ -118,12 +223,34 @@ class BatchCollector:
             raise TupleError(f"bolt {self._bolt!r} failed row {row} of a batch of {self._rows}")
         self.failures.append((row, cause_of(self._bolt, cause)))
 
+    def part(self, rows: int) -> BatchCollector:
+        """Make a collector for a part of the batch's rows."""
+        return BatchCollector(self._bolt, rows)
 
-class ArrowBolt:
-    """Works on Arrow batches; every input row is acked unless it is failed."""
+    def join(self, part: BatchCollector, first: int) -> None:
+        """Take over what was done with a part of the rows, which begins at row `first`."""
+        self.columns += part.columns
+        self.parents += [parents + first for parents in part.parents]
+        self.streams += part.streams
+        self.failures += [(row + first, cause) for row, cause in part.failures]
 
-    output: ClassVar[str] = "value string"
-    """What it emits, as Spark DDL."""
+
+class ArrowBolt(_Declares):
+    """Works on Arrow batches; every input row is acked unless it is failed.
+
+    >>> import pyarrow as pa
+    >>> import pyarrow.compute as pc
+    >>> class Upper(spout.ArrowBolt):
+    ...     output = "word string"
+    ...     fields = ("word",)
+    ...     def execute(self, batch, collector):
+    ...         rows = pa.array(range(batch.num_rows))
+    ...         collector.emit([pc.utf8_upper(batch.column("word"))], parents=rows)
+    >>> collector = spout.BatchCollector("upper", rows=2)
+    >>> Upper().execute(pa.record_batch({"word": ["hawk", "waits"]}), collector)
+    >>> [column.to_pylist() for column in collector.columns[0]]
+    [['HAWK', 'WAITS']]
+    """
 
     fields: ClassVar[tuple[str, ...] | None] = None
     """The input columns that it reads; None reads all of them. Naming them saves time."""

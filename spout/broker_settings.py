@@ -37,7 +37,12 @@ def server_properties(
         advertised=_addresses(advertised),
         protocols=",".join(f"{name}:PLAINTEXT" for name, _ in listeners),
     )
-    return text + "".join(f"{name}={value}\n" for name, value in (further or {}).items())
+    return text + "".join(f"{name}={_escaped(value)}\n" for name, value in (further or {}).items())
+
+
+def _escaped(value: str) -> str:
+    """Write a value so that Java's `Properties` reads it back, whatever it holds."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _addresses(listeners: Sequence[tuple[str, int]]) -> str:

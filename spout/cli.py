@@ -30,9 +30,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from acker.errors import WindhoverError
+from spout.cli_acls import acls
 from spout.cli_bench import Json, bench_app
+from spout.cli_dlq import dlq_app
+from spout.cli_inspect import inspect, roots, status
 from spout.cli_operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
 from spout.cli_simulate import simulate
+from spout.cli_submit import submit
 from spout.cli_torture import torture
 
 if TYPE_CHECKING:
@@ -59,8 +63,14 @@ app.add_typer(acker_app, name="acker")
 app.add_typer(replay_app, name="replay")
 app.add_typer(bench_app, name="bench")
 app.add_typer(offsets_app, name="offsets")
+app.add_typer(dlq_app, name="dlq")
+app.command()(acls)
+app.command()(inspect)
+app.command()(roots)
+app.command()(status)
 app.command()(release)
 app.command()(simulate)
+app.command()(submit)
 app.command()(torture)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
@@ -145,10 +155,14 @@ def options(version: Version = False, debug: Debug = False) -> None:
 @app.command()
 def validate(file: File = DEFAULT_CONFIG) -> int:
     """Say what is wrong with a topics.yaml, or what it means. The broker is not asked."""
+    from acker.topic_times import long_needs
     from spout.describe import describe
 
-    for line in describe(_load(file)):
+    topics = _load(file)
+    for line in describe(topics):
         typer.echo(line)
+    for finding in long_needs(topics):
+        typer.echo(f"warning: {finding.topic}: {finding.text}")
     return 0
 
 

@@ -26,7 +26,9 @@ def bench_ledger(
 def bench_tracking(
     records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 2_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 7,
-    pipeline: Annotated[list[str] | None, typer.Option(help="narrow or grouped; default: both.")] = None,
+    pipeline: Annotated[
+        list[str] | None, typer.Option(help="narrow, grouped, start or delayed; default: the first two.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """The same pipeline in Spark, tracked and untracked, in one run."""
@@ -47,6 +49,56 @@ def bench_restart(
     from spout.bench.restart import run
 
     return interruptible(lambda: run(roots, json=json))
+
+
+@bench_app.command("spout")
+def bench_spout(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 500_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 5,
+    rate: Annotated[int, typer.Option(min=1, help="Records/s at which latency is measured.")] = 2_000,
+    seconds: Annotated[int, typer.Option(min=0, help="How long; 0: no latency.")] = 20,
+    json: Json = False,
+) -> int:
+    """A spout without Spark, a plain consumer and a share consumer: the same work, in turn."""
+    from spout.bench.spout import SpoutOptions, run
+
+    return interruptible(lambda: run(SpoutOptions(records, rounds, rate, seconds), json=json))
+
+
+@bench_app.command("load")
+def bench_load(
+    roots: Annotated[int, typer.Option(min=1_000_000, help="Roots that are pending, or pass.")] = 10_000_000,
+    json: Json = False,
+) -> int:
+    """Ten million pending roots, a burst, a straggler, a tree of a million tuples, a thousand partitions."""
+    from spout.bench.load import run
+
+    return interruptible(lambda: run(roots, json=json))
+
+
+@bench_app.command("replay")
+def bench_replay(
+    records: Annotated[int, typer.Option(min=100_000, help="Records of the source topic.")] = 1_000_000,
+    scheduled: Annotated[int, typer.Option(min=10_000, help="Roots that wait at once.")] = 10_000_000,
+    json: Json = False,
+) -> int:
+    """Lost roots: scheduled, taken over, fetched from near and far, and copied."""
+    from spout.bench.replay import run
+
+    return interruptible(lambda: run(records, scheduled, json=json))
+
+
+@bench_app.command("order")
+def bench_order(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round without failures.")] = 400_000,
+    failing: Annotated[int, typer.Option(min=1, help="Records in a round with failures.")] = 40_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 3,
+    json: Json = False,
+) -> int:
+    """The same pipeline without an ordering, by key and by partition, with and without failures."""
+    from spout.bench.order import OrderOptions, run
+
+    return interruptible(lambda: run(OrderOptions(records, failing, rounds), json=json))
 
 
 def interruptible(command: Callable[[], int]) -> int:

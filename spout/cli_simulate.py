@@ -9,12 +9,11 @@ import typer
 from spout.cli_bench import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spout.simulation.options import Options
-    from spout.simulation.run import Run, Tally
+    from spout.simulation.slices import Campaign, Finding
 
 FAILED = 1
+
+DEFAULT_SEEDS = 1_000
 
 ABLATION_SEEDS = 5_000
 
@@ -35,12 +34,14 @@ def simulate(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps before all is healed.")] = None,
     records: Annotated[int | None, typer.Option(min=1, help="Source records.")] = None,
     groups: Annotated[int | None, typer.Option(min=1, max=2, help="Groups that read them.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes that share the work.")] = 1,
     json: Json = False,
 ) -> int:
     """Run the real services on an in-memory Kafka under faults drawn from seeds; checkers watch."""
     from spout.simulation.ablations import ABLATIONS
     from spout.simulation.options import FAULTS
     from spout.simulation.run import PROFILES
+    from spout.simulation.slices import Campaign
 
     left_out = [fault for fault in without.split(",") if fault]
     for name, known in ((profile, {*PROFILES, *ABLATIONS}), (ablate, {None, *ABLATIONS})):
@@ -49,69 +50,50 @@ def simulate(
     if unknown := set(left_out) - FAULTS.keys():
         raise typer.BadParameter(f"no fault is called {', '.join(sorted(unknown))}")
     if ablations:
-        return _ablations(seeds or ABLATION_SEEDS, json=json)
+        return _ablations(seeds or ABLATION_SEEDS, jobs, json=json)
     changed = {"steps": steps, "records": records, "groups": groups}
     chosen = {name: value for name, value in changed.items() if value is not None}
-    return _simulate(seeds or 1_000, first, profile, ablate, left_out, chosen, json=json)
+    campaign = Campaign(first, seeds or DEFAULT_SEEDS, profile, ablate, left_out, chosen)
+    return _simulate(campaign, jobs, json=json)
 
 
-def _simulate(
-    count: int, first: int, profile: str, ablate: str | None, without: Sequence[str],
-    changed: dict[str, int], *, json: bool,
-) -> int:  # fmt: skip
+def _simulate(campaign: Campaign, jobs: int, *, json: bool) -> int:
     import json as encoder
-    from dataclasses import replace
     from time import monotonic
 
     from spout.simulation import report
-    from spout.simulation.ablations import ABLATIONS
-    from spout.simulation.options import draw
-    from spout.simulation.run import Tally, profile_of, run_options
-    from spout.simulation.shrink import shrink
+    from spout.simulation.run import Tally
+    from spout.simulation.slices import run_slices
 
     started, tally = monotonic(), Tally()
-    ablation = ABLATIONS[ablate] if ablate else None
-    is_first_hand = not (without or changed)
-    found: list[tuple[Run, Run, str]] = []
-    for seed in range(first, first + count):
-        drawn = draw(seed, profile_of(profile, ablate), profile)
-        options: Options = replace(drawn.without(*without), **changed)  # type: ignore[arg-type]
-        run = run_options(options, ablation)
-        tally.add(run)
-        if run.broken is None:
-            continue
-        small = shrink(run, ablate) if is_first_hand else run
-        found.append((run, small, report.command(small.options, ablate)))
+    found: list[Finding] = []
+    for done in run_slices(campaign, jobs):
+        tally.join(done.tally)
+        found += done.findings
         if not json:
-            for line in report.finding(run, small, ablate):
+            for line in (line for finding in done.findings for line in finding.lines):
                 typer.echo(line)
-    _print(tally, found, monotonic() - started, encoder.dumps if json else None)
+    seconds = monotonic() - started
+    if json:
+        typer.echo(encoder.dumps(report.as_json(tally, [finding.entry for finding in found], seconds)))
+    else:
+        for line in (*report.figures(tally, seconds), f"findings: {len(found)}"):
+            typer.echo(line)
     return FAILED if found else 0
 
 
-def _print(tally: Tally, found: Sequence[tuple[Run, Run, str]], seconds: float, dumps: object) -> None:
-    from spout.simulation import report
-
-    if callable(dumps):
-        typer.echo(dumps(report.as_json(tally, found, seconds)))
-        return
-    for line in report.figures(tally, seconds):
-        typer.echo(line)
-    typer.echo(f"findings: {len(found)}")
-
-
-def _ablations(count: int, *, json: bool) -> int:
+def _ablations(count: int, jobs: int, *, json: bool) -> int:
     import json as encoder
 
     from spout.simulation import report
     from spout.simulation.ablations import ABLATIONS
-    from spout.simulation.run import ablate_all
+    from spout.simulation.slices import run_ablations
 
     falls = []
     if not json:
         for line in report.table(()):
             typer.echo(line)
-    for fall in ablate_all(ABLATIONS, count):
+    for fall in run_ablations(ABLATIONS, count, jobs):
         falls.append(fall)
         if not json:
             typer.echo(report.row(fall))

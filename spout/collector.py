@@ -13,24 +13,90 @@ Source: DESIGN.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from acker.causes import error_text
 from acker.errors import TupleError
 from acker.identity import Root
+from spout.culprits import Isolated
 
 MESSAGE_BYTES_MAX = 500
 """A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
 
+ERRORS_MAX = 20
+"""Errors that the bolts of one task may report with their text; more are counted only."""
+
+DEFAULT_STREAM = "default"
+"""The stream of a component that names none, as Storm calls it."""
+
+
+class StreamId(NamedTuple):
+    """An output stream: the component that emits it, and its name there."""
+
+    component: str
+    stream: str = DEFAULT_STREAM
+
+    def __str__(self) -> str:
+        """Print as ``split``, or ``split/errors`` where it is not the default stream."""
+        return self.component if self.stream == DEFAULT_STREAM else f"{self.component}/{self.stream}"
+
+
+SPARK = StreamId("spark")
+"""Where rows come from that reached a bolt through Spark's own operators."""
+
 
 class FailTuple(Exception):
-    """Raise it in a bolt to fail the input tuple; its text is the cause's message."""
+    """Raise it in a bolt to fail the input tuple; its text is the cause's message.
+
+    >>> class LookUp(spout.BasicBolt):
+    ...     def execute(self, tuple, collector):
+    ...         raise spout.FailTuple("the service is busy")
+    >>> LookUp().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.collector.FailTuple: the service is busy
+    """
+
+
+class RejectTuple(FailTuple):
+    """Raise it, or fail with it, when no replay can help: the record becomes a dead letter at once.
+
+    >>> class Order(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         if not tuple["value"].isdigit():
+    ...             raise spout.RejectTuple(f"{tuple['value']!r} is no order")
+    ...         collector.emit((int(tuple["value"]),))
+    >>> Order().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.collector.RejectTuple: b'the hawk waits' is no order
+    """
+
+
+class Undecodable(RejectTuple):
+    """Raise it when a record's bytes are not what the bolt reads: a dead letter at once, bytes kept.
+
+    >>> import json
+    >>> class Parse(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         try:
+    ...             collector.emit((json.loads(tuple["value"])["id"],))
+    ...         except ValueError as error:
+    ...             raise spout.Undecodable("no JSON") from error
+    >>> Parse().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.collector.Undecodable: no JSON
+    """
 
 
 class Cause(NamedTuple):
-    """Why a tuple failed. `error` is the exception's class, empty for an explicit fail."""
+    """Why a tuple failed. `error` is the exception's class (`acker.causes`), empty for an explicit fail."""
 
     operator: str
     error: str
@@ -45,9 +111,11 @@ def cut(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
 
 def cause_of(operator: str, why: BaseException | str | None) -> Cause:
     """Name a failure: an exception's class and message, or an explicit fail's message alone."""
-    if isinstance(why, FailTuple) or why is None or isinstance(why, str):
+    if isinstance(why, Isolated):
+        return Cause(operator, why.error, cut(str(why)))
+    if why is None or isinstance(why, str) or type(why) is FailTuple:
         return Cause(operator, "", cut(str(why or "")))
-    return Cause(operator, type(why).__name__, cut(str(why)))
+    return Cause(operator, cut(error_text(type(why))), cut(str(why)))
 
 
 class Delivery(NamedTuple):
@@ -69,6 +137,9 @@ class Delivery(NamedTuple):
 class MessageId:
     """What a tuple descends from.
 
+    >>> line.message_id.origin, line.message_id.attempt
+    ('sentences/3@1042', 1)
+
     Attributes:
         root: the emission that this tuple's tree belongs to; another one in each attempt.
         attempt: 1 for the first emission of the record.
@@ -87,6 +158,7 @@ class Rows(Protocol):
     """Rows that tuples look at: of a topic, of a bolt before, or of a DataFrame."""
 
     names: Sequence[str]
+    came_from: StreamId
 
     def __len__(self) -> int: ...
 
@@ -98,7 +170,17 @@ class Rows(Protocol):
 
 
 class Tuple:
-    """A tuple as a bolt receives it: its values by name or position, and what it descends from."""
+    """A tuple as a bolt receives it: its values by name or position, and what it descends from.
+
+    `line` is the tuple of a record, as the first bolt behind `read_stream` receives it:
+
+    >>> line["value"], line["offset"]
+    (b'the hawk waits', 1042)
+    >>> line.fields
+    ('key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType')
+    >>> line.value(1) == line[1] == line.values[1] and "word" not in line
+    True
+    """
 
     __slots__ = ("_row", "_rows")
 
@@ -142,6 +224,21 @@ class Tuple:
         """
         return self._rows.message_id(self._row)
 
+    @property
+    def came_from(self) -> StreamId:
+        """The component and stream that it was emitted by and on."""
+        return self._rows.came_from
+
+    @property
+    def source_component(self) -> str:
+        """Name of the spout or bolt that emitted it; ``spark`` behind Spark's own operators."""
+        return self._rows.came_from.component
+
+    @property
+    def source_stream(self) -> str:
+        """Name of the stream that it was emitted on."""
+        return self._rows.came_from.stream
+
     def __contains__(self, field: object) -> bool:
         return field in self._rows.names
 
@@ -166,28 +263,94 @@ class State(Enum):
 class AnchoredTuple(Tuple):
     """A tuple whose place in its trees is kept, because a rich bolt decides on it by hand."""
 
-    __slots__ = ("children", "deliveries", "receiver", "state")
+    __slots__ = ("_born", "_places", "receiver", "state")
 
-    def __init__(self, rows: Rows, row: int, deliveries: tuple[Delivery, ...], receiver: str) -> None:
-        """Receive a tuple in the bolt named `receiver`; `deliveries` is empty for an unanchored one."""
-        super().__init__(rows, row)
-        self.deliveries = deliveries
+    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str) -> None:
+        """Receive a tuple in the bolt named `receiver`.
+
+        Args:
+            rows: what the tuple is one of.
+            row: which.
+            places: the deliveries that each of the rows is; none of an unanchored one.
+            receiver: name of the bolt.
+        """
+        self._rows = rows
+        self._row = row
+        self._places = places
         self.receiver = receiver
         self.state = State.OPEN
-        self.children: list[Delivery] = []
+        self._born: dict[int, int] = {}
+
+    @property
+    def row(self) -> int:
+        """Which of its rows it is."""
+        return self._row
+
+    @property
+    def places(self) -> Sequence[tuple[Delivery, ...]]:
+        """The deliveries of all its rows."""
+        return self._places
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Its places in its trees."""
+        return self._places[self._row]
+
+    @property
+    def children(self) -> Iterator[Delivery]:
+        """The deliveries that were emitted on it."""
+        for subscription, count in self._born.items():
+            for ordinal in range(count):
+                for parent in self.deliveries:
+                    yield parent.child(subscription, ordinal)
+
+    def bear(self, subscription: int) -> int:
+        """Note one more delivery on a subscription; return its ordinal."""
+        ordinal = self._born.get(subscription, 0)
+        self._born[subscription] = ordinal + 1
+        return ordinal
+
+
+class Emit(Protocol):
+    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`."""
+
+    def __call__(self, values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None: ...
 
 
 class BasicCollector:
-    """Collects what a `BasicBolt` emits; everything is anchored on the input."""
+    """Collects what a `BasicBolt` emits; everything is anchored on the input.
+
+    To try a bolt without Spark, let a list take what it emits:
+
+    >>> words = []
+    >>> collector = spout.BasicCollector(words.append)
+    >>> collector.emit(("hawk",))
+    >>> words
+    [('hawk',)]
+    """
 
     __slots__ = ("emit",)
 
-    emit: Callable[[Sequence[Any]], None]
-    """Emit one tuple: its values in the order of the bolt's `output`."""
+    emit: Emit
+    """Emit one tuple: its values in the order of the fields of the stream, `output` of the bolt by default.
 
-    def __init__(self, emit: Callable[[Sequence[Any]], None]) -> None:
+    Any other stream than the default needs a `TopologyBuilder`.
+    """
+
+    def __init__(self, emit: Emit) -> None:
         """Send every emission to `emit`."""
         self.emit = emit
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Raises:
+            TupleError: the stream is not declared as direct, or no consumer has such a task.
+        """
+        raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; the input is not failed by it."""
 
 
 class Emission(NamedTuple):
@@ -201,14 +364,28 @@ class Emission(NamedTuple):
 class OutputCollector:
     """Collects what a `Bolt` does: emissions with anchors, acks, fails, timeouts reset.
 
+    >>> class Orders(spout.Bolt):
+    ...     output = "id int"
+    ...     def prepare(self, context, collector):
+    ...         self.collector = collector
+    ...     def execute(self, tuple):
+    ...         if not tuple["text"].isdigit():
+    ...             return self.collector.fail(tuple, f"{tuple['text']!r} is no order")
+    ...         self.collector.emit((int(tuple["text"]),), anchors=tuple)
+    ...         self.collector.ack(tuple)
+    >>> texts = spark.createDataFrame([("7",), ("x",)], "text string")
+    >>> texts.transform(spout.bolt(Orders())).collect()
+    [Row(id=7)]
+
     Attributes:
         emissions: what was emitted since the list was last taken.
         open: received tuples that are neither acked nor failed.
         failures: each failed delivery's root, by index, with its cause.
         touched: root indices whose timeout was reset.
+        errors: what `report_error` was called with, the first `ERRORS_MAX`.
     """
 
-    __slots__ = ("_bolt", "_subscription", "emissions", "failures", "open", "touched")
+    __slots__ = ("_bolt", "_subscription", "emissions", "errors", "failures", "open", "touched")
 
     def __init__(self, bolt: str, subscription: int) -> None:
         """Collect for the bolt of this name; its emissions go out on one subscription."""
@@ -218,30 +395,69 @@ class OutputCollector:
         self.open: set[AnchoredTuple] = set()
         self.failures: list[tuple[int, Cause]] = []
         self.touched: set[int] = set()
+        self.errors: list[Cause] = []
 
     def receive(self, received: AnchoredTuple) -> None:
         """Take a tuple in; called before the bolt's `execute`."""
         self.open.add(received)
 
-    def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
+    def emit(
+        self,
+        values: Sequence[Any],
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
         """Emit one tuple.
 
         Args:
-            values: in the order of the bolt's `output`.
+            values: in the order of the stream's fields, `output` of the bolt by default.
             anchors: input tuples whose trees it joins; none: nobody waits for it.
+            stream: on which of the streams that it declares; others than the default need a
+                `TopologyBuilder`.
 
         Raises:
-            TupleError: an anchor was acked or failed before, or is no input of this bolt.
+            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has
+                no such stream.
         """
-        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
-        distinct = [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
+        if stream != DEFAULT_STREAM:
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted on stream {stream!r}; outside of a TopologyBuilder a bolt has"
+                f" the stream {DEFAULT_STREAM!r} only"
+            )
+        distinct = self._anchors(anchors)
         deliveries: list[Delivery] = []
         for anchor in distinct:
-            ordinal = len(anchor.children) // max(1, len(anchor.deliveries))
-            born = [parent.child(self._subscription, ordinal) for parent in anchor.deliveries]
-            anchor.children.extend(born)
-            deliveries.extend(born)
+            ordinal = anchor.bear(self._subscription)
+            deliveries.extend([parent.child(self._subscription, ordinal) for parent in anchor.deliveries])
         self.emissions.append(Emission(values, distinct[0] if distinct else None, tuple(deliveries)))
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Args:
+            task: 0 up to the number of tasks that `BoltContext.tasks` has for the consumer.
+            values: see `emit`.
+            anchors: see `emit`.
+            stream: one that was declared as direct.
+
+        Raises:
+            TupleError: as `emit`; or the stream is not direct, or no consumer has such a task.
+        """
+        raise TupleError(
+            f"bolt {self._bolt!r}: stream {stream!r} is not direct; declare it so, in a bolt of a"
+            " TopologyBuilder"
+        )
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; no tuple is failed by it."""
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(cause_of(self._bolt, error))
 
     def ack(self, received: Tuple) -> None:
         """Settle an input tuple: its part is done.
@@ -259,13 +475,12 @@ class OutputCollector:
         Raises:
             TupleError: it was acked or failed before, or is no input of this bolt.
         """
-        self.refuse(self._own(received, "failed"), cause)
+        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause))
 
-    def refuse(self, received: AnchoredTuple, cause: BaseException | str | None) -> None:
+    def refuse(self, received: AnchoredTuple, named: Cause) -> None:
         """Fail an input tuple whatever was done to it before: an exception escaped its bolt."""
         received.state = State.FAILED
         self.open.discard(received)
-        named = cause_of(self._bolt, cause)
         self.failures.extend((delivery.root, named) for delivery in received.deliveries)
 
     def reset_timeout(self, received: Tuple) -> None:
@@ -285,6 +500,11 @@ class OutputCollector:
         for received in self.open:
             yield from received.deliveries
             yield from received.children
+
+    def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
+        """Return the distinct anchors of an emission, each an open input of this bolt."""
+        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
+        return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
 
     def _own(self, received: Tuple, did: str) -> AnchoredTuple:
         if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:

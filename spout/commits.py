@@ -8,7 +8,7 @@ Source: DESIGN.md, sections 2 (generation) and 5.1; CONFORMANCE S87, S100.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
@@ -45,8 +45,14 @@ class Committer:
         specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
         self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
 
-    def step(self, committable: Mapping[int, int], now_ms: int, *, idle: bool) -> bool:
-        """Commit now and then, sooner when nothing is pending; tell whether anything was committed."""
+    def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
+        """Commit now and then, sooner when nothing is pending; tell whether anything was committed.
+
+        Args:
+            committable: asked when it is time, since to look at a thousand sources takes milliseconds.
+            now_ms: wall time.
+            idle: whether nothing is pending.
+        """
         wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
         if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
             return False
@@ -59,7 +65,7 @@ class Committer:
                 self._look_again()
             except (LogError, Unreachable):
                 self.failures += 1
-        return self.commit(committable)
+        return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
         """Commit what is above the last commit; tell whether anything was.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from acker.problems import keys_of
+from acker.problems import items_of, keys_of
+from acker.settings import Input
+from acker.topic_times import longest_need_ms
 from acker.topics import Topics
 from acker.units import duration_text, time_text
 
@@ -23,6 +26,18 @@ def describe(topics: Topics) -> Iterator[str]:
     for name, each in topics.inputs.items():
         yield f"  {name}:"
         yield from _keys(each, "    ")
+        if each.tracked:
+            yield f"    # {_kept(each)}"
+
+
+def _kept(each: Input) -> str:
+    need_ms = longest_need_ms(each)
+    if need_ms is None:
+        return f"topic {each.topic} has to keep its records for ever: an open one never times out"
+    least = duration_text(math.ceil(need_ms / 1000) * 1000)
+    return (
+        f"topic {each.topic} has to keep its records for {least}: so long one may live, with all its replays"
+    )
 
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:
@@ -33,12 +48,22 @@ def _keys(section: BaseModel, indent: str) -> Iterator[str]:
             yield f"{indent}{key}:"
             yield from _keys(value, indent + "  ")
             continue
+        if items_of(field) is not None:
+            yield f"{indent}{key}:{'' if value else ' none'}"
+            for number, item in enumerate(value):
+                yield f"{indent}  {number}:"
+                yield from _keys(item, indent + "    ")
+            continue
         extra = field.json_schema_extra
         unit = extra["unit"] if isinstance(extra, dict) else ""
         yield f"{indent}{key}: {_text(value, str(unit))}"
 
 
 def _text(value: object, unit: str) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_text(item, unit) for item in value)
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int) and unit in ("duration", "time"):
         return duration_text(value) if unit == "duration" else time_text(value)
     return "not given" if value is None else str(value) or '""'

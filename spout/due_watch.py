@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from acker.log import Log, TopicPartition
-from replay.due import PROGRESS_KEY, Progress, due_codec, parse_root_key
-
-POLL_MS = 10
+from acker.log import Log, Record
+from replay.due import Due
+from spout.due_reader import DueReader
 
 
 class DueWatch:
@@ -22,14 +21,9 @@ class DueWatch:
 
     def __init__(self, log: Log, topic: str, partitions: int, sources: frozenset[int]) -> None:
         """Follow N partitions of the topic, for the roots of some sources."""
-        self._log = log
-        self._codec = due_codec()
         self._sources = sources
-        self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        self._waiting: dict[int, set[bytes]] = {partition: set() for partition in range(partitions)}
-        self._taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
-        self._reader = log.reader(committed=True)
-        self._reader.assign(log.starts(self._places))
+        self._waiting: set[tuple[int, bytes]] = set()
+        self._reader = DueReader(log, topic, partitions, self._put)
 
     def is_over(self, lost_below: Mapping[int, int]) -> bool:
         """Tell whether nothing waits; False also as long as not everything was read.
@@ -37,28 +31,19 @@ class DueWatch:
         Args:
             lost_below: of each verdict partition, the offset behind the last verdict that lost a root.
         """
-        ends = self._log.stable_ends(self._places)
-        for record in self._reader.poll(POLL_MS):
-            self._read(record.partition, record.key, record.value)
-        if any(self._reader.position(place) < end for place, end in ends.items()):
+        if not self._reader.read():
             return False
-        behind = any(self._taken_over[partition] < offset for partition, offset in lost_below.items())
-        return not behind and not any(self._waiting.values())
+        taken_over = self._reader.taken_over
+        behind = any(taken_over[partition] < offset for partition, offset in lost_below.items())
+        return not behind and not self._waiting
 
     def close(self) -> None:
         """Leave."""
         self._reader.close()
 
-    def _read(self, partition: int, key: bytes | None, value: bytes | None) -> None:
-        if key == PROGRESS_KEY and value is not None:
-            progress = self._codec.decode(value)
-            if isinstance(progress, Progress):
-                self._taken_over[partition] = progress.next
-            return
-        root = parse_root_key(key)
-        if key is None or root is None or root.source not in self._sources:
-            return
-        if value is None:
-            self._waiting[partition].discard(key)
-        else:
-            self._waiting[partition].add(key)
+    def _put(self, record: Record, due: Due | None) -> None:
+        name = record.partition, record.key or b""
+        if record.value is None:
+            self._waiting.discard(name)
+        elif due is not None and due.source in self._sources:
+            self._waiting.add(name)

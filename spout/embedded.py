@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -35,7 +35,14 @@ START_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 15_000
 _FORMAT_TIMEOUT_S = 60.0
 _PORTS = range(20_000, 32_000)  # below what Linux gives to outgoing connections, 32,768 and up
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+"""Options of a JVM that starts soon and stays small; it stops for 20 to 50 ms at each young collection."""
+
+SERVER_JVM = (
+    "-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
+"""Options that Kafka's own start scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
 
 
 class EmbeddedBroker:
@@ -55,9 +62,13 @@ class EmbeddedBroker:
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
         environ: where JAVA_HOME, PATH, WINDHOVER_CACHE and the like are read; None: this process's.
         progress: told what takes a while (fetching the jars, starting).
-        doors: further listeners, each advertised at a port that somebody else listens on, as a proxy does:
-            its name, capitals only, to that port.
-        settings: what `server.properties` says beside and in place of the embedded broker's own.
+        doors: further listeners, by name, capitals only: each is advertised at the port given, where
+            somebody else listens, as a proxy does, or at its own port when that is None.
+        settings: what `server.properties` says beside and in place of the embedded broker's own; the
+            protocol of a door among them (`listener.security.protocol.map`).
+        files: what stands beside `server.properties`, by name, readable for this user alone: certificates
+            and the like. Settings name them without a folder.
+        jvm: options of its JVM; the default is for a broker that shall start soon and stay small.
     """
 
     def __init__(
@@ -67,8 +78,10 @@ class EmbeddedBroker:
         *,
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
-        doors: Mapping[str, int] | None = None,
+        doors: Mapping[str, int | None] | None = None,
         settings: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes] | None = None,
+        jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
         self._kept = directory
         self._wanted_port = port
@@ -83,6 +96,8 @@ class EmbeddedBroker:
         self._advertised = dict(doors or {})
         self._doors: dict[str, Door] = {}
         self._settings = dict(settings or {})
+        self._files = dict(files or {})
+        self._jvm = tuple(jvm)
 
     @property
     def bootstrap(self) -> str:
@@ -211,21 +226,23 @@ class EmbeddedBroker:
         taken = {self._port}
         for name, advertised_port in self._advertised.items():
             if name not in self._doors:
-                self._doors[name] = Door(name, _free_port(None, besides=taken), advertised_port)
+                port = _free_port(None, besides=taken)
+                self._doors[name] = Door(name, port, advertised_port or port)
             taken.add(self._doors[name].port)
 
     def _write_settings(self) -> None:
         doors = list(self._doors.values())
         taken = {self._port, *(door.port for door in doors)}
         text = server_properties(self._port, _free_port(None, besides=taken), doors, self._settings)
-        (self.directory / "server.properties").write_text(text, encoding="utf-8")
+        for name, content in {**self._files, "server.properties": text.encode()}.items():
+            _write_private(self.directory / name, content)
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         if self._java is None or self._classpath is None:
             raise RuntimeError("Java and the jars are found before a command is made")
         classpath = f"{self._classpath}/*"
         log4j = "-Dlog4j2.configurationFile=log4j2.xml"
-        return [str(self._java.executable), *_JVM, log4j, "-cp", classpath, main_class, *arguments]
+        return [str(self._java.executable), *self._jvm, log4j, "-cp", classpath, main_class, *arguments]
 
     def _format(self) -> None:
         """Write the storage's identity, as every KRaft node needs before its first start."""
@@ -288,6 +305,13 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that may hold secrets: nobody else can read it at any moment."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def _silent(_sentence: str) -> None:

@@ -14,8 +14,9 @@ Source: DESIGN.md, sections 2 ("The fold") and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,11 @@ import numpy.typing as npt
 
 from acker.events import SourceRun
 from acker.identity import I64, U64, child_edges, mix64_in_place, root_edges
-from spout.collector import Cause, Delivery
+from acker.indices import distinct
+from spout.collector import ERRORS_MAX, Cause, Delivery
+from spout.counts import Counts, added
+from spout.delayed import Held, Older, Released
+from spout.order import Lined
 from spout.plan import BatchPlan
 
 _MASK = (1 << 64) - 1
@@ -69,6 +74,13 @@ class TaskReport:
         touched: indices of roots whose timeout was reset.
         took: fingerprint of the rows that came from `upstream`.
         gave: fingerprint of the rows that went to `consumer`.
+        lost: how many of `absent` have left the log since the batch was planned.
+        counts: what the bolts did.
+        errors: what they reported, the first ones.
+        held: tuples that were handed to Spark's state.
+        untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
+        lined: what a read task read in order: which records stood in which lines.
+        released: anchors of earlier batches, or of this one, that were acked or failed.
     """
 
     operator: str
@@ -83,6 +95,13 @@ class TaskReport:
     touched: I64 = field(default_factory=_NONE.copy)
     took: Fingerprint = field(default_factory=Fingerprint)
     gave: Fingerprint = field(default_factory=Fingerprint)
+    lost: int = 0
+    counts: Counts = field(default_factory=dict)
+    errors: tuple[Cause, ...] = ()
+    held: Held = field(default_factory=Held)
+    untracked: I64 = field(default_factory=_NONE.copy)
+    released: Released = field(default_factory=Released)
+    lined: tuple[Lined, ...] = ()
 
     @property
     def head(self) -> str:
@@ -107,9 +126,14 @@ class Outcome:
         plan: the batch's plan.
         failed: failed roots by cause, as ascending indices; each root under one cause.
         absent: positions without a record, ascending.
+        lost: how many of them have left the log since the batch was planned.
         partial: ascending indices of the roots whose contribution is not their root edge.
         residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
         touched: ascending indices of roots whose timeout was reset.
+        counts: what the bolts of a topology did.
+        errors: what they reported, the first ones of each task.
+        older: what it contributes to roots of earlier batches.
+        late: how many tuples a watermark dropped.
     """
 
     plan: BatchPlan
@@ -118,6 +142,11 @@ class Outcome:
     partial: I64 = field(default_factory=_NONE.copy)
     residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
     touched: I64 = field(default_factory=_NONE.copy)
+    lost: int = 0
+    counts: Counts = field(default_factory=dict)
+    errors: tuple[Cause, ...] = ()
+    older: Older = field(default_factory=Older)
+    late: int = 0
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
@@ -137,23 +166,72 @@ def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64
     return tuple((cause, np.array(indices, np.int64)) for cause, indices in grouped.items())
 
 
+def merged(reports: Sequence[TaskReport]) -> TaskReport:
+    """Put reports together of what one task did bit by bit.
+
+    Args:
+        reports: at least one, in order; each tells what the others do not. They name no plan, and hold and
+            release nothing.
+    """
+    failures: dict[Cause, list[I64]] = {}
+    outstanding: dict[Subscriptions, list[I64]] = {}
+    for report in reports:
+        for cause, indices in report.failures:
+            failures.setdefault(cause, []).append(indices)
+        for path, rows in report.outstanding.items():
+            outstanding.setdefault(path, []).append(rows)
+    nothing = Fingerprint()
+    return replace(
+        reports[0],
+        failures=tuple((cause, np.concatenate(found)) for cause, found in failures.items()),
+        outstanding={path: np.concatenate(rows) for path, rows in outstanding.items()},
+        touched=distinct(np.concatenate([report.touched for report in reports])),
+        took=reduce(Fingerprint.plus, (report.took for report in reports), nothing),
+        gave=reduce(Fingerprint.plus, (report.gave for report in reports), nothing),
+        counts=added(report.counts for report in reports),
+        errors=_first_errors(reports),
+    )
+
+
+def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
+    """Return the errors that bolts reported, of each bolt the first `ERRORS_MAX`."""
+    kept: list[Cause] = []
+    for error in (error for report in reports for error in report.errors):
+        if sum(each.operator == error.operator for each in kept) < ERRORS_MAX:
+            kept.append(error)
+    return tuple(kept)
+
+
 def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
     """Return the root edge of each root of the plan, by index."""
+    firsts = np.array([*plan.starts(), plan.count], np.int64)
+    order = np.argsort(indices, kind="stable")
+    bounds = np.searchsorted(indices[order], firsts).tolist()
     edges = np.empty(len(indices), np.uint64)
-    for run, first in zip(plan.ranges, plan.starts(), strict=True):
-        here = (indices >= first) & (indices < first + run.end - run.start)
-        edges[here] = root_edges(run.source, indices[here] - first + run.start)
+    for run, first, low, high in zip(plan.ranges, firsts.tolist(), bounds, bounds[1:], strict=False):
+        if low < high:
+            here = order[low:high]
+            edges[here] = root_edges(run.source, indices[here] - first + run.start)
     return edges
 
 
-def residuals(plan: BatchPlan, outstanding: Iterable[Mapping[Subscriptions, I64]]) -> tuple[I64, U64]:
+def residuals(
+    plan: BatchPlan,
+    outstanding: Iterable[Mapping[Subscriptions, I64]],
+    known: Sequence[tuple[I64, U64]] = (),
+) -> tuple[I64, U64]:
     """XOR the edges of outstanding deliveries for each root.
+
+    Args:
+        plan: the batch's plan.
+        outstanding: deliveries, as `TaskReport.outstanding` has them.
+        known: further edges, with the indices of their roots.
 
     Returns:
         Ascending indices of roots whose sum is not 0, and the sums.
     """
-    indices: list[I64] = []
-    edges: list[U64] = []
+    indices: list[I64] = [roots for roots, _ in known]
+    edges: list[U64] = [edge for _, edge in known]
     for terms in outstanding:
         for subscriptions, rows in terms.items():
             edge = plan_root_edges(plan, rows[:, 0])

@@ -17,13 +17,12 @@ from pyspark.sql import DataFrame
 
 from acker.errors import TrackingError, UsageError
 from spout import publish
-from spout.application import Application, Stream
-from spout.fold import Outcome
-from spout.ledger import QUERY_PROPERTY, Reports
+from spout.application import Application
+from spout.batch_end import BatchEnd
+from spout.batch_log import logged
+from spout.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.options import ANCHOR
-from spout.publish import Lane, publication_of
-from spout.settle import settle
-from spout.sink_watch import note
+from spout.publish import Lane
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
@@ -33,6 +32,19 @@ _SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=
 
 def skipped(batch_id: int) -> None:
     """Say, within a sink's function, that it skips a batch because it had written it before.
+
+    >>> written = set()
+    >>> def write(batch, batch_id):
+    ...     if batch_id in written:
+    ...         return spout.skipped(batch_id)
+    ...     print(sorted(row.word for row in batch.collect()))
+    ...     written.add(batch_id)
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence()))
+    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> query = writer.foreachBatch(spout.sink(write)).start()
+    >>> query.awaitTermination()
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
     The roots of the batch are failed, and so replayed, since their bolts may have done something else this
     time; a sink that was made with ``deterministic=True`` vouches that they did not.
@@ -47,7 +59,13 @@ def skipped(batch_id: int) -> None:
 
 
 class Sink:
-    """What `foreachBatch` calls."""
+    """What `foreachBatch` calls; `spout.sink` makes it.
+
+    >>> def write(batch, batch_id):
+    ...     batch.write.mode("append").saveAsTable("words")
+    >>> isinstance(spout.sink(write), spout.Sink)
+    True
+    """
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
         """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
@@ -63,13 +81,14 @@ class Sink:
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         application = Application.of(rows.sparkSession)
+        application.sunk.add(rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or "")
         stream = application.stream_of(query)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
             application.ledger.forget(query, batch_id)
             return
         skips = self._run(rows, batch_id, application, query)
-        reports = application.ledger.read(query, batch_id)
+        reports = application.reports(query, batch_id)
         if skips and (self._deterministic or reports.plan is None):
             reports = _evaluate(application, rows, query, batch_id)
         self._publish(application, reports, Lane(query, batch_id), skips=skips)
@@ -93,7 +112,10 @@ class Sink:
             return True
         if application.ledger.count(query, batch_id) > arrived:
             return False
-        if application.ledger.read(query, batch_id).nothing_to_publish:
+        if application.reports(query, batch_id).nothing_to_publish:
+            return False
+        found = logged(application, Lane(query, batch_id))
+        if found is None or found.emitted_nothing:
             return False
         if _jobs(rows.sparkSession.sparkContext) != jobs:
             raise TrackingError(
@@ -104,22 +126,27 @@ class Sink:
 
     def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
         """Settle what the tasks reported and write it."""
-        streams = [application.streams[name] for name in reports.streams if name in application.streams]
-        for stream in streams:
-            stream.queries.add(lane.name)
-        if not reports.evaluations or reports.nothing_to_publish:
+        end = BatchEnd(application, lane)
+        stream = end.stream(reports)
+        if stream is None:
             return
-        stream = _only(streams, lane)
         if skips and not self._deterministic and reports.plan is not None:
-            outcome = publish.skipped(reports.plan, reports.absent)
+            end.publish(stream, publish.skipped(reports.plan, reports.absent))
         else:
-            outcome = settle(reports.evaluations, stream.loose, application.tasks_of)
-        _write_records(stream, outcome, lane)
-        note(application.sink_folder, outcome.plan)
+            end.publish(stream, end.settle(stream, reports))
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     """Make the function for `foreachBatch` from one that writes a batch.
+
+    >>> def write(batch, batch_id):
+    ...     print(sorted(row.word for row in batch.collect()))
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence()))
+    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> query = writer.foreachBatch(spout.sink(write)).start()
+    >>> query.awaitTermination()
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
     The function gets the batch's rows, without the hidden column, and the batch's id. When it has returned,
     what the bolts acked and failed is published. Under tracking it appends, or upserts by row identity (the
@@ -139,21 +166,7 @@ def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: i
     """
     if rows.rdd.getNumPartitions():
         rows.write.format("noop").mode("overwrite").save()
-    return application.ledger.read(query, batch_id)
-
-
-def _only(streams: list[Stream], lane: Lane) -> Stream:
-    if len(streams) != 1:
-        raise TrackingError(
-            f"batch {lane.seq} reads {len(streams)} tracked streams; a query publishes one: write the others"
-            " in queries of their own, or read several inputs by one read_stream"
-        )
-    return streams[0]
-
-
-def _write_records(stream: Stream, outcome: Outcome, lane: Lane) -> None:
-    named = Lane(f"{lane.name}/{outcome.plan.session}", lane.seq)
-    stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
+    return application.reports(query, batch_id)
 
 
 def _visible(rows: DataFrame) -> DataFrame:
@@ -162,7 +175,7 @@ def _visible(rows: DataFrame) -> DataFrame:
 
 def _jobs(context: SparkContext) -> tuple[int, ...]:
     """Return what changes when this query runs a job: how many Spark remembers, the first and the last."""
-    group = context.getLocalProperty("spark.jobGroup.id")
+    group = context.getLocalProperty(RUN_PROPERTY)
     # As Java has it: turning a thousand ids into a list would ask the JVM a thousand times.
     ids = context.statusTracker()._jtracker.getJobIdsForGroup(group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

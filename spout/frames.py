@@ -22,9 +22,11 @@ from spout.anchors import Carry
 from spout.application import Application, Stream
 from spout.groupings import Grouping
 from spout.map_task import MapTask
-from spout.options import ANCHOR, OPTION, SourceOptions, encode
+from spout.options import ANCHOR, STREAM_OPTION, SourceOptions
 from spout.passes import Pass
+from spout.query_plan import refuse_limit
 from spout.source import WindhoverSource
+from spout.stage_pass import StagePass
 from spout.steps import Step
 
 
@@ -78,22 +80,21 @@ class Node:
         if self.pass_ is None:
             return replace(self, options=self.options and replace(self.options, anchored=True))
         packed = not self.pass_.rich and not self.pass_.subscriptions
-        carry = Carry.PACKED if packed else Carry.PATHS
+        # what may be held needs no path, only its root: `spout.hold` names each row anew
+        wide = self.stream.carry is Carry.WIDE and not self.pass_.rich and not consumer
+        carry = self.stream.carry if packed or wide else Carry.PATHS
         return self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
 
     def with_pass(self, pass_: Pass) -> Node:
         """Let another pass run."""
         if self.options is None:
             return replace(self, pass_=pass_)
-        fields = from_arrow_schema(pass_.schema).fields
-        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-        return replace(self, pass_=pass_, options=replace(self.options, narrow=pass_, schema=schema))
+        return replace(self, pass_=pass_, options=narrowed(self.options, pass_))
 
     def extended(self, step: Step) -> Node:
         """Join one more bolt to the last pass."""
         if self.pass_ is None:
-            tracked = self.stream is not None
-            pass_ = Pass((step,), arrives=Carry.PACKED if tracked else Carry.NONE)
+            pass_ = Pass((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
             return replace(self.with_pass(pass_), names=(step.name,))
         return replace(
             self.with_pass(replace(self.pass_, steps=(*self.pass_.steps, step))),
@@ -126,15 +127,18 @@ class Node:
         if self.options is None:
             raise UsageError("these rows do not come from read_stream")
         source = WindhoverSource if self.stream is not None else UntrackedSource
-        self.session.dataSource.register(source)
-        return self.session.readStream.format(source.name()).option(OPTION, encode(self.options)).load()
+        self.session.dataSource.register(source.of(self.options))
+        reader = self.session.readStream.format(source.name())
+        return (reader if self.stream is None else reader.option(STREAM_OPTION, self.stream.id)).load()
 
     def mapped(self) -> DataFrame:
         """Build a DataFrame of the last pass over its base."""
         if self.base is None or self.pass_ is None:
             raise UsageError("these rows do not come from a bolt")
-        ledger = None if self.stream is None else Application.of(self.session).ledger.accumulator
-        task = MapTask(self.pass_, "" if self.stream is None else self.stream.id, ledger)
+        task = MapTask(self.pass_)
+        if self.stream is not None:
+            ledger = Application.of(self.session).ledger.accumulator
+            task = MapTask(self.pass_, self.stream.id, ledger, self.stream.safety)
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task(batches)
@@ -143,7 +147,8 @@ class Node:
 
     def metadata(self) -> dict[str, Any]:
         """Describe the hidden column."""
-        carry = Carry.PACKED if self.pass_ is None else self.pass_.carry
+        roots = Carry.PACKED if self.stream is None else self.stream.carry
+        carry = roots if self.pass_ is None else self.pass_.carry
         subscriptions = () if self.pass_ is None else self.pass_.leaving
         return {
             "stream": "" if self.stream is None else self.stream.id,
@@ -151,6 +156,13 @@ class Node:
             # As text: Spark keeps numbers of metadata as doubles in some places.
             "subscriptions": ",".join(map(str, subscriptions)),
         }
+
+
+def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
+    """Let a pass run inside the source's read task."""
+    fields = from_arrow_schema(pass_.schema).fields
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    return replace(options, narrow=pass_, schema=schema)
 
 
 def node_of(rows: DataFrame) -> Node | None:
@@ -169,17 +181,31 @@ def loose(rows: DataFrame, step: Step) -> Node:
     if ANCHOR not in rows.columns:
         _refuse_lost(rows, step)
         return Node(session, None, base=rows, pass_=Pass((step,)), names=(step.name,))
-    about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {})
-    stream = Application.of(session).streams.get(about.get("stream", ""))
+    stream, carry, subscriptions = described(rows, step.name)
+    refuse_limit(rows)
+    stream.loose.add(step.name)
+    pass_ = Pass((step,), arrives=carry, subscriptions=subscriptions)
+    return Node(session, stream, base=rows, pass_=pass_, names=(step.name,))
+
+
+def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
+    """Return what the hidden column's metadata says: the stream, how anchors arrive, the keys on their paths.
+
+    Raises:
+        UsageError: it says nothing; `name` is the operator that needs to know.
+    """
+    about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}
+    stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
     if stream is None:
         raise UsageError(
-            f"bolt {step.name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
+            f"bolt {name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
             " computed nor renamed"
         )
-    stream.loose.add(step.name)
-    subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
-    pass_ = Pass((step,), arrives=Carry(about["carry"]), subscriptions=subscriptions)
-    return Node(session, stream, base=rows, pass_=pass_, names=(step.name,))
+    return (
+        stream,
+        Carry(about["carry"]),
+        tuple(int(key) for key in about["subscriptions"].split(",") if key),
+    )
 
 
 def _refuse_lost(rows: DataFrame, step: Step) -> None:

@@ -16,7 +16,14 @@ from acker.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """A shuffle. `fields` empty: rows are dealt out evenly; `partitions` None: one for each core."""
+    """A shuffle. `fields` empty: rows are dealt out evenly; `partitions` None: one for each core.
+
+    It is made by `spout.fields` and `spout.shuffle`, and works on any DataFrame:
+
+    >>> words = spark.createDataFrame([("hawk",), ("waits",)], "word string")
+    >>> spout.Grouping(("word",), partitions=4).apply(words).rdd.getNumPartitions()
+    4
+    """
 
     fields: tuple[str, ...] = ()
     partitions: int | None = None
@@ -38,6 +45,10 @@ class Grouping:
 def fields(*names: str, partitions: int | None = None) -> Grouping:
     """Group by fields: tuples with equal values go to the same task.
 
+    >>> spout.fields("word", partitions=4)
+    Grouping(fields=('word',), partitions=4)
+    >>> count = spout.bolt(SplitSentence(), grouping=spout.fields("value"))
+
     Args:
         names: at least one field of the bolt before.
         partitions: how many tasks share the values, or None for one for each core.
@@ -52,6 +63,13 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
 
 def shuffle(partitions: int | None = None) -> Grouping:
     """Deal tuples out evenly over `partitions` tasks, or None for one for each core.
+
+    >>> spout.shuffle(8)
+    Grouping(fields=(), partitions=8)
+    >>> spout.shuffle(0)
+    Traceback (most recent call last):
+    ...
+    acker.errors.UsageError: a grouping over 0 partitions: at least 1 is needed
 
     Raises:
         UsageError: `partitions` is below 1.

@@ -5,6 +5,7 @@ Source: DESIGN.md, sections 3 (rules 6 and 8) and 5.1.
 
 from __future__ import annotations
 
+from acker.causes import HELD
 from acker.errors import SessionSuperseded
 from acker.events import Reason, Taken, Verdicts
 from spout.batches import Batches
@@ -12,6 +13,7 @@ from spout.commits import Committer
 from spout.due_watch import DueWatch
 from spout.ground import Ground
 from spout.growth import Growth
+from spout.order_watch import OrderWatch
 from spout.session import SessionName
 from spout.status import PlannerStatus
 from spout.tenure import Tenure
@@ -19,13 +21,20 @@ from spout.window import ABSENT, ACKED
 
 TICK_EVERY_MS = 500
 
+POSITION_BYTES = 8
+"""A lost root's position, as verdicts pack it."""
+
 
 class HeldGroup:
     """A group whose session this process runs."""
 
-    def __init__(self, ground: Ground, tenure: Tenure, batches: Batches, now_ms: int) -> None:
-        """Begin with the books of a session, and with what plans its batches."""
+    def __init__(
+        self, ground: Ground, tenure: Tenure, batches: Batches, now_ms: int, order: OrderWatch | None = None
+    ) -> None:
+        """Begin with the books of a session, and with what plans its batches; `order`: in which order."""
         self.batches = batches
+        self._order = order
+        self._held = 0
         self._ground = ground
         self._tenure = tenure
         self._committer = Committer(ground.log, ground.spec.group, ground.sources)
@@ -38,8 +47,10 @@ class HeldGroup:
     def read(self, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
         """Settle, or learn of another session."""
         if isinstance(event, Verdicts):
+            self._note_lost(partition, offset, event)
             if self._tenure.settle(partition, event):
                 self.batches.progressed(now_ms)
+            self._ground.heard(event)
             if event.lost:
                 self._lost_below[partition] = offset + 1
             return
@@ -53,20 +64,44 @@ class HeldGroup:
                 ' one is started again with .option("take_over", "true")'
             )
         self._growth.read(partition, event)
+        self._tenure.read(partition, event)
+
+    def _note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
+        if self._order is not None:
+            self._order.heard(partition, offset, verdicts)
+        held = sum(
+            len(lost.positions) // POSITION_BYTES
+            for lost in verdicts.lost
+            if lost.error == HELD and lost.source in self._ground.sources
+        )
+        if held:
+            self._held += held
+            self.batches.held(held)
 
     def step(self, now_ms: int) -> None:
         """Move the clock, tick where roots are open, commit now and then."""
-        now = self._tenure.clock.look(now_ms, idle=self._tenure.is_idle)
+        now = self._tenure.look(now_ms)
         due = self._ticked_ms is None or now_ms - self._ticked_ms >= TICK_EVERY_MS or now_ms < self._ticked_ms
-        open_partitions = self._tenure.open_partitions()
-        if due and self._ground.announcer is not None and open_partitions:
+        partitions = self._tenure.ticked_partitions()
+        if due and self._ground.announcer is not None and partitions:
             self._ticked_ms = now_ms
             self._tenure.clock.told()
-            self._ground.announcer.tick(self._tenure.name, now, open_partitions)
+            self._ground.announcer.tick(self._tenure.name, now, partitions)
+        self._ask_of_sibling(now, now_ms)
         for one, cursor in self._growth.step(now, now_ms):
             self._ground.sources[one.source] = one
             self._tenure.add_source(one.source, cursor)
-        self._committer.step(self._tenure.committable(), now_ms, idle=self._tenure.is_idle)
+        self._committer.step(self._tenure.committable, now_ms, idle=self._tenure.is_idle)
+
+    def _ask_of_sibling(self, now: int, now_ms: int) -> None:
+        """Ask what the process before told last, once it can no longer live."""
+        sibling, announcer = self._tenure.sibling, self._ground.announcer
+        if sibling is not None and announcer is not None and (to := sibling.to_ask(now_ms)):
+            announcer.take(sibling.question, now, (), to)
+
+    def free(self) -> dict[int, int]:
+        """Return the first position of each source that was never initialised."""
+        return {source: cursor.first_free for source, cursor in self._tenure.cursors.items()}
 
     def is_drained(self) -> bool:
         """Tell whether nothing is pending, due or left to plan.
@@ -100,6 +135,8 @@ class HeldGroup:
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             clock=self._tenure.clock.now, committed=committed,
             commit_failures=self._committer.failures, error=error, wall=now_ms,
+            held=self._held, waits={} if self._order is None else dict(self._order.why),
+            held_now={} if self._order is None else dict(self._order.held),
         )  # fmt: skip
 
     def commit(self) -> None:
@@ -111,3 +148,5 @@ class HeldGroup:
         self.commit()
         if self._due is not None:
             self._due.close()
+        if self._order is not None:
+            self._order.close()

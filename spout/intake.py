@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from acker.events import Run, SourceRun
 from acker.identity import generation_of, is_replay, position_at
@@ -28,8 +29,9 @@ class Room:
 
 
 def choose(
-    cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room
-) -> list[SourceRun]:
+    cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room,
+    caps: Mapping[int, int] = MappingProxyType({}),
+) -> list[SourceRun]:  # fmt: skip
     """Choose free positions to emit.
 
     Args:
@@ -37,12 +39,14 @@ def choose(
         ends: of each source, the offset up to which it may be read now.
         input_ids: of each source, its input's id.
         room: how many may be taken.
+        caps: of some sources, how many may be taken of it.
 
     Returns:
         Runs, ascending by source and start; empty when nothing is there or there is no room.
     """
     limits = {source: _limit(cursor, ends.get(source, 0)) for source, cursor in cursors.items()}
     free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
+    free |= {source: min(free[source], cap) for source, cap in caps.items()}
     left = dict(room.by_input)
     total = sum(free.values()) if room.total is None else room.total
     shares: dict[int, int] = {}

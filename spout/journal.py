@@ -1,11 +1,14 @@
 """What Spark journals for a batch: the offset of the streaming source, as JSON.
 
 ``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
-"ranges": [[source, start, end], ...]}``
+"ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
+"order": {"<source>": {"by", "waiting", "most"}}}``
 
 `sources` says what was emitted up to here: [from, next) without the gaps. `ranges` is what the batch that
 ends here emits. It could not be computed from two offsets' `next` and `gaps`: a takeover or a new generation
 lies between them wherever positions were initialised by a session that this checkpoint never knew.
+`topics` tells whether positions still name the same records; offsets of an older Windhover are without it.
+`order` says what the batch must hold back in partitions of ordered inputs; where none is, it is missing.
 Spark compares offsets as text, so the order of keys is fixed.
 
 The offset before the first batch is empty and names no session. Spark asks for it again when it re-runs
@@ -16,13 +19,14 @@ Source: DESIGN.md, section 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from acker.errors import Disagreement
 from acker.events import Run, SourceRun
+from spout.order import LineUp, line_up_of
 
 VERSION = 1
 
@@ -62,6 +66,8 @@ class Journal:
         tasks: how many read tasks the batch is cut into at most.
         sources: how far each source is emitted, the batch included.
         ranges: what the batch emits, ascending by source and start.
+        topics: Kafka's id of each topic that the sources are partitions of.
+        order: of each partition that the batch reads in order, by its source, what it must hold back.
     """
 
     session: str
@@ -70,6 +76,8 @@ class Journal:
     tasks: int
     sources: Mapping[int, SourceMark]
     ranges: tuple[SourceRun, ...]
+    topics: Mapping[str, str] = field(default_factory=dict)
+    order: Mapping[int, LineUp] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict that Spark journals."""
@@ -84,7 +92,12 @@ class Journal:
                 for source, mark in sorted(self.sources.items())
             },
             "ranges": [list(run) for run in self.ranges],
+            "topics": dict(sorted(self.topics.items())),
+            **({"order": self._order_json()} if self.order else {}),
         }
+
+    def _order_json(self) -> dict[str, Any]:
+        return {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
 
 
 BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
@@ -104,12 +117,14 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
                 f" {VERSION}; go on with the version that wrote it, or start with a fresh checkpoint"
             )
         return Journal(
-            session=offset["session"],
-            epoch=offset["epoch"],
-            now=offset["now"],
-            tasks=offset["tasks"],
+            session=_text(offset["session"]),
+            epoch=_number(offset["epoch"]),
+            now=_number(offset["now"]),
+            tasks=_number(offset["tasks"], least=1),
             sources=MappingProxyType({int(name): _mark(mark) for name, mark in offset["sources"].items()}),
-            ranges=tuple(SourceRun(*run) for run in offset["ranges"]),
+            ranges=tuple(SourceRun(_number(source), *_run(run)) for source, *run in offset["ranges"]),
+            topics={_text(name): _text(known) for name, known in offset.get("topics", {}).items()},
+            order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Disagreement(
@@ -119,7 +134,25 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
 
 
 def _mark(mark: Mapping[str, Any]) -> SourceMark:
-    return SourceMark(mark["from"], mark["next"], tuple(Run(*gap) for gap in mark["gaps"]))
+    gaps = tuple(_run(gap) for gap in mark["gaps"])
+    return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps)
+
+
+def _run(ends: Sequence[Any]) -> Run:
+    start, end = ends
+    return Run(_number(start), _number(end, least=start))
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no number that stands there")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
 
 
 def batch_ranges(start: Journal, end: Journal) -> tuple[SourceRun, ...]:

@@ -13,6 +13,7 @@ Source: DESIGN.md, section 5.2; FACTS ("The accumulator as the ledger's side cha
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pyspark import SparkContext, TaskContext
@@ -29,6 +30,7 @@ BATCHES_KEPT = 2
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
+RUN_PROPERTY = "spark.jobGroup.id"
 
 Added = tuple[int, int, int, str, bytes]
 """Stage, the task's attempt, partition, the stream's id, blob; an empty blob says: untracked."""
@@ -38,13 +40,18 @@ _ERRORS: Batch = ("", -1)
 
 
 class TaskName(NamedTuple):
-    """Where a task stands. `attempt` rises with every task of the application, so a repeated one is newer."""
+    """Where a task stands.
+
+    `attempt` rises with every task of the application, so a repeated one is newer; `tries` tells how often
+    this very task was tried before.
+    """
 
     query: str
     batch: int
     stage: int
     attempt: int
     partition: int
+    tries: int = 0
 
 
 def task_name() -> TaskName:
@@ -58,6 +65,7 @@ def task_name() -> TaskName:
         context.stageId(),
         context.taskAttemptId(),
         context.partitionId(),
+        context.attemptNumber(),
     )
 
 
@@ -124,8 +132,8 @@ class Ledger:
         """Register an accumulator with a SparkContext."""
         self.accumulator: Accumulator[Value] = context.accumulator({}, LedgerParam())
 
-    def read(self, query: str, batch: int) -> Reports:
-        """Return what tasks added for a batch.
+    def read(self, query: str, batch: int, but: Collection[str] = ()) -> Reports:
+        """Return what tasks added for a batch, `but` some streams.
 
         Raises:
             TrackingError: a merge failed, so something may be missing.
@@ -137,12 +145,16 @@ class Ledger:
             raise TrackingError(
                 f"a task's report could not be merged, so the batch is not published: {first}"
             )
-        added = list(value.get((query, batch), {}).values())
+        added = [each for each in value.get((query, batch), {}).values() if each[3] not in but]
         return Reports(
             frozenset(stream for *_, stream, _ in added),
             tuple(Evaluated(stage, tries, part, decode(b)) for stage, tries, part, _, b in added if b),
             any(not blob for *_, blob in added),
         )
+
+    def streams(self, query: str, batch: int) -> frozenset[str]:
+        """Return the streams whose tasks have added something for a batch."""
+        return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
 
     def count(self, query: str, batch: int) -> int:
         """Return how many tasks of a batch have added something."""

@@ -14,9 +14,9 @@ SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private
 HIDDEN: Final = "…"
 
 WARNINGS: Final = frozenset(
-    {"aborted", "broker_unreachable", "dead_lettered", "fenced", "not_committed", "partition_fenced",
-     "record_differs", "record_quarantined", "take_refused", "transaction_aborted", "undecodable",
-     "unreachable"}
+    {"aborted", "broker_unreachable", "dead_lettered", "fenced", "mended", "not_committed",
+     "partition_fenced", "record_differs", "record_quarantined", "take_refused", "transaction_aborted",
+     "undecodable", "unreachable"}
 )  # fmt: skip
 """Events, without the part that they begin with, that a person may want to look at."""
 

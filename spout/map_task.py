@@ -6,7 +6,7 @@ Source: DESIGN.md, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from acker.errors import TrackingError
 from acker.identity import I64
+from acker.indices import distinct
 from spout.anchors import Anchors, Carry
 from spout.ledger import add
 from spout.options import ANCHOR
-from spout.passes import Pass
-from spout.read_task import start
+from spout.passes import Pass, Run
 from spout.rows import ArrowRows
+from spout.safety import Safety
+from spout.task_runs import running
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +33,20 @@ class MapTask:
         pass_: the bolts to run.
         stream: id of the `read_stream` call whose roots arrive; empty where nothing is tracked.
         ledger: the accumulator, or None where nothing is tracked.
+        safety: of the query.
     """
 
     pass_: Pass
     stream: str = ""
     ledger: Any = None
+    safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the pass over the rows of one task; report when the last row was taken."""
-        run = start(self.pass_)
+        with running(self.pass_, self.safety) as run:
+            yield from self._through(run, batches)
+
+    def _through(self, run: Run, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         received = Received(self.pass_.name) if self._roots_arrive else None
         for batch in batches:
             rows, anchors = self._split(batch)
@@ -58,12 +65,12 @@ class MapTask:
     def _split(self, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
         place = batch.schema.get_field_index(ANCHOR)
         if place < 0:
-            return ArrowRows(batch), None
+            return ArrowRows(batch, came_from=self.pass_.came_from), None
         column = batch.column(place)
-        rows = ArrowRows(batch.remove_column(place))
+        rows = ArrowRows(batch.remove_column(place), came_from=self.pass_.came_from)
         if not self.pass_.tracked:
             return rows, None
-        if self.pass_.arrives is Carry.PACKED and column.null_count:
+        if self.pass_.arrives is not Carry.PATHS and column.null_count:
             raise TrackingError(
                 f"bolt {self.pass_.name!r} received rows without anchors: an outer join or a union with"
                 " another stream stands before it; put the bolt before that"
@@ -90,7 +97,7 @@ class Received:
         if int(roots.max()) >= len(self._marks):
             size = max(int(roots.max()) + 1, 2 * len(self._marks))
             self._marks = np.concatenate([self._marks, np.zeros(size - len(self._marks), np.bool_)])
-        if self._marks[roots].any() or len(np.unique(roots)) != len(roots):
+        if self._marks[roots].any() or len(distinct(roots)) != len(roots):
             raise TrackingError(
                 f"bolt {self._operator!r} received a root twice: explode, union or two branches stand before"
                 " it; put the bolt directly behind read_stream, and the operator behind the bolt"

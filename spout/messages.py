@@ -18,8 +18,7 @@ from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
 from replay.headers import parse_lineage
-from spout.collector import MessageId
-from spout.options import SOURCE_COLUMNS
+from spout.collector import MessageId, StreamId
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -38,6 +37,8 @@ ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
 )
 """Arrow type of each column of the source."""
 
+_NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
+
 
 def _timestamp_ms(message: Message) -> int:
     return int(message.timestamp()[1])
@@ -48,9 +49,15 @@ def _timestamp_type(message: Message) -> int:
     return int(message.timestamp()[0]) - 1
 
 
-def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Return a message's headers, in order."""
     pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
-    return [(name, _as_bytes(value)) for name, value in pairs]
+    return tuple([(name, _as_bytes(value)) for name, value in pairs])
+
+
+def key_of(message: Message) -> bytes | None:
+    """Return a message's key."""
+    return _as_bytes(message.key())
 
 
 def _as_bytes(value: str | bytes | None) -> bytes | None:
@@ -66,28 +73,38 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "offset": Message.offset,
         "timestamp": _timestamp_ms,
         "timestampType": _timestamp_type,
-        "headers": _headers,
+        "headers": lambda message: list(headers_of(message)),
     }
 )
 """What a tuple's field is, by name; a timestamp is wall time in ms."""
 
 
+SPOUT = StreamId("spout")
+"""Where records come from that `read_stream` reads; spouts of a `TopologyBuilder` have names of their own."""
+
+
 class MessageRows:
     """Messages of one partition, in order."""
 
-    __slots__ = ("_messages", "_positions", "_source", "names")
+    __slots__ = ("_messages", "_positions", "_source", "came_from", "names")
 
     names: Sequence[str]
 
     def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
         """Look at messages of a source, each with its position."""
-        self.names = tuple(SOURCE_COLUMNS)
+        self.names = _NAMES
+        self.came_from = SPOUT
         self._messages = messages
         self._source = Source(source)
         self._positions = positions
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    @property
+    def source(self) -> Source:
+        """The source that all of them are of."""
+        return self._source
 
     def value(self, name: str, row: int) -> Any:
         """Return one value; ``headers`` may be asked for too."""
@@ -98,7 +115,7 @@ class MessageRows:
         message = self._messages[row]
         replayed = is_replay(self._source)
         lineage = parse_lineage(
-            tuple(_headers(message)) if replayed else None,
+            headers_of(message) if replayed else None,
             message.topic() or "",
             message.partition() or 0,
             message.offset() or 0,
@@ -106,6 +123,30 @@ class MessageRows:
         )
         root = Root(self._source, Position(int(self._positions[row])))
         return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
+
+    def part(self, first: int, size: int) -> MessageRows:
+        """Look at some of the messages."""
+        end = first + size
+        part = MessageRows(self._messages[first:end], self._source, self._positions[first:end])
+        part.came_from = self.came_from
+        return part
+
+    def packed(self) -> tuple[Any, ...]:
+        """Return the messages as builtins and an array, for another process."""
+        messages = [
+            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
+            for m in self._messages
+        ]
+        return int(self._source), self._positions, tuple(self.came_from), messages
+
+    @classmethod
+    def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
+        """Look at messages of another process; they need no client here."""
+        source, positions, came_from, messages = packed
+        names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
+        rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
+        rows.came_from = StreamId(*came_from)
+        return rows
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all that a source has without headers."""
@@ -121,6 +162,6 @@ class MessageRows:
             ms = np.fromiter(map(_timestamp_ms, messages), np.int64, rows)
             return pa.array(ms * 1000).cast(_TIMESTAMP)
         if name == "headers":
-            return pa.array([[{"key": k, "value": v} for k, v in _headers(m)] for m in messages], _HEADERS)
+            return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)
         getter = GETTERS[name]
         return pa.array([getter(message) for message in messages], ARROW_TYPES[name])

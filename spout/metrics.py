@@ -67,11 +67,16 @@ def serve(part: str, port: int) -> StatusCollector:
     Raises:
         UsageError: the port is in use.
     """
-    registry = CollectorRegistry()
     collector = StatusCollector(part)
+    serve_collector(collector, port)
+    return collector
+
+
+def serve_collector(collector: Collector, port: int) -> None:
+    """Serve what a collector has; see `serve`."""
+    registry = CollectorRegistry()
     registry.register(collector)
     try:
         start_http_server(port, registry=registry)
     except OSError as error:
         raise UsageError(f"--metrics-port {port}: {error.strerror}; give another port") from error
-    return collector

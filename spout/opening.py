@@ -4,7 +4,8 @@
    what is known of its sources? Sources without history get a starting position; the session's epoch is
    the holder's plus one. A restart knows its session and its sources from the journal and skips this.
 2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
-3. Where some know a higher generation than it named, it takes once more, so that all know it.
+3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
+   restart whose first answer is old by then: the process before may have told its clock meanwhile.
 4. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
 
 Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
@@ -24,7 +25,7 @@ from acker.identity import GENERATION_MAX, generation_of, position_at
 from spout.announce import Announcer
 from spout.ground import Ground
 from spout.journal import Journal
-from spout.session import QUESTION_SUFFIX, Answers, KnownSource, SessionName
+from spout.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
 from spout.sources import SourceSpec
 from spout.starting import check_commits, check_topic, starting_offsets
 
@@ -45,10 +46,11 @@ class Opened:
     Attributes:
         name: the session.
         is_restart: whether the session is that of the journal.
-        known: each source as the ackers know it.
+        known: each source that is read, as the ackers know it.
         answers: what they answered.
         now: what the clock begins at, ms.
         later: what acker partitions wrote behind their answers, in order.
+        answered_at: of each acker partition the offset of its answer.
     """
 
     name: SessionName
@@ -57,6 +59,7 @@ class Opened:
     answers: Answers
     now: int
     later: tuple[Answered, ...] = field(default=())
+    answered_at: Mapping[int, int] = field(default_factory=dict)
 
 
 class Opening:
@@ -86,6 +89,9 @@ class Opening:
         self._journal = journal
         self._new_id = new_id
         self._later: list[Answered] = []
+        self._answered_at: dict[int, int] = {}
+        self._first_ms: int | None = None
+        self._has_asked_again = False
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
@@ -100,6 +106,7 @@ class Opening:
             self._later.append((partition, offset, event))
         elif isinstance(event, Taken):
             self._answers.read(partition, event)
+            self._answered_at[partition] = offset
 
     def step(self, now_ms: int) -> None:
         """Go on when all have answered; repeat the `Take` where they have not.
@@ -109,6 +116,8 @@ class Opening:
             SessionRefused: a higher session holds the group.
             Disagreement: the ackers know another N, topic or committed offset than we do.
         """
+        if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
+            self._first_ms = now_ms
         if not self._answers.missing:
             self._answered(now_ms)
         elif now_ms - self._began_ms >= GIVE_UP_MS:
@@ -143,12 +152,21 @@ class Opening:
             known = answers.sources()
             if any(known[one.source].generation > one.generation for one in self._named):
                 self._ask(self._name, self._raised(known), self._now, now_ms)
+            elif self._is_stale(now_ms):
+                self._has_asked_again = True
+                self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
             else:
                 self._open(now_ms)
         elif self._spec.take_over and self._is_restart and answers.holder > self._name:
             self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
         else:
             self._refused(answers)
+
+    def _is_stale(self, now_ms: int) -> bool:
+        """Tell whether a restart should ask once more, to hear what its session's clock is now."""
+        if not self._is_restart or self._has_asked_again or self._first_ms is None:
+            return False
+        return now_ms - self._first_ms >= STEP_MS_MAX
 
     @property
     def _is_restart(self) -> bool:
@@ -166,7 +184,7 @@ class Opening:
         Raises:
             UsageError: there have been too many generations.
         """
-        for source, offset in self._spec.rewind.items():
+        for source, offset in self._offsets_of_reset(named).items():
             generation = named[source].generation + 1
             if generation > GENERATION_MAX:
                 raise UsageError(
@@ -175,6 +193,18 @@ class Opening:
                 )
             named[source] = self._named_from(self._sources[source], position_at(generation, offset))
         return named
+
+    def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
+        """Return where sources begin anew: those that were asked for, and replay topics that were re-created.
+
+        Every copy on a replay topic is for this group alone, so a new one begins at 0.
+        """
+        again = {
+            source: 0
+            for source, spec in self._sources.items()
+            if self._spec.rewind and spec.is_replay and named[source].topic_id != spec.topic_id
+        }
+        return {**again, **self._spec.rewind}
 
     def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
         """Name each source in the highest generation that any acker partition knows.
@@ -191,11 +221,15 @@ class Opening:
         }  # fmt: skip
 
     def _open(self, now_ms: int) -> None:
-        known = self._answers.sources()
+        # The ackers may know partitions that the topic has no more, and inputs that this query does not read.
+        known = {s: one for s, one in self._answers.sources().items() if s in self._sources}
         for source, spec in self._sources.items():
             check_topic(spec, known[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
-        self.opened = Opened(self._name, self._is_restart, known, self._answers, now, tuple(self._later))
+        self.opened = Opened(
+            self._name, self._is_restart, known, self._answers, now, tuple(self._later),
+            dict(self._answered_at),
+        )  # fmt: skip
 
     def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
         """Refuse moved offsets of sources of which anything was initialised in their present generation."""

@@ -1,28 +1,29 @@
-"""What a source needs to know, as one value that travels in one data source option.
+"""What a source needs to know, as one value that travels inside the data source's class.
 
-`spout.read_stream` builds it in the driver; the planning process and every read task find it in the
-option ``windhover``. It carries objects (bolts, an accumulator), which Spark's string options cannot, so
-it is pickled and base64 encoded. It comes from the driver's own session only, never from Kafka.
+`spout.read_stream` builds it in the driver; the planning process and every read task find it in the class of
+the source, which Spark pickles for them. Spark's own options would not do: they are strings, and stand in its
+plans, which may be shown and kept anywhere, while Kafka's client settings hold secrets. The value comes from
+the driver's own session only, never from Kafka.
 """
 
 from __future__ import annotations
 
-import base64
-import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
-
-from acker.errors import UsageError
+from acker.identity import input_id_of
 from acker.topics import Input, Topics
+from spout.anchors import Carry
+from spout.collector import Tuple
+from spout.safety import Safety
 
 if TYPE_CHECKING:
     from spout.passes import Pass
+    from spout.stage_pass import StagePass
 
-OPTION = "windhover"
-"""Name of the data source option that holds the encoded value."""
+STREAM_OPTION = "windhover_stream"
+"""Name of the option that tells, in Spark's plan, which tracked `read_stream` call a source is."""
 
 SOURCE_COLUMNS: Mapping[str, str] = {
     "key": "binary",
@@ -62,6 +63,9 @@ class SourceOptions:
         schema: Spark DDL of the rows that a read task returns.
         columns: names of the source's columns that it returns when no bolt runs inside it.
         anchored: whether the hidden anchor column ends each row.
+        roots_carry: how roots carry their anchors.
+        tracked_when: tells which tuples are tracked; None: all are.
+        safety: how tasks guard themselves against their bolts.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
     """
@@ -82,7 +86,10 @@ class SourceOptions:
     schema: str = ""
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
     anchored: bool = False
-    narrow: Pass | None = None
+    roots_carry: Carry = Carry.PACKED
+    tracked_when: Callable[[Tuple], object] | None = None
+    safety: Safety = field(default_factory=Safety)
+    narrow: Pass | StagePass | None = None
     ledger: Any = field(default=None, repr=False)
 
     @property
@@ -90,32 +97,12 @@ class SourceOptions:
         """The inputs to read, in the order in which they were named."""
         return tuple(self.topics.inputs[name] for name in self.inputs)
 
+    def skips_loss(self, source: int) -> bool:
+        """Tell whether what has left the log of a source is passed over."""
+        found = next(one for one in self.read if one.id == input_id_of(source))
+        return not found.fails_on_loss(self.fail_on_data_loss)
+
     @property
     def group(self) -> str:
         """The group whose offsets this source settles."""
         return self.read[0].group
-
-
-def encode(options: SourceOptions) -> str:
-    """Encode options as the text of one data source option."""
-    pickled: bytes = cloudpickle.dumps(options)  # type: ignore[no-untyped-call]
-    return base64.b64encode(pickled).decode("ascii")
-
-
-def decode(options: Mapping[str, str]) -> SourceOptions:
-    """Find and decode the value among a data source's options.
-
-    Raises:
-        UsageError: the option is not there or is not ours: the source was not made by `read_stream`.
-    """
-    text = options.get(OPTION)
-    if text is None:
-        raise UsageError(
-            'format("windhover") is built by spout.read_stream(spark, topics, "input"); call that'
-        )
-    value = pickle.loads(base64.b64decode(text))
-    if not isinstance(value, SourceOptions):
-        raise UsageError(
-            f"the option {OPTION!r} holds a {type(value).__name__}, not what read_stream encodes"
-        )
-    return value

@@ -9,6 +9,7 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from acker.identity import I64, subscription_key
-from spout.anchors import PATHS_TYPE, Anchors, Carry, fingerprint_of, pack, paths_column
+from spout.anchors import Anchors, Carry, fingerprint_of, pack, paths_column
 from spout.bolts import Bolt, BoltContext
-from spout.collector import MessageId, Rows
+from spout.collector import DEFAULT_STREAM, SPARK, MessageId, Rows, StreamId
+from spout.counts import added
 from spout.fold import Fingerprint, TaskReport, failures_of
+from spout.guards import Guarded
 from spout.options import ANCHOR
+from spout.order import Gate
+from spout.places import kept_of, places_of
+from spout.pulse import Pulse
 from spout.rows import ArrowRows, FindId, ListRows, arrow_of
-from spout.steps import RowFailure, Step, run_simple
-
-STREAM = "default"
-"""The only stream of a bolt, as Storm names it."""
-
-SPARK = "spark"
-"""The producer of what reaches a bolt through Spark's own operators."""
+from spout.steps import RowFailure, RowGate, Step, run_simple
+from spout.watching import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class Pass:
         return "+".join(step.name for step in self.steps)
 
     @property
+    def came_from(self) -> StreamId:
+        """Where the rows come from that arrive: the last bolt of `upstream`, or Spark's operators."""
+        return StreamId(self.upstream.rpartition("+")[2]) if self.upstream else SPARK
+
+    @property
     def tracked(self) -> bool:
         """Whether tuples are acked and failed."""
         return self.arrives is not Carry.NONE
@@ -77,18 +83,18 @@ class Pass:
         emitted = self.steps[-1].schema
         if self.carry is Carry.NONE:
             return emitted
-        return emitted.append(pa.field(ANCHOR, pa.int64() if self.carry is Carry.PACKED else PATHS_TYPE))
+        return emitted.append(pa.field(ANCHOR, self.carry.type))
 
     def hop(self, step: int) -> int:
         """Return the key of the subscription on which a bolt of the pass emits."""
         last = step + 1 == len(self.steps)
         after = self.consumer.split("+")[0] if last else self.steps[step + 1].name
-        return subscription_key(self.steps[step].name, STREAM, after)
+        return subscription_key(self.steps[step].name, DEFAULT_STREAM, after)
 
     @property
     def entry(self) -> int:
         """Return the key of the subscription on which Spark's operators deliver."""
-        return subscription_key(SPARK, STREAM, self.steps[0].name)
+        return subscription_key(SPARK.component, DEFAULT_STREAM, self.steps[0].name)
 
     @property
     def leaving(self) -> tuple[int, ...]:
@@ -100,7 +106,9 @@ class Pass:
 
 
 class Run(Protocol):
-    """A pass at work in one task."""
+    """A pass at work in one task. `gate` is set while records are fed that stand in lines."""
+
+    gate: Gate | None
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         """Work on a batch of rows and return what was emitted."""
@@ -115,33 +123,60 @@ class Run(Protocol):
 class FastRun:
     """A pass without rich bolts at work in one task."""
 
-    def __init__(self, pass_: Pass, context: BoltContext) -> None:
-        """Prepare the bolts for one task."""
+    def __init__(self, pass_: Pass, context: BoltContext, pulse: Pulse | None = None) -> None:
+        """Prepare the bolts for one task; `pulse` is told what they are at."""
+        self.gate: Gate | None = None
         self._pass = pass_
         self._failed: list[RowFailure] = []
         self._took = Fingerprint()
         self._gave = Fingerprint()
-        for step in pass_.steps:
-            prepare_simple(step, context)
+        self._watches = watches_of(pass_, context, pulse or Pulse())
+        for watch in self._watches:
+            watch.prepare()
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         """Work on a batch of rows and return what was emitted."""
         source = rows
         parents: I64 = np.arange(len(rows))
         failures: list[RowFailure] = []
+        if self.gate is not None and anchors is not None:
+            return self._in_order(rows, anchors, self.gate)
         for place, step in enumerate(self._pass.steps):
             last = place + 1 == len(self._pass.steps)
-            out = run_simple(step, rows, tracked=self._pass.tracked, arrow=last)
+            if isinstance(step.bolt, Guarded) and anchors is not None:
+                step.bolt.post.places = kept_of(places_of(anchors), parents.tolist())
+            out = run_simple(step, rows, self._watches[place], tracked=self._pass.tracked, arrow=last)
             failures += [(int(parents[row]), cause) for row, cause in out.failures]
             parents = parents[out.parents]
             rows = out.rows if last else _related(out.rows, _finder(source, parents))
         batch = arrow_of(rows, None)
         return batch if anchors is None else self._anchor(batch, parents, anchors, failures)
 
+    def _in_order(self, rows: Rows, anchors: Anchors, gate: Gate) -> pa.RecordBatch:
+        """Work on rows that stand in lines: each bolt passes over what is held when its turn comes."""
+        source = rows
+        roots = anchors.roots().tolist()
+        parents: I64 = np.arange(len(rows))
+        failures: list[RowFailure] = []
+        for place, step in enumerate(self._pass.steps):
+            last = place + 1 == len(self._pass.steps)
+            if isinstance(step.bolt, Guarded):
+                step.bolt.post.places = kept_of(places_of(anchors), parents.tolist())
+            at = [roots[parent] for parent in parents.tolist()]
+            out = run_simple(
+                step, rows, self._watches[place], tracked=True, arrow=last, gate=_row_gate(gate, at)
+            )
+            for row, cause in out.failures:
+                failures.append((int(parents[row]), cause))
+                gate.fail(at[row])  # a batch bolt's too, and what did not fit the output
+            parents = parents[out.parents]
+            rows = out.rows if last else _related(out.rows, _finder(source, parents))
+        return self._anchor(arrow_of(rows, None), parents, anchors, failures)
+
     def finish(self) -> list[pa.RecordBatch]:
         """Clean the bolts up."""
-        for step in self._pass.steps:
-            step.bolt.cleanup()
+        for watch in self._watches:
+            watch.cleanup()
         return []
 
     def report(self) -> TaskReport:
@@ -153,7 +188,18 @@ class FastRun:
             failures=failures_of(self._failed),
             took=self._took,
             gave=self._gave,
+            counts=added(watch.counts for watch in self._watches),
+            errors=tuple(error for watch in self._watches for error in watch.errors),
         )
+
+    def take_report(self) -> TaskReport:
+        """Return what was done since this was called last."""
+        report = self.report()
+        self._failed = []
+        self._took = self._gave = Fingerprint()
+        for watch in self._watches:
+            watch.forget()
+        return report
 
     def _anchor(
         self, batch: pa.RecordBatch, parents: I64, anchors: Anchors, failures: list[RowFailure]
@@ -167,8 +213,8 @@ class FastRun:
         if pass_.carry is Carry.NONE:
             return batch
         ordinals = ordinals_of(parents, len(anchors.column))
-        if pass_.carry is Carry.PACKED:
-            column = pa.array(pack(anchors.roots()[parents], ordinals))
+        if pass_.carry is not Carry.PATHS:
+            column = anchors.again(parents, pack(anchors.roots()[parents], ordinals))
         else:
             hop = pass_.hop(len(pass_.steps) - 1)
             arrived = list(anchors.deliveries())
@@ -179,15 +225,30 @@ class FastRun:
         return pa.RecordBatch.from_arrays([*batch.columns, column], schema=pass_.schema)
 
 
-def prepare_simple(step: Step, context: BoltContext) -> None:
-    """Prepare a bolt that settles its tuples by itself."""
-    if not isinstance(step.bolt, Bolt):
-        step.bolt.prepare(BoltContext(step.name, context.partition, context.batch_id))
+def watches_of(pass_: Pass, context: BoltContext, pulse: Pulse) -> list[Watch]:
+    """Return what watches each bolt of a pass in one task; `pulse` is told what they are at."""
+    last = len(pass_.steps) - 1
+    return [
+        Watch(
+            step.name,
+            step.bolt,
+            context,
+            step.hooks,
+            pulse=pulse,
+            delivers=place < last or bool(pass_.consumer),
+        )
+        for place, step in enumerate(pass_.steps)
+    ]
+
+
+def _row_gate(gate: Gate, roots: Sequence[int]) -> RowGate:
+    """Let a gate be asked by row; `roots` is the root's index of each."""
+    return RowGate(lambda row: gate.holds(roots[row]), lambda row: gate.fail(roots[row]))
 
 
 def failed_roots(anchors: Anchors, failures: list[RowFailure]) -> list[RowFailure]:
     """Name the roots, by index, of failed rows."""
-    if anchors.carry is Carry.PACKED:
+    if anchors.carry is not Carry.PATHS:
         roots = anchors.roots()
         return [(int(roots[row]), cause) for row, cause in failures]
     arrived = list(anchors.deliveries())

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from types import MappingProxyType
 
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.events import SourceRun
-from acker.identity import I64, WIRE_BLOCK_BITS
+from acker.events import Run, SourceRun, runs_of
+from acker.identity import I64, WIRE_BLOCK_BITS, first_source
+from spout.order import LineUp
 
 TASK_RECORDS_MIN = 1_000
 """A task is not made smaller than this: below it, starting a task costs more than a second core gains."""
@@ -86,18 +87,22 @@ class PlanIndex:
         Raises:
             TrackingError: a position is not in the plan.
         """
-        if not len(positions):
-            return np.empty(0, np.int64)
-        found = self._by_source.get(source)
-        if found is None:
-            raise TrackingError(f"source {source} is not in the plan of this batch; do not change anchors")
-        starts, ends, shifts = found
-        row = np.searchsorted(starts, positions, side="right") - 1
-        if (row < 0).any() or (positions >= ends[row]).any():
+        indices = self.find(source, positions)
+        if (indices < 0).any():
             raise TrackingError(
                 f"a position of source {source} is not in the plan of this batch; do not change anchors"
             )
-        indices: I64 = positions + shifts[row]
+        return indices
+
+    def find(self, source: int, positions: I64) -> I64:
+        """Return each position's index, one for one; -1 where it is not in the plan."""
+        found = self._by_source.get(source)
+        if found is None:
+            return np.full(len(positions), -1)
+        starts, ends, shifts = found
+        row = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
+        inside = (positions >= starts[row]) & (positions < ends[row])
+        indices: I64 = np.where(inside, positions + shifts[row], -1)
         return indices
 
 
@@ -109,33 +114,90 @@ class ReadTask:
         plan: the whole batch's plan; the task's blob carries it on.
         ranges: this task's share, ascending by source and start: a slice of the plan's concatenation.
         topics: topic name of each source in `ranges`.
+        order: of each partition that is read in order, by its source, what is held back; all that the batch
+            has of it and of its copies stands in `ranges`.
     """
 
     plan: BatchPlan
     ranges: tuple[SourceRun, ...]
     topics: Mapping[int, str]
+    order: Mapping[int, LineUp] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[ReadTask], tuple[object, ...]]:
         """Pickle the topics as a plain dict, since a mapping proxy has no pickle."""
-        return ReadTask, (self.plan, self.ranges, dict(self.topics))
+        return ReadTask, (self.plan, self.ranges, dict(self.topics), dict(self.order))
 
 
-def read_tasks(plan: BatchPlan, topics: Mapping[int, str], tasks: int) -> list[ReadTask]:
+def read_tasks(
+    plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
+) -> list[ReadTask]:
     """Share a plan over tasks of about equal size.
 
     Args:
         plan: the plan; without positions there are no tasks.
         topics: topic name of every source of the plan.
-        tasks: how many to make at most; fewer where one would get less than `TASK_RECORDS_MIN`.
+        tasks: how many to make at most; fewer where one would get less than `TASK_RECORDS_MIN`. Partitions
+            that are read in order have tasks of their own, as many at most.
+        order: of each partition that is read in order, by its source, what is held back.
 
     Returns:
-        Tasks whose ranges, put one behind the other, are the plan's.
+        Tasks whose ranges are the plan's, each in one of them. A partition that is read in order is whole in
+        one task, with its copies.
     """
-    shares = cut(plan.ranges, min(tasks, max(1, plan.count // TASK_RECORDS_MIN)))
+    order = order or {}
+    loose = [run for run in plan.ranges if first_source(run.source) not in order]
+    count = sum(run.end - run.start for run in loose)
+    shares = cut(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
+    made = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
+    for whole in _whole(plan.ranges, order, tasks):
+        lines: dict[int, LineUp] = {s: order[s] for run in whole if (s := first_source(run.source)) in order}
+        made.append(ReadTask(plan, whole, _topics_of(whole, topics), MappingProxyType(lines)))
+    return made
+
+
+def _topics_of(share: Iterable[SourceRun], topics: Mapping[int, str]) -> Mapping[int, str]:
+    return MappingProxyType({run.source: topics[run.source] for run in share})
+
+
+def _whole(
+    ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
+) -> list[tuple[SourceRun, ...]]:
+    """Deal partitions that are read in order to at most so many tasks, the largest first."""
+    sizes: dict[int, int] = {}
+    for run in ranges:
+        source: int = first_source(run.source)
+        if source in order:
+            sizes[source] = sizes.get(source, 0) + run.end - run.start
+    dealt = [0] * min(tasks, len(sizes))
+    task_of: dict[int, int] = {}
+    for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
+        task = dealt.index(min(dealt))
+        task_of[source] = task
+        dealt[task] += sizes[source]
     return [
-        ReadTask(plan, share, MappingProxyType({run.source: topics[run.source] for run in share}))
-        for share in shares
+        tuple(run for run in ranges if task_of.get(first_source(run.source)) == task)
+        for task in range(len(dealt))
     ]
+
+
+def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[Run]]:
+    """Cut runs at the edges of blocks of the wire; return what lies in each (source, block), in order."""
+    found: dict[tuple[int, int], list[Run]] = {}
+    for source, start, end in runs:
+        for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
+            low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+            found.setdefault((source, block), []).append(Run(max(start, low), min(end, high)))
+    return found
+
+
+def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
+    """Return what lies between `expected`, the ascending positions, and each other."""
+    if int(positions[-1]) - expected + 1 == len(positions):
+        return []
+    present = runs_of(positions)
+    starts = [expected, *(run.end for run in present[:-1])]
+    gaps = (Run(start, run.start) for start, run in zip(starts, present, strict=True))
+    return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
 
 
 def cut(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:

@@ -13,20 +13,24 @@ Source: DESIGN.md, sections 3, 4 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from acker.errors import UsageError
+from acker.events import Verdicts
 from acker.identity import position_at
 from acker.log import Log, Record
 from spout.announce import Announcer
 from spout.batches import Batches
 from spout.cursor import SourceCursor
-from spout.ground import Ground, Report
+from spout.ground import Ground, Heard, Reach, Report
 from spout.held_group import HeldGroup
 from spout.journal import BEGINNING, Journal
 from spout.opening import Opening
+from spout.order_watch import OrderWatch
 from spout.session import SessionClock, SessionName
 from spout.sources import PlannerSpec, SourceSpec, sources_of
-from spout.starting import starting_offsets
+from spout.starting import check_journal, starting_offsets
 from spout.status import PlannerStatus
 from spout.tenure import Tenure, tenure_of
 from spout.verdict_reader import VerdictReader
@@ -36,10 +40,17 @@ def _nobody(_event: str, _fields: Mapping[str, object]) -> None:
     """Drop an event."""
 
 
+def _unheard(_verdicts: Verdicts) -> None:
+    """Drop verdicts: the window has settled them."""
+
+
 class Planner:
     """The service of one planning process."""
 
-    def __init__(self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report = _nobody) -> None:
+    def __init__(
+        self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report = _nobody,
+        reach: Reach | None = None, heard: Heard = _unheard,
+    ) -> None:  # fmt: skip
         """Prepare; nothing is read or written before `open`.
 
         Args:
@@ -47,6 +58,8 @@ class Planner:
             spec: what was asked for.
             new_id: never used before: id of the session that this process may draw, and of its lane.
             report: called with what a person may want to know.
+            reach: which records may be planned; None: what the broker has.
+            heard: called with what the ackers decided, in `step`.
 
         Raises:
             UsageError: inputs of several groups, or tracked and untracked ones together.
@@ -61,6 +74,13 @@ class Planner:
         self._spec = spec
         self._new_id = new_id
         self._report = report
+        self._reach: Reach = log if reach is None else reach
+        self._heard = heard
+        if not spec.tracked and (ordered := [found.name for found in spec.inputs if found.ordered]):
+            raise UsageError(
+                f"input {ordered[0]} has an ordering, which needs tracking: without it nothing waits for its"
+                " replay; read it without tracked=False, or set ordering: none"
+            )
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
         self._journal = BEGINNING
         self._specs: dict[int, SourceSpec] = {}
@@ -95,14 +115,17 @@ class Planner:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: the broker's N is not ours, or somebody moved the group's offsets.
+            Disagreement: the broker's N is not ours, somebody moved the group's offsets, or a topic was
+                re-created.
         """
         self._journal = journal
         self._specs = sources_of(self._log, self._spec.inputs, tracked=self._is_tracked)
+        if not self._spec.take_over:  # a session that takes over names the generation that a reset began
+            check_journal(self._specs.values(), journal, tracked=self._is_tracked)
         if not self._is_tracked:
             self._run(self._untracked(now_ms), now_ms)
             return
-        self._verdicts = VerdictReader(self._log, self._spec.topics, self._spec.partitions)
+        self._verdicts = VerdictReader(self._log, self._spec.topics, self._spec.partitions, self._report)
         self._announcer = Announcer(self._log, self._spec.topics, self._spec.group, self._spec.partitions)
         self._opening = Opening(self._ground(), self._announcer, journal, self._new_id, now_ms)
 
@@ -134,6 +157,8 @@ class Planner:
             Unreachable: ackers or broker do not answer.
             Disagreement: the ackers know another N, topic or committed offset than we do.
         """
+        if self._verdicts is not None:
+            self._verdicts.step(now_ms)
         for record in records:
             self._read(record, now_ms)
         if self._opening is not None:
@@ -146,6 +171,19 @@ class Planner:
     def plan(self, start: Journal, limit: int | None, now_ms: int) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         return self._require().batches.plan(start, limit, now_ms)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Plan several batches, each of other sources, with one wait; see `Announcer.together`."""
+        return nullcontext() if self._announcer is None else self._announcer.together()
+
+    def free(self) -> dict[int, int]:
+        """Return the first position of each source that was never initialised; only when `is_ready`."""
+        return self._require().free()
+
+    @property
+    def sources(self) -> Mapping[int, SourceSpec]:
+        """The sources that are read, new partitions among them once they are found."""
+        return self._specs
 
     def is_drained(self) -> bool:
         """Tell whether nothing is pending, due or left to plan; for queries that end then."""
@@ -161,7 +199,8 @@ class Planner:
             state = "failed" if error else "taking" if self.is_open else "idle"
             return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
         state = "failed" if error else "closed" if self._is_closed else "running"
-        return self._running.status(state, error, now_ms)
+        undecodable = 0 if self._verdicts is None else self._verdicts.undecodable
+        return replace(self._running.status(state, error, now_ms), undecodable=undecodable)
 
     def close(self) -> None:
         """Commit what is settled and leave. What is open stays open: its clock stands still."""
@@ -184,6 +223,8 @@ class Planner:
         if self._verdicts is None:
             return
         event = self._verdicts.decode(record)
+        if event is None:
+            return
         if self._opening is not None:
             self._opening.read(record.partition, record.offset, event)
         elif self._running is not None:
@@ -195,7 +236,8 @@ class Planner:
         if opened is None:
             return
         self._opening = None
-        running = self._run(tenure_of(opened, self._journal, self._spec.partitions, now_ms), now_ms)
+        tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
+        running = self._run(tenure, now_ms, opened.answered_at)
         for partition, offset, event in opened.later:
             running.read(partition, offset, event, now_ms)
         name = opened.name
@@ -210,11 +252,15 @@ class Planner:
             cursors[source] = SourceCursor(position_at(0, offset), position_at(0, offset))
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
-    def _run(self, tenure: Tenure, now_ms: int) -> HeldGroup:
+    def _run(self, tenure: Tenure, now_ms: int, answered_at: Mapping[int, int] | None = None) -> HeldGroup:
         lane = f"planner-{self._new_id}/{tenure.name.id}"
-        batches = Batches(self._ground(), tenure, lane, self._targets)
-        self._running = HeldGroup(self._ground(), tenure, batches, now_ms)
+        is_ordered = self._is_tracked and any(found.ordered for found in self._spec.inputs)
+        order = OrderWatch(self._ground(), tenure, answered_at or {}) if is_ordered else None
+        batches = Batches(self._ground(), tenure, lane, self._targets, order)
+        self._running = HeldGroup(self._ground(), tenure, batches, now_ms, order)
         return self._running
 
     def _ground(self) -> Ground:
-        return Ground(self._log, self._spec, self._specs, self._announcer, self._report)
+        return Ground(
+            self._log, self._spec, self._specs, self._announcer, self._report, self._reach, self._heard
+        )

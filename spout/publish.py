@@ -9,7 +9,7 @@ Source: DESIGN.md, section 4 ("Wire", "Fine print").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypedDict
@@ -17,9 +17,12 @@ from typing import TypedDict
 import numpy as np
 
 from acker.events import Acks, FailCause, Fails, Run, SourceRun, pack_positions, pack_values, runs_of
-from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges
+from acker.identity import I64
+from acker.indices import among
+from spout.blocks import NO_POSITIONS, Block, blocks_of
 from spout.collector import Cause, cut
 from spout.fold import Outcome
+from spout.intervals import IntervalSet
 from spout.plan import BatchPlan
 
 CAUSES_MAX = 256
@@ -48,7 +51,10 @@ class Lane:
 def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
     """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
     message = "the sink had written this batch before; its bolts may have done something else this time"
-    holes = tuple(sorted(set(absent)))
+    found: dict[int, IntervalSet] = {}
+    for source, start, end in absent:  # of several evaluations, between which records may have left the log
+        found.setdefault(source, IntervalSet()).add(start, end)
+    holes = tuple(SourceRun(source, *run) for source in sorted(found) for run in found[source])
     left = np.ones(plan.count, np.bool_)
     for source, start, end in holes:
         first = int(plan.index_of(source, np.array([start]))[0])
@@ -60,7 +66,7 @@ def publication_of(outcome: Outcome, lane: Lane) -> Publication:
     """Write an outcome as records, ascending by source and block."""
     fails: list[Fails] = []
     acks: list[Acks] = []
-    for block in _blocks(outcome):
+    for block in blocks_of(outcome):
         if block.causes:
             fails.append(_fails(block, outcome.plan, lane))
         record = _acks(block, outcome.plan, lane)
@@ -69,97 +75,11 @@ def publication_of(outcome: Outcome, lane: Lane) -> Publication:
     return Publication(tuple(fails), tuple(acks))
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """What an outcome says of one block, in positions, ascending."""
-
-    source: int
-    number: int
-    runs: tuple[Run, ...]
-    causes: tuple[tuple[Cause, I64], ...]
-    absent: tuple[Run, ...]
-    partial: I64
-    residual: U64
-    touched: I64
-
-
-def _blocks(outcome: Outcome) -> Iterator[_Block]:
-    """Cut an outcome into blocks."""
-    positions = _Positions(outcome.plan)
-    causes = [(cause, positions.of(indices)) for cause, indices in outcome.failed]
-    partial = positions.of(outcome.partial)
-    touched = positions.of(np.intersect1d(outcome.touched, outcome.partial))
-    for source, runs in groupby(outcome.plan.ranges, key=lambda run: run.source):
-        here = [(cause, found[source]) for cause, found in causes if source in found]
-        at, which = partial.get(source, (_NO_POSITIONS, _NO_POSITIONS))
-        absent = [Run(run.start, run.end) for run in outcome.absent if run.source == source]
-        reset = touched.get(source, (_NO_POSITIONS, _NO_POSITIONS))[0]
-        for number, pieces in _cut(Run(run.start, run.end) for run in runs):
-            low, high = number << WIRE_BLOCK_BITS, (number + 1) << WIRE_BLOCK_BITS
-            inside = slice(*np.searchsorted(at, [low, high]).tolist())
-            yield _Block(
-                source,
-                number,
-                pieces,
-                tuple((c, _between(p, low, high)) for c, (p, _) in here if len(_between(p, low, high))),
-                tuple(
-                    Run(max(r.start, low), min(r.end, high)) for r in absent if r.start < high and low < r.end
-                ),
-                at[inside],
-                outcome.residual[which[inside]],
-                _between(reset, low, high),
-            )
-
-
-_NO_POSITIONS: I64 = np.empty(0, np.int64)
-
-
-class _Positions:
-    """Turns indices into a plan back into positions."""
-
-    def __init__(self, plan: BatchPlan) -> None:
-        self._runs = list(zip(plan.ranges, plan.starts(), strict=True))
-
-    def of(self, indices: I64) -> dict[int, tuple[I64, I64]]:
-        """Return, for each source that has some, ascending positions and their places in `indices`."""
-        found: dict[int, list[tuple[I64, I64]]] = {}
-        if not len(indices):
-            return {}
-        for run, first in self._runs:
-            low, high = np.searchsorted(indices, [first, first + run.end - run.start]).tolist()
-            if low < high:
-                found.setdefault(run.source, []).append(
-                    (indices[low:high] - first + run.start, np.arange(low, high))
-                )
-        return {
-            source: (np.concatenate([p for p, _ in parts]), np.concatenate([w for _, w in parts]))
-            for source, parts in found.items()
-        }
-
-
-def _cut(runs: Iterable[Run]) -> Iterator[tuple[int, tuple[Run, ...]]]:
-    """Cut ascending runs at the edges of blocks; return each block with what lies in it."""
-    pieces: dict[int, list[Run]] = {}
-    for start, end in runs:
-        while start < end:
-            number = start >> WIRE_BLOCK_BITS
-            edge = min(end, (number + 1) << WIRE_BLOCK_BITS)
-            pieces.setdefault(number, []).append(Run(start, edge))
-            start = edge
-    return ((number, tuple(pieces[number])) for number in sorted(pieces))
-
-
-def _between(ascending: I64, low: int, high: int) -> I64:
-    start, end = np.searchsorted(ascending, [low, high]).tolist()
-    return ascending[start:end]
-
-
-def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
+def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
     """Write what a block's roots got; failed ones are left out, and so is a contribution of 0."""
     failed = [positions for _, positions in block.causes]
-    partial = ~np.isin(block.partial, np.concatenate([_NO_POSITIONS, *failed]))
-    at = block.partial[partial]
-    value = root_edges(block.source, at) ^ block.residual[partial]
+    kept = ~np.isin(block.at, np.concatenate([NO_POSITIONS, *failed]))
+    at, value = block.at[kept], block.values[kept]
     said = value != 0
     elsewhere = [runs_of(np.sort(np.concatenate([*failed, at])))] if failed or len(at) else []
     return Acks(
@@ -167,8 +87,9 @@ def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
         runs=_without(block.runs, sorted([*block.absent, *(run for runs in elsewhere for run in runs)])),
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
-        absent=_joined(block.absent),
-        touched=pack_positions(np.intersect1d(block.touched, at)),
+        # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
+        absent=_without(block.absent, runs_of(np.sort(np.concatenate([NO_POSITIONS, *failed])))),
+        touched=pack_positions(block.touched[among(block.touched, at)]),
         touched_at=plan.now,
     )
 
@@ -185,7 +106,7 @@ class _Header(TypedDict):
     block: int
 
 
-def _header(block: _Block, plan: BatchPlan, lane: Lane) -> _Header:
+def _header(block: Block, plan: BatchPlan, lane: Lane) -> _Header:
     return _Header(
         lane=lane.name, seq=lane.seq, group=plan.group, session=plan.session, epoch=plan.epoch,
         source=block.source, block=block.number,
@@ -221,7 +142,7 @@ def _without(runs: Sequence[Run], taken: Sequence[Run]) -> tuple[Run, ...]:
     return _joined(left)
 
 
-def _fails(block: _Block, plan: BatchPlan, lane: Lane) -> Fails:
+def _fails(block: Block, plan: BatchPlan, lane: Lane) -> Fails:
     causes = merge_causes(block.causes)
     return Fails(
         **_header(block, plan, lane),

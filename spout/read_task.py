@@ -7,80 +7,194 @@ task").
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from confluent_kafka import Message
 
-from acker.events import Run, SourceRun, runs_of
-from acker.identity import I64, offset_of, partition_of
-from spout.anchored import AnchoredRun
-from spout.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.bolts import BoltContext
-from spout.consume import RangeReader
-from spout.fold import TaskReport
-from spout.ledger import add, task_name
-from spout.messages import MessageRows
+from acker.events import SourceRun
+from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
+from spout.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.collector import Cause, Tuple
+from spout.consume import CHUNK_RECORDS, RangeReader, Share
+from spout.counts import Counted, Counts, Measure, What, added
+from spout.fold import TaskReport, failures_of
+from spout.ledger import add
+from spout.messages import SPOUT, MessageRows, headers_of, key_of
 from spout.options import ANCHOR, SourceOptions
-from spout.passes import FastRun, Pass
-from spout.passes import Run as PassRun
-from spout.plan import ReadTask
+from spout.order import Gate, Lined, LineUp
+from spout.ordered_read import Copies, Copy, origin_of
+from spout.passes import Run
+from spout.plan import ReadTask, holes
+from spout.stage_pass import StagePass
+from spout.task_runs import running
 
 
-def read(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
     """Read a task's share of a batch, and return what its bolts make of it.
 
     The report is added when the last row was taken: an evaluation that stops early reports nothing.
+
+    Args:
+        task: the share.
+        options: of the source.
+        again: whether the batch is run again, after its query had ended in it.
     """
-    tracked = options.tracked and task.plan.tracked
-    worker = _Bare(options) if options.narrow is None else start(options.narrow)
-    absent: list[SourceRun] = []
+    if options.narrow is None:
+        yield from _read(task, options, _Bare(options))
+        return
+    with running(options.narrow, options.safety, again=again) as worker:
+        yield from _read(task, options, worker)
+
+
+def _read(task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> Iterator[pa.RecordBatch]:
+    reading = _Reading(task, options, worker)
     with no_garbage_collection():
         for share in task.ranges:
-            first = int(task.plan.index_of(share.source, np.array([share.start]))[0])
-            offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
-            reader = RangeReader(
-                options.topics.kafka, task.topics[share.source], partition_of(share.source), *offsets
-            )
-            expected = share.start
-            for messages in reader.chunks():
-                positions = np.fromiter((m.offset() for m in messages), np.int64, len(messages))
-                positions += share.start - offsets[0]
-                absent += holes(share.source, expected, positions)
-                expected = int(positions[-1]) + 1
-                packed = (positions - share.start + first) << ORDINAL_BITS
-                anchors = Anchors(Carry.PACKED, pa.array(packed)) if tracked else None
-                yield worker.feed(MessageRows(messages, share.source, positions), anchors)
-            if expected < share.end:
-                absent.append(SourceRun(share.source, expected, share.end))
-        yield from worker.finish()
+            if first_source(share.source) not in task.order:
+                yield from reading.share(share)
+        for source, line_up in sorted(task.order.items()):
+            yield from reading.in_order(source, line_up)
+        yield from reading.worker.finish()
     if options.ledger is not None:
-        report = replace(worker.report(), plan=task.plan, ranges=task.ranges, absent=tuple(absent))
-        add(options.ledger, options.stream, report if tracked else None)
+        add(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
 
-def start(pass_: Pass) -> PassRun:
-    """Start a pass in the task that this process works on."""
-    name = task_name()
-    context = BoltContext(pass_.name, name.partition, name.batch)
-    return AnchoredRun(pass_, context) if pass_.rich else FastRun(pass_, context)
+class _Reading:
+    """A task at work."""
+
+    def __init__(self, task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> None:
+        self.tracked = options.tracked and task.plan.tracked
+        self.worker = worker
+        self._task = task
+        self._options = options
+        self._absent: list[SourceRun] = []
+        self._lost = self._emitted = 0
+        self._untracked = [np.empty(0, np.int64)]
+        self._held: list[tuple[int, Cause]] = []
+        self._lined: list[Lined] = []
+
+    def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
+        """Read a range, and feed the bolts as it comes."""
+        first = self._first(share)
+        for messages, positions in self._read(share):
+            rows = MessageRows(messages, share.source, positions)
+            yield self._feed(rows, positions, positions - share.start + first, self._free(rows))
+
+    def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
+        """Read a partition that stands in lines: its copies, sorted by their origins, and what is new."""
+        task = self._task
+        name = next(one.name for one in self._options.read if one.id == input_id_of(source))
+        place = self._options.topics.inputs[name].topic, partition_of(source)
+        gate = Gate(f"{place[0]}/{place[1]}", name, line_up)
+        copies = Copies()
+        of_copies = copies_source(source)
+        for share in (run for run in task.ranges if run.source == of_copies):
+            for messages, positions in self._read(share):
+                pairs = zip(messages, positions.tolist(), strict=True)
+                copies.add(Copy(origin_of(headers_of(m), *place), position, m) for m, position in pairs)
+        self.worker.gate = gate
+        for some in copies.in_order(CHUNK_RECORDS):
+            messages, origins = [copy.message for copy in some], [copy.origin for copy in some]
+            positions = np.array([copy.position for copy in some], np.int64)
+            yield from self._feed_in_order(gate, messages, of_copies, positions, origins)
+        index = task.plan.index()
+        self._held += copies.refuse_left_over(
+            gate, lambda position: int(index.of(of_copies, np.array([position]))[0])
+        )
+        for share in (run for run in task.ranges if run.source == source):
+            for messages, positions in self._read(share):
+                origins = (positions - share.start + offset_of(share.start)).tolist()
+                yield from self._feed_in_order(gate, messages, source, positions, origins)
+        self.worker.gate = None
+        self._lined.append(gate.lined())
+
+    def report(self) -> TaskReport:
+        """Return what the task did."""
+        done = self.worker.report()
+        return replace(
+            done, plan=self._task.plan, ranges=self._task.ranges, absent=tuple(sorted(self._absent)),
+            lost=self._lost, untracked=np.concatenate(self._untracked), lined=tuple(self._lined),
+            failures=(*done.failures, *failures_of(self._held)),
+            counts=added([_of_source(self._options, self._emitted), done.counts]),
+        )  # fmt: skip
+
+    def _first(self, share: SourceRun) -> int:
+        return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
+
+    def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
+        """Read a range; return its records with their positions, and note what the log does not hold."""
+        offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
+        place = self._task.topics[share.source], partition_of(share.source)
+        wanted = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
+        reader = RangeReader(self._options.topics.kafka, wanted)
+        expected = share.start
+        for messages in reader.chunks():
+            positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            positions += share.start - offsets[0]
+            self._absent += holes(share.source, expected, positions)
+            expected = int(positions[-1]) + 1
+            yield messages, positions
+        if expected < share.end:
+            self._absent.append(SourceRun(share.source, expected, share.end))
+        self._lost += reader.lost
+
+    def _feed(self, rows: MessageRows, positions: I64, indices: I64, free: Sequence[int]) -> pa.RecordBatch:
+        """Hand records to the bolts; `free` are the rows that are best effort."""
+        self._emitted += len(rows)
+        if free:
+            self._untracked.append(indices[list(free)])
+        return self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+
+    def _feed_in_order(
+        self, gate: Gate, messages: Sequence[Message], source: int, positions: I64,
+        origins: Sequence[int | None],
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Hand records to the bolts that may go, and fail the others; best effort stands in no line."""
+        indices = self._task.plan.index_of(source, positions)
+        free = set(self._free(MessageRows(messages, source, positions)))
+        kept: list[int] = []
+        named = zip(indices.tolist(), messages, origins, strict=True)
+        for row, (index, message, origin) in enumerate(named):
+            cause = None if row in free else gate.admit(index, key_of(message), origin)
+            if cause is None:
+                kept.append(row)
+            else:
+                self._held.append((index, cause))
+        if kept:
+            rows = MessageRows([messages[row] for row in kept], source, positions[kept])
+            passed = [place for place, row in enumerate(kept) if row in free]
+            yield self._feed(rows, positions[kept], indices[kept], passed)
+
+    def _free(self, rows: MessageRows) -> list[int]:
+        wanted = self._options.tracked_when
+        return [] if wanted is None else [row for row in range(len(rows)) if not wanted(Tuple(rows, row))]
+
+    def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
+        if not self.tracked:
+            return None
+        carry = self._options.roots_carry
+        anchors = Anchors(carry, pa.array(indices << ORDINAL_BITS))
+        if carry is not Carry.WIDE:
+            return anchors
+        sources = pa.array(np.full(len(positions), source))
+        return Anchors(Carry.WIDE, wide_column(anchors.column, sources, pa.array(positions)))
 
 
-def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
-    """Return what lies between `expected`, the ascending positions, and each other."""
-    if int(positions[-1]) - expected + 1 == len(positions):
-        return []
-    present = runs_of(positions)
-    starts = [expected, *(run.end for run in present[:-1])]
-    gaps = (Run(start, run.start) for start, run in zip(starts, present, strict=True))
-    return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
+def _of_source(options: SourceOptions, emitted: int) -> Counts:
+    """Count what `read_stream` emitted; the spouts of a topology are counted by its first stage."""
+    if not emitted or isinstance(options.narrow, StagePass):
+        return {}
+    whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)
+    return {Counted(what, SPOUT.component, SPOUT): Measure(emitted) for what in whats}
 
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Switch the cyclic collector off: thousands of messages, none of them in a cycle, would trigger it."""
+    """Switch the cyclic collector off: thousands of messages or tuples, none in a cycle, would trigger it."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -94,14 +208,16 @@ class _Bare:
     """Returns the source's own columns, with anchors where they are wanted."""
 
     def __init__(self, options: SourceOptions) -> None:
+        self.gate: Gate | None = None  # what fails behind Spark's operators is seen by the driver
         self._columns = options.columns
         self._anchored = options.anchored
+        self._carry = options.roots_carry
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
         batch = rows.arrow(self._columns)
         if not self._anchored:
             return batch
-        column = pa.nulls(len(rows), pa.int64()) if anchors is None else anchors.column
+        column = pa.nulls(len(rows), self._carry.type) if anchors is None else anchors.column
         return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*self._columns, ANCHOR])
 
     def finish(self) -> list[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from acker.errors import TupleError
-from spout.collector import MessageId, Rows
+from spout.collector import SPARK, MessageId, Rows, StreamId
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -28,13 +28,18 @@ def unknown_id(row: int) -> MessageId:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_find_id", "names", "rows")
+    __slots__ = ("_at", "_find_id", "came_from", "names", "rows")
 
     def __init__(
-        self, names: Sequence[str], rows: Sequence[Sequence[Any]], find_id: FindId = unknown_id
+        self,
+        names: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        find_id: FindId = unknown_id,
+        came_from: StreamId = SPARK,
     ) -> None:
         """Look at emitted rows."""
         self.names = names
+        self.came_from = came_from
         self._at = {name: place for place, name in enumerate(names)}
         self.rows = rows
         self._find_id = find_id
@@ -52,17 +57,20 @@ class ListRows:
 
     def related(self, find_id: FindId) -> ListRows:
         """Look at the same rows, with what they descend from."""
-        return ListRows(self.names, self.rows, find_id)
+        return ListRows(self.names, self.rows, find_id, self.came_from)
 
 
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when the first value of it is asked for."""
 
-    __slots__ = ("_find_id", "_lists", "batch", "names")
+    __slots__ = ("_find_id", "_lists", "batch", "came_from", "names")
 
-    def __init__(self, batch: pa.RecordBatch, find_id: FindId = unknown_id) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
+    ) -> None:
         """Look at a batch."""
         self.batch = batch
+        self.came_from = came_from
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
         self._find_id = find_id
@@ -83,7 +91,7 @@ class ArrowRows:
 
     def related(self, find_id: FindId) -> ArrowRows:
         """Look at the same rows, with what they descend from."""
-        return ArrowRows(self.batch, find_id)
+        return ArrowRows(self.batch, find_id, self.came_from)
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all."""

@@ -2,8 +2,9 @@
 
 Sessions of a group are ordered by (epoch, id). The clock is what the session's ticks say. It moves only
 when it is looked at, by at most a second, so a process that slept times nothing out; it stands still while
-no process of the session runs. The design lets it jump to wall time where no root is open; ours never does:
-a process that has none open cannot know what another one of the session holds.
+no process of the session runs, or the one that runs has no root open. The design lets it jump to wall time
+there; ours never does: a process that has none open cannot know what another one of the session holds, and
+its clock must not be ahead of that one's. For the seconds in which two processes live, see `spout.sibling`.
 
 Source: DESIGN.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -42,7 +43,7 @@ class SessionClock:
     def __init__(self, now: int, wall_ms: int) -> None:
         """Resume at `now` (the highest value heard); what passed before `wall_ms` is not counted."""
         self.now = now
-        self._told: int | None = None
+        self._told = now
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
@@ -50,22 +51,24 @@ class SessionClock:
 
         Args:
             wall_ms: wall time; one that went back adds nothing.
-            idle: whether the session has no open root, so that no tick has told anybody the clock.
+            idle: whether this process knows of no open root: no tick tells the clock, so it stands still.
         """
-        step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
-        self.now += step_ms
-        if self._told is not None:
-            self.now = min(self.now, self._told + STEP_MS_MAX)
+        if not idle:
+            step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
+            self.now = min(self.now + step_ms, self._told + STEP_MS_MAX)
         self._looked_ms = wall_ms
-        if idle:
-            self._told = None
         return self.now
+
+    def lift(self, heard: int) -> None:
+        """Go on from what another process of the session told, if that is higher."""
+        self.now = max(self.now, heard)
+        self.told()
 
     def told(self) -> None:
         """Note that a tick, or an Init, tells the clock as it is now: the next adds at most `STEP_MS_MAX`.
 
         Without this, half a second of looks between two ticks and a sleep of any length add up, and a root
-        times out up to 1.5 s late. Where no root is open nobody is told, and nobody waits.
+        times out up to 1.5 s late.
         """
         self._told = self.now
 

@@ -7,7 +7,8 @@ What could hide a lost tuple is checked instead of folded:
 * a bolt behind Spark's own operators must have finished all tasks of its stage.
 
 An operator that Spark evaluates twice reports twice, with another stage; the newest complete evaluation
-counts, and a root that any complete one failed is failed.
+counts, and a root that any complete one failed is failed. So is, in a partition that is read in order, what
+stands behind one that failed or is not done (`spout.order`).
 
 Source: DESIGN.md, section 5.2.
 """
@@ -15,20 +16,30 @@ Source: DESIGN.md, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from acker.causes import HELD
 from acker.errors import TrackingError
 from acker.events import SourceRun
 from acker.identity import I64
+from acker.indices import among, distinct
 from spout.collector import Cause
+from spout.counts import added
+from spout.delayed import LATE, split
 from spout.fold import Evaluated, Fingerprint, Outcome, TaskReport, residuals
+from spout.order import behind
+from spout.plan import BatchPlan
 
 _NONE: I64 = np.empty(0, np.int64)
 
 
 def settle(
-    evaluations: Sequence[Evaluated], expected: Iterable[str], tasks_of: Callable[[int], int | None]
+    evaluations: Sequence[Evaluated],
+    expected: Iterable[str],
+    tasks_of: Callable[[int], int | None],
+    moment: Moment | None = None,
 ) -> Outcome:
     """Work out what a batch comes to.
 
@@ -36,33 +47,72 @@ def settle(
         evaluations: every report of the batch that arrived.
         expected: operators behind Spark's own ones that must have been evaluated.
         tasks_of: how many tasks a stage had, or None when nobody remembers.
+        moment: what Spark's log says of the batch; needed where tuples are held or released.
 
     Raises:
         TrackingError: something of the batch is missing, was received twice, or was lost between bolts.
     """
     reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
-    complete = {"read": _complete_reads(reads)}
-    plan = complete["read"][0][0].plan
-    if plan is None:
-        raise TrackingError("a read task's report carries no plan")
-    source = complete["read"][0][0].operator
-    found: dict[str, list[list[TaskReport]]] = {source: complete["read"]}
     waiting = _by_operator(each for each in evaluations if each.report.plan is None)
-    _follow(source, found, waiting)
+    found: dict[str, list[list[TaskReport]]] = {}
+    if moment is not None and not reads and not moment.plan.ranges:
+        plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
+    else:
+        complete = _complete_reads(reads)
+        source, its_plan = complete[0][0].operator, complete[0][0].plan
+        if its_plan is None:
+            raise TrackingError("a read task's report carries no plan")
+        plan, found[source] = its_plan, complete
+        _follow(source, found, waiting)
     for name in sorted({*expected, *(n for n, s in waiting.items() if not _direct(s))}):
         found[name] = _complete_loose(name, waiting.get(name, {}), tasks_of)
         _follow(name, found, waiting)
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
-    partial, residual = residuals(plan, (report.outstanding for report in newest))
-    every = (report for stages in found.values() for stage in stages for report in stage)
+    every = [report for stages in found.values() for stage in stages for report in stage]
+    return _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What Spark's offset log says of a batch: its plan, and the watermark at which tuples were late, ms."""
+
+    plan: BatchPlan
+    late_ms: int
+
+
+def _summed(
+    plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
+) -> Outcome:
+    """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all complete ones."""
+    released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
+    late = [(report, report.held.is_late(late_ms)) for report in newest if len(report.held.indices)]
+    known = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
+    partial, residual = residuals(plan, (r.outstanding for r in newest), [*known, *released.edges])
+    too_late = [
+        (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
+        for r, gone in late
+        if r.held.fails_late
+    ]
+    failures = [cause for report in every for cause in report.failures]
+    # Storm's emit without a message id: nobody hears of what becomes of it
+    free = distinct(np.concatenate([_NONE, *(report.untracked for report in newest)]))
+    kept = ~among(partial, free)
+    not_done = [*failures, *released.failures, *too_late]
+    failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
+    held = behind((lined for report in newest for lined in report.lined), failed, partial[kept], free)
     return Outcome(
         plan,
-        _one_cause_each(cause for report in every for cause in report.failures),
+        _one_cause_each([*not_done, *held], free),
         tuple(sorted(run for report in newest for run in report.absent)),
-        partial,
-        residual,
-        np.unique(np.concatenate([_NONE, *(report.touched for report in newest)])),
+        partial[kept],
+        residual[kept],
+        distinct(np.concatenate([_NONE, *(report.touched for report in newest)])),
+        sum(report.lost for report in newest),
+        added(report.counts for report in newest),
+        tuple(error for report in newest for error in report.errors),
+        released.older,
+        sum(int(gone.sum()) for _, gone in late),
     )
 
 
@@ -103,7 +153,8 @@ def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
     if len(reads) > 1:
         raise TrackingError(
             f"the batch was read more than once, by {' and '.join(sorted(reads))}: two branches behind one"
-            " read_stream; let one bolt do both"
+            " read_stream, each with bolts of its own, and a root has one first bolt. Let several bolts read"
+            " one stream in a spout.TopologyBuilder, or let one bolt do both"
         )
     [(operator, stages)] = reads.items()
     complete = [stages[stage] for stage in sorted(stages, reverse=True) if _covers(stages[stage])]
@@ -172,7 +223,8 @@ def _complete_loose(
     if not complete:
         raise TrackingError(
             f"bolt {name!r} was not evaluated to its end in this batch (take, limit, or a sink that does not"
-            " use its rows): its roots would be acked without it"
+            " use its rows): its roots would be acked without it. Of branches that a union brings together"
+            " only one may have bolts; let several read one stream in a spout.TopologyBuilder"
         )
     return complete
 
@@ -194,16 +246,21 @@ def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> 
             here |= report.received
 
 
-def _one_cause_each(failures: Iterable[tuple[Cause, I64]]) -> tuple[tuple[Cause, I64], ...]:
-    """Merge equal causes and let each root stand under the first of its causes, in order of the causes."""
+def _one_cause_each(failures: Iterable[tuple[Cause, I64]], but: I64) -> tuple[tuple[Cause, I64], ...]:
+    """Merge equal causes and let each root, `but` some, stand under the first of its causes, in their order.
+
+    One pass over all of them: a batch may fail each of its records with a message of its own.
+    """
     merged: dict[Cause, list[I64]] = {}
     for cause, indices in failures:
         merged.setdefault(cause, []).append(indices)
-    seen = _NONE
-    result: list[tuple[Cause, I64]] = []
-    for cause in sorted(merged):
-        roots = np.setdiff1d(np.concatenate(merged[cause]), seen)
-        if len(roots):
-            result.append((cause, roots))
-            seen = np.union1d(seen, roots)
-    return tuple(result)
+    causes = sorted(merged, key=lambda cause: (cause.error == HELD, cause))  # what failed did not only wait
+    listed = [np.concatenate(merged[cause]) for cause in causes]
+    roots, first = np.unique(np.concatenate([_NONE, *listed]), return_index=True)
+    number = np.repeat(np.arange(len(causes)), [len(each) for each in listed])[first]
+    counts = ~among(roots, but)
+    roots, number = roots[counts], number[counts]
+    order = np.argsort(number, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(1, len(causes)))
+    parts = np.split(roots[order], ends) if causes else []
+    return tuple((cause, part) for cause, part in zip(causes, parts, strict=True) if len(part))

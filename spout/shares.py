@@ -98,6 +98,10 @@ class Pace:
         self._count = count
         self._emitted_ms = now_ms
 
+    def discount(self, count: int) -> None:
+        """Note that so many records of the batch took no time."""
+        self._count = max(0, self._count - count)
+
     def done(self, now_ms: int) -> int | None:
         """Note that the batch has ended and return how long it took, ms; None when that was noted before."""
         if self._emitted_ms is None:

@@ -8,6 +8,10 @@ for it when Spark asks for the batch behind. Spark does so when the sink has ret
 unless nobody made it. A batch without positions leaves nothing to publish and is not looked for; nor is one
 that an earlier process has planned, such as the one that a restart runs again.
 
+A query that `spout.start` started is published by a listener, some time after its batch has ended, so the
+planning process waits longer for the mark; a file of the stream says so. What the listener could not publish
+it writes into that file, and the planning process, which Spark does ask, raises it.
+
 Source: DESIGN.md, section 5.2 ("The ledger that is published").
 """
 
@@ -26,6 +30,12 @@ LATE_MS = 5_000
 """A batch counts as published past the sink when its mark is not there after this long: a sink that was
 called from a thread of its own, and not waited for, may still be at it."""
 
+LISTENER_LATE_MS = 130_000
+"""The same where a listener publishes: it waits twice for `spout.publisher.FLUSH_MS`, then it says that it
+failed; only one that is gone says nothing."""
+
+_LISTENS = ".listens"
+
 
 def note(folder: Path, plan: BatchPlan) -> None:
     """Leave the mark of a batch that was published.
@@ -35,15 +45,41 @@ def note(folder: Path, plan: BatchPlan) -> None:
     """
     if not plan.ranges:
         return
-    path = folder / plan.session
+    _write(folder / plan.session, _mark(plan.ranges), plan.group)
+
+
+def is_noted(folder: Path, session: str, ranges: Sequence[SourceRun]) -> bool:
+    """Tell whether the last mark of a session is that of a batch with these ranges."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # what cleans up old temporary files may have taken it
-        new = path.with_suffix(".new")
-        new.write_text(_mark(plan.ranges), encoding="ascii")
+        return (folder / session).read_text(encoding="ascii") == _mark(ranges)
+    except FileNotFoundError:
+        return False
+
+
+def listen(folder: Path, stream: str, group: str, failure: str = "") -> None:
+    """Say that a listener publishes the batches of a stream, or why it could not.
+
+    Raises:
+        TrackingError: the file cannot be written.
+    """
+    _write(folder / (stream + _LISTENS), failure, group)
+
+
+def stop_listening(folder: Path, stream: str) -> None:
+    """Say that no listener publishes the batches of a stream any more."""
+    (folder / (stream + _LISTENS)).unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str, group: str) -> None:
+    """Replace a file whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)  # what cleans up old temporary files may have taken it
+        new = path.with_name(path.name + ".new")
+        new.write_text(text, encoding="utf-8")
         os.replace(new, path)
     except OSError as error:
         raise TrackingError(
-            f"{path} cannot be written ({error.strerror}), so the planner of group {plan.group} cannot know"
+            f"{path} cannot be written ({error.strerror}), so the planner of group {group} cannot know"
             " that its batch was published; make room there, then start the query again"
         ) from error
 
@@ -56,10 +92,11 @@ def _mark(ranges: Sequence[SourceRun]) -> str:
 class SinkWatch:
     """Knows whether the sink still owes the last batch that this process has planned."""
 
-    def __init__(self, folder: Path, group: str) -> None:
-        """Watch the marks in a folder, for the session of a group."""
+    def __init__(self, folder: Path, group: str, stream: str = "") -> None:
+        """Watch the marks in a folder, for the session of a group and one `read_stream` call."""
         self._folder = folder
         self._group = group
+        self._listens = folder / (stream + _LISTENS)
         self._owed: Journal | None = None
 
     def planned(self, end: Journal) -> None:
@@ -70,19 +107,31 @@ class SinkWatch:
         """Tell whether the batch that ends at `start` has ended and was not published."""
         if self._owed is None or start != self._owed:
             return False
-        try:
-            found = (self._folder / self._owed.session).read_text(encoding="ascii")
-        except FileNotFoundError:
-            return True
-        if found != _mark(self._owed.ranges):
+        if not is_noted(self._folder, self._owed.session, self._owed.ranges):
             return True
         self._owed = None
         return False
+
+    @property
+    def late_ms(self) -> int:
+        """How long to wait for a mark."""
+        return LATE_MS if self._said() is None else LISTENER_LATE_MS
+
+    def failure(self) -> TrackingError | None:
+        """Return why the stream's listener could not publish a batch; None when it could."""
+        said = self._said()
+        return TrackingError(said) if said else None
+
+    def _said(self) -> str | None:
+        try:
+            return self._listens.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
 
     def refusal(self) -> TrackingError:
         """Make the error of a batch that is owed for good."""
         return TrackingError(
             f"group {self._group}: a batch of its tracked stream has ended and nothing of it was acked or"
             " failed, so all of its records would time out and come again; write it with"
-            " foreachBatch(spout.sink(write)), or read it with tracked=False"
+            " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
         )

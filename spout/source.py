@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -29,14 +29,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from acker.errors import WindhoverError
+from acker.errors import UsageError, WindhoverError
 from acker.kafka_log import KafkaLog
+from spout.activation import Activation
 from spout.batch_tasks import batch_tasks, planner_spec
 from spout.journal import BEGINNING, Journal, journal_of
-from spout.options import SourceOptions, decode
+from spout.options import SourceOptions
 from spout.plan import ReadTask
 from spout.planner import Planner
-from spout.sink_watch import LATE_MS, SinkWatch
+from spout.safety import mark_of
+from spout.sink_watch import SinkWatch
 from spout.status import write_status
 
 if TYPE_CHECKING:
@@ -56,7 +58,14 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class WindhoverSource(DataSource):
-    """The data source ``windhover``; `spout.read_stream` registers and configures it."""
+    """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
+
+    given: ClassVar[SourceOptions | None] = None
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> type[WindhoverSource]:
+        """Return this class with options; it is pickled whole, since no module has it."""
+        return type(cls.__name__, (cls,), {"given": options})
 
     @classmethod
     def name(cls) -> str:
@@ -65,19 +74,28 @@ class WindhoverSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the rows, as Spark DDL."""
-        return decode(self.options).schema
+        return self._given.schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Make the reader; Spark makes one in the planning process and one for the workers."""
-        return WindhoverReader(decode(self.options))
+        return WindhoverReader(self._given)
+
+    @property
+    def _given(self) -> SourceOptions:
+        if self.given is None:
+            raise UsageError(
+                'format("windhover") is built by spout.read_stream(spark, topics, "input"); call that'
+            )
+        return self.given
 
 
 class SparkTask(InputPartition):
     """A read task in the wrapping that Spark asks for."""
 
-    def __init__(self, task: ReadTask) -> None:
-        """Wrap a task."""
+    def __init__(self, task: ReadTask, *, again: bool) -> None:
+        """Wrap a task; `again`: its batch is run again, after its query had ended in it."""
         self.task = task
+        self.again = again
 
 
 class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -117,9 +135,9 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
         """Return the tasks of the batch between two offsets: a pure function of them."""
         last = journal_of(end)
-        self._running().begin(last)
+        again = self._running().begin_again(last)
         tasks = batch_tasks(self._options, journal_of(start), last)
-        return [SparkTask(task) for task in tasks]
+        return [SparkTask(task, again=again) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task, in a worker."""
@@ -127,7 +145,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if not isinstance(partition, SparkTask):
             raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")
-        return read(partition.task, self._options)
+        return read(partition.task, self._options, again=partition.again)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
@@ -157,9 +175,22 @@ class Runner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
-        self._sink = SinkWatch(Path(options.sink_folder), options.group)
+        self._sink = SinkWatch(Path(options.sink_folder), options.group, options.stream)
+        self._activation = Activation(Path(options.sink_folder), options.stream)
         self._stops_at_ends = False
         self._published_ms = 0
+        self._mark = mark_of(Path(options.sink_folder), options.stream)
+        self._has_planned = False
+
+    def begin_again(self, journal: Journal) -> bool:
+        """Begin as `begin` does; tell whether the batch was planned by a process before, and mark it so."""
+        self.begin(journal)
+        if not self._has_planned and self._options.sink_folder:
+            try:
+                self._mark.touch()
+            except OSError as error:
+                _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
+        return not self._has_planned
 
     def begin(self, journal: Journal) -> None:
         """Take the group for the session of an offset, unless that was done."""
@@ -185,6 +216,8 @@ class Runner:
             WindhoverError: what went wrong here, or in the thread since the last call.
         """
         self.begin(start)
+        self._has_planned = True
+        self._mark.unlink(missing_ok=True)
         with self._lock:
             self._wait_until_ready()
             self._wait_for_sink(start)
@@ -225,6 +258,9 @@ class Runner:
 
     def _plan(self, start: Journal, limit: int | None) -> Journal:
         self._raise_error()
+        if self._activation.is_inactive():
+            self._activation.answer()
+            return start
         return self._planner.plan(start, limit, _now_ms())
 
     def _wait_until_ready(self) -> None:
@@ -235,12 +271,12 @@ class Runner:
         """See that the batch that ends at `start` was published.
 
         Raises:
-            TrackingError: it was not, so it went past `spout.sink`.
+            TrackingError: it was not: it went past `spout.sink`, or its listener failed.
         """
-        late_at = time.monotonic() + LATE_MS / 1000
-        while self._sink.is_owed(start):
-            if time.monotonic() >= late_at:
-                self._error = self._sink.refusal()
+        late_at = time.monotonic() + self._sink.late_ms / 1000
+        while (failure := self._sink.failure()) or self._sink.is_owed(start):
+            if failure or time.monotonic() >= late_at:
+                self._error = failure or self._sink.refusal()
                 self._publish(_now_ms(), force=True)
             self._wait(POLL_MS)
 

@@ -30,6 +30,8 @@ class PlannerSpec:
         tasks: how many read tasks a batch is cut into at most, 1 or more.
         rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
         checks_commits: whether a committed offset that somebody moved is refused.
+        paced: whether a batch is cut to what takes a quarter of the timeout; False where no batch is worked
+            off as one.
     """
 
     inputs: tuple[Input, ...]
@@ -42,6 +44,7 @@ class PlannerSpec:
     tasks: int = 2
     rewind: Mapping[int, int] = field(default_factory=dict)
     checks_commits: bool = True
+    paced: bool = True
 
     @property
     def group(self) -> str:
@@ -55,9 +58,7 @@ class PlannerSpec:
 
     def fails_on_loss(self, source_input: Input) -> bool:
         """Tell whether a record of an input that left the log stops the query."""
-        if self.fail_on_data_loss is not None:
-            return self.fail_on_data_loss
-        return source_input.on_data_loss == "fail"
+        return source_input.fails_on_loss(self.fail_on_data_loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +98,38 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
     Raises:
         TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
     """
-    names = [name for found in inputs for name in (found.topic, found.replay_topic)]
-    infos = log.topics(names)
+    found, lack = look_for_sources(log, inputs, tracked=tracked)
+    if lack:
+        raise TopicError(lack)
+    return found
+
+
+def look_for_sources(
+    log: Log, inputs: Sequence[Input], *, tracked: bool
+) -> tuple[dict[int, SourceSpec], str]:
+    """Ask the broker which sources there are, as `sources_of` does.
+
+    Returns:
+        The sources, and which replay topic has fewer partitions than its topic; empty when none has.
+
+    Raises:
+        TopicError: a topic is missing.
+    """
+    # without tracking nobody needs a right to the replay topic, so it is not even asked for
+    replays = [found.replay_topic for found in inputs if tracked]
+    infos = log.topics([*(found.topic for found in inputs), *replays])
     found = [spec for one in inputs for spec in _sources(infos, one, replay=False)]
+    lack = ""
     if tracked:
         found += [spec for one in inputs for spec in _sources(infos, one, replay=True)]
         for one in inputs:
             if infos[one.replay_topic].partitions < infos[one.topic].partitions:
-                raise TopicError(
+                lack = (
                     f"replay topic {one.replay_topic} has {infos[one.replay_topic].partitions} partitions,"
-                    f" fewer than the {infos[one.topic].partitions} of {one.topic}; add partitions to it"
+                    f" fewer than the {infos[one.topic].partitions} of {one.topic}; run `windhover topics"
+                    " create`, which adds them"
                 )
-    return {spec.source: spec for spec in found}
+    return {spec.source: spec for spec in found}, lack
 
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from acker.errors import Disagreement
 from acker.log import Log, TopicPartition
+from spout.journal import Journal
 from spout.session import KnownSource
 from spout.sources import PlannerSpec, SourceSpec
 
@@ -70,8 +71,30 @@ def check_topic(spec: SourceSpec, known: KnownSource) -> None:
         Disagreement: Kafka has another id for the topic than the ackers do.
     """
     if known.topic_id != spec.topic_id:
-        raise Disagreement(
-            f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, generation"
-            f" {known.generation} of the group knows {known.topic_id}; run `windhover offsets reset` for"
-            f" input {spec.input.name} to begin a new generation"
-        )
+        raise re_created(spec, known.topic_id)
+
+
+def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
+    """Refuse a checkpoint whose positions are of a topic that was re-created, before Spark reads any again.
+
+    Raises:
+        Disagreement: Kafka has another id for a topic than the checkpoint does.
+    """
+    for spec in specs:
+        known_id = journal.topics.get(spec.place.topic, spec.topic_id)
+        if known_id != spec.topic_id:
+            raise re_created(spec, known_id, tracked=tracked)
+
+
+def re_created(spec: SourceSpec, known_id: str, *, tracked: bool = True) -> Disagreement:
+    """Make the error of a topic that is not the one that positions speak of; `known_id` was that one's."""
+    cure = (
+        f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
+        " then start with a fresh checkpoint"
+        if tracked
+        else "start the query, which is untracked, with a fresh checkpoint"
+    )
+    return Disagreement(
+        f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, group {spec.input.group} knows"
+        f" {known_id}; {cure}"
+    )

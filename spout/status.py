@@ -33,11 +33,17 @@ class PlannerStatus:
         abandoned: see `acked`.
         late: verdicts for roots that were settled before.
         unknown: verdicts for roots that this session never emitted.
+        undecodable: records of the verdict topic that no acker wrote; they were passed over.
         lost_from_log: records that left the log before they were read (`on_data_loss: skip`).
         oldest_pending_ms: how long the longest pending root has waited, ms; 0: none is pending.
         clock: the session's clock, ms.
         committed: offset committed last, by ``topic/partition``.
         commit_failures: commits that failed and were tried again.
+        held: roots that were held back while this process ran, behind a record that waits (`ordering`); each
+            of them is among `failed`.
+        held_now: of each partition of an ordered input how many of its records wait behind another, by
+            ``topic/partition``, when it was last looked at.
+        waits: what partitions of ordered inputs wait for, those that go on left out.
         error: why it stopped; empty while it runs.
         wall: when this was written, wall time in ms.
     """
@@ -57,11 +63,15 @@ class PlannerStatus:
     abandoned: int = 0
     late: int = 0
     unknown: int = 0
+    undecodable: int = 0
     lost_from_log: int = 0
     oldest_pending_ms: int = 0
     clock: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
     commit_failures: int = 0
+    held: int = 0
+    held_now: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     wall: int = 0
 
@@ -75,3 +85,12 @@ def write_status(path: Path, status: PlannerStatus) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(asdict(status)) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def read_status(path: Path) -> PlannerStatus | None:
+    """Return what a status file says; None: the planning process has not written one yet."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return PlannerStatus(**found)

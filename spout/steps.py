@@ -9,9 +9,10 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +20,31 @@ import pyarrow as pa
 from acker.errors import UsageError
 from acker.identity import I64
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
-from spout.collector import BasicCollector, Cause, FailTuple, Rows, Tuple, cause_of
+from spout.collector import (
+    DEFAULT_STREAM,
+    Cause,
+    Emit,
+    FailTuple,
+    Rows,
+    StreamId,
+    Tuple,
+    cause_of,
+)
+from spout.hooks import TaskHook
 from spout.rows import MISFITS, ArrowRows, ListRows, arrow_of, batch_of, misfits
+from spout.watching import ReportingCollector, Watch
 
 RowFailure = tuple[int, Cause]
 """A failed input row, and why."""
 
 
 class Step(NamedTuple):
-    """A bolt in a pass: its name (unique in the topology), itself, and the Arrow schema of its output."""
+    """A bolt in a pass: its name (unique in the topology), itself, its output's Arrow schema, its hooks."""
 
     name: str
     bolt: AnyBolt
     schema: pa.Schema
+    hooks: tuple[TaskHook, ...] = ()
 
 
 class Emitted(NamedTuple):
@@ -42,38 +55,82 @@ class Emitted(NamedTuple):
     failures: list[RowFailure]
 
 
-def run_simple(step: Step, rows: Rows, *, tracked: bool, arrow: bool) -> Emitted:
+@dataclass(slots=True)
+class RowGate:
+    """Holds back rows that stand behind one that failed.
+
+    Attributes:
+        holds: tells why an input row is held by now; None: it may go. Asked when its turn comes.
+        failed: told of each row that fails, at once.
+        held: how many rows were held; they fail, unseen by the bolt.
+    """
+
+    holds: Callable[[int], Cause | None]
+    failed: Callable[[int], None]
+    held: int = 0
+
+
+def run_simple(
+    step: Step, rows: Rows, watch: Watch, *, tracked: bool, arrow: bool, gate: RowGate | None = None
+) -> Emitted:
     """Run one `BasicBolt` or `ArrowBolt`.
 
     Args:
         step: the bolt.
         rows: its input.
+        watch: counts, tells the hooks, and says what the bolt is at.
         tracked: whether an exception fails the input; otherwise it is raised.
         arrow: whether the emitted rows must be an Arrow batch of the bolt's output schema.
+        gate: asked before each row of a `BasicBolt`.
     """
+    began_ns = watch.now_ns()
     if isinstance(step.bolt, ArrowBolt):
-        return _run_batch(step, step.bolt, rows, tracked=tracked)
-    if not isinstance(step.bolt, BasicBolt):
+        out = _run_batch(step, step.bolt, rows, watch, tracked=tracked)
+        took_ns = watch.now_ns() - began_ns
+    elif isinstance(step.bolt, BasicBolt):
+        if watch.has_hooks or gate is not None:
+            emitted, ends, failures = _run_each_watched(watch, step.bolt, rows, gate, tracked=tracked)
+        else:
+            emitted, ends, failures = _run_each(watch, step.bolt, rows, tracked=tracked)
+        took_ns = watch.now_ns() - began_ns
+        out = _related(step, emitted, ends, failures, tracked=tracked, arrow=arrow)
+    else:
         raise UsageError(f"bolt {step.name!r} is no BasicBolt, Bolt or ArrowBolt: {type(step.bolt).__name__}")
-    emitted, ends, failures = _run_each(step.name, step.bolt, rows, tracked=tracked)
+    held = gate.held if gate is not None else 0
+    executed, failed = len(rows) - held, len({row for row, _ in out.failures}) - held
+    watch.count_executed(rows.came_from, executed, took_ns)
+    watch.count_settled(rows.came_from, executed, failed, took_ns)
+    watch.count_emitted(len(out.rows))
+    return out
+
+
+def _related(
+    step: Step, emitted: list[Sequence[Any]], ends: list[int], failures: list[RowFailure],
+    *, tracked: bool, arrow: bool,
+) -> Emitted:  # fmt: skip
+    """Tell which input row each emitted row descends from."""
     edges = np.array([0, *ends], np.int64)
     counts = edges[1:] - edges[:-1]
     parents = np.repeat(np.arange(len(counts)), counts)
     if not arrow:
-        return Emitted(ListRows(step.schema.names, emitted), parents, failures)
+        return Emitted(ListRows(step.schema.names, emitted, came_from=StreamId(step.name)), parents, failures)
     return _to_arrow(step, emitted, parents, failures, tracked=tracked)
 
 
-def _run_each(
-    name: str, bolt: BasicBolt, rows: Rows, *, tracked: bool
-) -> tuple[list[Sequence[Any]], list[int], list[RowFailure]]:
-    """Call a basic bolt for each row; return what it emitted, where each call ended, and what failed."""
+Called = tuple[list[Sequence[Any]], list[int], list[RowFailure]]
+"""What a basic bolt emitted, where each call ended, and what failed."""
+
+
+def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Called:
+    """Call a basic bolt for each row."""
     emitted: list[Sequence[Any]] = []
     ends: list[int] = []
     failures: list[RowFailure] = []
     execute = bolt.execute
-    collector = BasicCollector(emitted.append)
+    # list.append itself, since a call in between would cost as much as the tuple: it takes no other stream
+    collector = ReportingCollector(cast("Emit", emitted.append), watch)
     ended = ends.append
+    watch.pulse.begin(watch.name, ends.__len__)
     for received in map(Tuple, repeat(rows), range(len(rows))):
         try:
             execute(received, collector)
@@ -81,9 +138,65 @@ def _run_each(
             if not tracked and not isinstance(error, FailTuple):
                 raise
             del emitted[ends[-1] if ends else 0 :]
-            failures.append((len(ends), cause_of(name, error)))
+            failures.append((len(ends), cause_of(watch.name, error)))
         ended(len(emitted))
+    watch.pulse.end()
     return emitted, ends, failures
+
+
+def _run_each_watched(
+    watch: Watch, bolt: BasicBolt, rows: Rows, gate: RowGate | None, *, tracked: bool
+) -> Called:
+    """Call a basic bolt for each row that may go, and show its hooks what it does.
+
+    What the hooks raise fails the row.
+    """
+    emitted: list[Sequence[Any]] = []
+    ends: list[int] = []
+    failures: list[RowFailure] = []
+
+    def emit(values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None:
+        if stream != DEFAULT_STREAM:
+            raise TypeError(f"emitted on stream {stream!r}; that needs a TopologyBuilder")
+        emitted.append(values)
+        watch.emitted(values)
+
+    collector = ReportingCollector(emit, watch)
+    watch.pulse.begin(watch.name, ends.__len__)
+    for row, received in enumerate(map(Tuple, repeat(rows), range(len(rows)))):
+        held = None if gate is None else gate.holds(row)
+        if gate is not None and held is not None:
+            gate.held += 1
+            failures.append((row, held))
+            ends.append(len(emitted))
+            continue
+        began_ns = watch.now_ns()
+        try:
+            bolt.execute(received, collector)
+            watch.acked(received, watch.now_ns() - began_ns)
+            watch.executed(received, watch.now_ns() - began_ns)
+        except Exception as error:  # whatever user code raises fails its input
+            if not tracked and not isinstance(error, FailTuple):
+                raise
+            del emitted[ends[-1] if ends else 0 :]
+            cause = cause_of(watch.name, error)
+            failures.append((row, cause))
+            if gate is not None:
+                gate.failed(row)
+            watch.failed(received, watch.now_ns() - began_ns, cause)
+        ends.append(len(emitted))
+    watch.pulse.end()
+    return emitted, ends, failures
+
+
+def _show_done(rows: Rows, out: Emitted, watch: Watch, took_ns: int) -> None:
+    """Show the hooks of an Arrow bolt what it emitted, and which rows it acked."""
+    for row in range(len(out.rows)):
+        watch.emitted(tuple(out.rows.value(name, row) for name in out.rows.names))
+    failed = {row for row, _ in out.failures}
+    for row in range(len(rows)):
+        if row not in failed:
+            watch.acked(Tuple(rows, row), took_ns)
 
 
 def _to_arrow(
@@ -104,18 +217,33 @@ def _to_arrow(
     return Emitted(ArrowRows(batch), parents[keep], [*failures, *causes.items()])
 
 
-def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, *, tracked: bool) -> Emitted:
-    """Call an Arrow bolt for the whole batch."""
+def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked: bool) -> Emitted:
+    """Call an Arrow bolt for the whole batch; what it or a hook of it raises fails every row."""
     collector = BatchCollector(step.name, len(rows))
+    began_ns = watch.now_ns() if watch.has_hooks else 0
+    watch.pulse.begin(step.name)
     try:
         bolt.execute(arrow_of(rows, bolt.fields), collector)
-        batch = _joined(collector, step.schema)
+        out = _delivered(collector, step.schema)
+        if watch.has_hooks:
+            _show_done(rows, out, watch, watch.now_ns() - began_ns)
     except Exception as error:  # whatever user code raises fails its input
         if not tracked and not isinstance(error, FailTuple):
             raise
         cause = cause_of(step.name, error)
         nothing = ArrowRows(batch_of([], step.schema))
-        return Emitted(nothing, np.empty(0, np.int64), [(row, cause) for row in range(len(rows))])
+        out = Emitted(nothing, np.empty(0, np.int64), [(row, cause) for row in range(len(rows))])
+    finally:
+        watch.pulse.end()
+    if watch.has_hooks:
+        for row, cause in dict(out.failures).items():
+            watch.failed(Tuple(rows, row), watch.now_ns() - began_ns, cause)
+    return out
+
+
+def _delivered(collector: BatchCollector, schema: pa.Schema) -> Emitted:
+    """Return what an Arrow bolt emitted, but for what it emitted on rows that it failed."""
+    batch = _joined(collector, schema)
     parents = np.concatenate([np.empty(0, np.int64), *collector.parents])
     if collector.failures:
         keep = ~np.isin(parents, [row for row, _ in collector.failures])
@@ -127,9 +255,11 @@ def _joined(collector: BatchCollector, schema: pa.Schema) -> pa.RecordBatch:
     """Join everything that an Arrow bolt emitted into one batch of its output's types.
 
     Raises:
-        ValueError: another number of columns than the output has.
+        ValueError: another number of columns than the output has, or another stream.
         ArrowException: a column cannot be cast to the output's type.
     """
+    if any(stream != DEFAULT_STREAM for stream in collector.streams):
+        raise ValueError("emitted on another stream than the default one; that needs a TopologyBuilder")
     if any(len(columns) != len(schema) for columns in collector.columns):
         raise ValueError(f"emitted another number of columns than the output has: {', '.join(schema.names)}")
     tables = [

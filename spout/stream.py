@@ -10,25 +10,31 @@ Source: DESIGN.md, sections 5.1 and 5.2.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_type
 
 from acker import topics as topics_yaml
 from acker.errors import UsageError
 from acker.topics import Topics
-from spout.application import Application
+from spout.anchors import Carry
+from spout.application import Application, Stream
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
+from spout.collector import Tuple
 from spout.frames import Node, loose, node_of
 from spout.groupings import Grouping
+from spout.hooks import TaskHook
 from spout.options import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS, SourceOptions
+from spout.outputs import output_schema
+from spout.safety import Safety, limit_ms, mark_of, tried_once
 from spout.steps import Step
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 
 class ReadOptions(TypedDict, total=False):
@@ -40,12 +46,18 @@ class ReadOptions(TypedDict, total=False):
     includeHeaders: bool
     failOnDataLoss: bool
     tracked: bool
+    tracked_when: Callable[[Tuple], object]
+    delayed_acks: bool
     take_over: bool
     status_path: str | Path | None
 
 
 def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
     """Read topics.yaml.
+
+    >>> topics = spout.load("topics.yaml", {"KAFKA_BOOTSTRAP": "kafka-1:9092"})
+    >>> topics.kafka["bootstrap.servers"], topics.input("sentences").group
+    ('kafka-1:9092', 'word-count')
 
     Args:
         path: the file.
@@ -62,18 +74,27 @@ def read_stream(
 ) -> DataFrame:
     """Read inputs of one group as a stream.
 
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> lines.isStreaming, lines.columns[:5]
+    (True, ['key', 'value', 'topic', 'partition', 'offset'])
+
     Args:
         spark: the session; a classic one, not Spark Connect.
         topics: topics.yaml, as `load` returns it.
         inputs: name of an input, or of several of one group.
         options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without history),
             ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``, ``failOnDataLoss``; ``tracked``
-            (False: this query takes no part in the guarantee), ``take_over`` (True: keep a checkpoint whose
-            session was refused, and draw a new one), ``status_path`` (a file for the planner's status).
+            (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
+            record for which it is false is best effort, as Storm's emit without a message id: whatever its
+            bolts do, it is acked with its micro-batch), ``delayed_acks`` (True: rows may be held
+            across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over`` (True: keep a
+            checkpoint whose session was refused, and draw a new one), ``status_path`` (a file for the
+            planner's status; without it `spout.stream_status` alone finds it).
 
     Returns:
         A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
-        it by ``foreachBatch(spout.sink(...))``: a query that ends a batch past it is stopped with an error.
+        it by ``foreachBatch(spout.sink(...))``, or start it with `spout.start`: a query that ends a batch
+        past both is stopped with an error.
 
     Raises:
         UsageError: no such input, inputs of several groups, an unknown option, or a group that a query of
@@ -82,10 +103,21 @@ def read_stream(
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     wanted = _source_options(topics, names, options)
     application = Application.of(spark)
-    stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"])
+    carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
+    stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"], carry=carry)
+    mark = mark_of(application.sink_folder, stream.id)
+    stream.inputs = tuple(topics.input(name) for name in names)
+    stream.safety = Safety(limit_ms(stream.inputs), str(mark))
+    if stream.tracked and tried_once(spark.sparkContext.master or ""):
+        _LOGGER.warning(
+            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
+            " isolated when it is started again; with local[2,3], or on a cluster, it is isolated at once",
+            spark.sparkContext.master,
+        )
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
-    schema = {**columns, ANCHOR: "bigint"} if stream.tracked else columns
-    status_path = options.get("status_path")
+    anchor = from_arrow_type(carry.type).simpleString()
+    schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
+    stream.status_path = status_path_of(application, stream, options.get("status_path"))
     source = SourceOptions(
         topics=topics,
         inputs=names,
@@ -97,15 +129,23 @@ def read_stream(
         include_headers=bool(options.get("includeHeaders")),
         fail_on_data_loss=options.get("failOnDataLoss"),
         tracked=stream.tracked,
+        tracked_when=options.get("tracked_when"),
         take_over=bool(options.get("take_over")),
-        status_path=None if status_path is None else os.fspath(status_path),
+        status_path=os.fspath(stream.status_path),
         sink_folder=os.fspath(application.sink_folder),
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
         anchored=stream.tracked,
+        roots_carry=carry,
+        safety=stream.safety,
         ledger=application.ledger.accumulator,
     )
     return Node(spark, stream if stream.tracked else None, options=source).frame(anchored=True)
+
+
+def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:
+    """Return the file of the planner's status: the one that was asked for, or one of the application's."""
+    return Path(wanted) if wanted is not None else application.sink_folder / f"{stream.id}.status.json"
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
@@ -127,19 +167,40 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
     ackers = {each.ackers for each in read}
     if len(ackers) > 1:
         raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")
+    if ordered := [each.name for each in read if each.ordered]:
+        for option, is_so in (("tracked=False", not options.get("tracked", True)),
+                              ("delayed_acks=True", options.get("delayed_acks"))):  # fmt: skip
+            if is_so:
+                raise UsageError(
+                    f"input {ordered[0]} has an ordering, which does not go with {option}: its next batch"
+                    " waits for the verdicts of the one before; leave the option out, or set ordering: none"
+                )
     return {"group": groups[0], "tracked": bool(options.get("tracked", True)) and ackers != {0}}
 
 
 def bolt(
-    instance: AnyBolt, *, grouping: Grouping | None = None, name: str | None = None, anchored: bool = False
+    instance: AnyBolt,
+    *,
+    grouping: Grouping | None = None,
+    name: str | None = None,
+    anchored: bool = False,
+    hooks: Sequence[TaskHook] = (),
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a function for `DataFrame.transform` that lets a bolt work on the rows.
+
+    It works on rows of a file or a table as well, where nothing is tracked:
+
+    >>> lines = spark.createDataFrame([(b"the hawk",)], "value binary")
+    >>> lines.transform(spout.bolt(SplitSentence())).collect()
+    [Row(word='the'), Row(word='hawk')]
 
     Args:
         instance: the bolt; every task works on a copy of it.
         grouping: `fields` or `shuffle` to bring tuples to other tasks first; None: they stay where they are.
         name: what it is called in causes and metrics, unique in the topology; None: its class's name.
         anchored: whether its rows keep the hidden column, for a further bolt behind Spark's own operators.
+        hooks: what watches the bolt, tuple by tuple; every task works on copies of them. What it does is
+            counted without them: see `spout.stream_status`.
 
     Raises:
         UsageError: it is no bolt, or its name cannot be one.
@@ -151,7 +212,7 @@ def bolt(
         raise UsageError(f"a bolt cannot be called {called!r}: not empty, without + and /")
 
     def attach(rows: DataFrame) -> DataFrame:
-        step = Step(called, instance, to_arrow_schema(_output_of(called, instance)))
+        step = Step(called, instance, output_schema(called, instance), tuple(hooks))
         node = node_of(rows)
         if node is not None and called in node.names:
             raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")
@@ -164,21 +225,3 @@ def bolt(
         return node.frame(anchored=anchored)
 
     return attach
-
-
-def _output_of(name: str, instance: AnyBolt) -> StructType:
-    """Read a bolt's output as Spark does.
-
-    Raises:
-        UsageError: it is no DDL, or names the hidden column.
-    """
-    try:
-        output = StructType.fromDDL(instance.output)
-    except PySparkException as error:
-        raise UsageError(f"bolt {name!r}: output = {instance.output!r} is no schema: {error}") from error
-    if not isinstance(output, StructType) or not output.fields or ANCHOR in output.names:
-        raise UsageError(
-            f'bolt {name!r}: output = {instance.output!r}; name fields and types, as "word string", and none'
-            f" called {ANCHOR}"
-        )
-    return output

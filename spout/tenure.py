@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from acker.events import Run, SourceRun, Verdicts, positions, runs_of
+from acker.events import Run, SourceRun, Taken, Verdicts, positions, runs_of
 from acker.identity import generation_of
+from acker.indices import distinct
 from spout.announce import pieces
 from spout.cursor import SourceCursor, cursor_of
 from spout.intervals import IntervalSet
 from spout.journal import Journal, SourceMark
 from spout.opening import Opened
 from spout.session import SessionClock, SessionName
+from spout.sibling import Sibling
 from spout.window import ABSENT, ACKED, Window
 
 
@@ -42,6 +42,7 @@ class Tenure:
         self.cursors: dict[int, SourceCursor] = {}
         self.window = Window()
         self.unjournalled: list[SourceRun] = []
+        self.sibling: Sibling | None = None
         self._open = Counter[int]()
         self._partitions = partitions
         for source, cursor in cursors.items():
@@ -74,6 +75,30 @@ class Tenure:
             journalled = IntervalSet(mark.emitted(start, end))
             self.unjournalled += [SourceRun(source, *run) for run in journalled.outside(start, end)]
 
+    def look(self, now_ms: int) -> int:
+        """Move the clock on to a wall time and return it, ms.
+
+        It stands still while no root is open, but not while the process before may have some.
+        """
+        is_still = self.is_idle and self.sibling is None
+        now = self.clock.look(now_ms, idle=is_still)
+        if is_still:
+            self.clock.told()  # the tick that follows an Init adds at most a second to its clock
+        return now
+
+    def grace_ms(self, now_ms: int) -> int:
+        """Return by how much longer a root may stay open that is emitted now, ms."""
+        return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
+
+    def read(self, partition: int, taken: Taken) -> None:
+        """Read an answer of an acker partition: perhaps it tells where the process before ended."""
+        if self.sibling is None:
+            return
+        self.sibling.read(partition, taken)
+        if (heard := self.sibling.last_told) is not None:
+            self.clock.lift(heard)
+            self.sibling = None
+
     def take_unjournalled(self) -> list[SourceRun]:
         """Return what is initialised, still open and not journalled yet; the caller plans it now."""
         runs, self.unjournalled = self.unjournalled, []
@@ -100,12 +125,18 @@ class Tenure:
                 by_source.setdefault(source, []).append(Run(start, end))
             settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
         for lost in verdicts.lost:
-            settled += self._settle(lost.source, runs_of(np.sort(positions(lost.positions))), lost.reason)
+            settled += self._settle(lost.source, runs_of(distinct(positions(lost.positions))), lost.reason)
         self._open[partition] -= settled
         return settled
 
-    def open_partitions(self) -> list[int]:
-        """Return the acker partitions where the session has open roots."""
+    def ticked_partitions(self) -> list[int]:
+        """Return the acker partitions that are to hear the clock.
+
+        Those where the session has open roots; all of them while the process before may live, which may have
+        roots anywhere.
+        """
+        if self.sibling is not None:
+            return list(range(self._partitions))
         return sorted(partition for partition, count in self._open.items() if count > 0)
 
     def committable(self) -> dict[int, int]:
@@ -148,12 +179,13 @@ class Tenure:
             self._open[owner] += sign * (run.end - run.start)
 
 
-def tenure_of(opened: Opened, journal: Journal, partitions: int, now_ms: int) -> Tenure:
+def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
     """Begin the tenure of a session that the ackers accepted.
 
     Args:
         opened: what they answered.
         journal: the last offset of the checkpoint.
+        group: the group.
         partitions: N.
         now_ms: wall time.
     """
@@ -165,5 +197,6 @@ def tenure_of(opened: Opened, journal: Journal, partitions: int, now_ms: int) ->
     clock.told()  # it is what the acker partitions have heard
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
+        tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
         tenure.restore([run for run in opened.answers.open if run.source in cursors], journal, now_ms)
     return tenure

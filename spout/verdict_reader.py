@@ -7,33 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from acker.answer_checks import wrong_taken, wrong_verdicts
 from acker.codec import wire_codec
-from acker.errors import CodecError, Disagreement
-from acker.events import Taken, Verdicts
+from acker.errors import CodecError, UnknownVersion
+from acker.events import Event, Taken, Verdicts
 from acker.log import Log, Record, TopicPartition
+from acker.partition_counts import PartitionCounts
 from acker.settings import AckTopics
+from acker.told import Told
+from spout.ground import Report
 
 POLL_RECORDS_MAX = 1_000
 
 
 class VerdictReader:
-    """Follows all acker partitions."""
+    """Follows all acker partitions.
 
-    def __init__(self, log: Log, topics: AckTopics, partitions: int) -> None:
+    Attributes:
+        undecodable: records that no acker wrote; they were passed over.
+    """
+
+    def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
         """Stand at the ends as they are now.
 
+        Args:
+            log: the cluster.
+            topics: names of the ack topics.
+            partitions: N.
+            report: told of what is passed over, once for each kind.
+
         Raises:
+            TopicError: an ack topic is missing.
             Disagreement: the broker's N is not ours.
         """
-        names = (topics.init, topics.ack, topics.verdict)
-        found = log.topics(names)
-        for name in names:
-            count = found[name].partitions if name in found else 0
-            if count != partitions:
-                raise Disagreement(
-                    f"topic {name} has {count} partitions, topics.yaml says {partitions}; acker.partitions is"
-                    " fixed for life: correct it, or create the topics with `windhover topics create`"
-                )
+        names = (topics.init, topics.ack, topics.fail, topics.verdict)
+        self._counts = PartitionCounts(log, names, partitions)
+        self.undecodable = 0
+        self._report = report
+        self._told = Told()
         self._codec = wire_codec()
         self._reader = log.reader(committed=True)
         self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
@@ -42,22 +53,45 @@ class VerdictReader:
         """Return records, waiting at most `wait_ms` for the first."""
         return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
 
-    def decode(self, record: Record) -> Taken | Verdicts:
-        """Read one record.
+    def step(self, now_ms: int) -> None:
+        """Look now and then whether the broker's N is still ours; see `__init__` for the errors."""
+        self._counts.step(now_ms)
+
+    def decode(self, record: Record) -> Taken | Verdicts | None:
+        """Read one record; None for one that no acker wrote.
 
         Raises:
-            CodecError: it is none that this version can read. Passing over it could lose verdicts, and
-                what they settle would stay pending for ever.
+            UnknownVersion: a newer acker wrote it. Passing over it could lose verdicts, and what they settle
+                would stay pending for ever.
         """
-        place = f"{record.topic}/{record.partition}@{record.offset}"
         try:
             event = self._codec.decode(record.value)
+        except UnknownVersion as error:
+            place = f"{record.topic}/{record.partition}@{record.offset}"
+            raise UnknownVersion(f"{place}: {error}; run the spout with the version of the ackers") from error
         except CodecError as error:
-            raise CodecError(f"{place}: {error}; run the spout with the version of the ackers") from error
-        if not isinstance(event, Taken | Verdicts):
-            raise CodecError(f"{place} is a {type(event).__name__}, which no acker writes there")
-        return event
+            self._pass_over(record, str(error))
+            return None
+        wrong = _wrong(event)
+        if isinstance(event, Taken | Verdicts) and not wrong:
+            return event
+        self._pass_over(record, wrong)
+        return None
+
+    def _pass_over(self, record: Record, why: str) -> None:
+        self.undecodable += 1
+        if self._told.is_first(record.topic, why):
+            place = f"{record.topic}/{record.partition}@{record.offset}"
+            self._report("undecodable", {"record": place, "error": why})
 
     def close(self) -> None:
         """Leave."""
         self._reader.close()
+
+
+def _wrong(event: Event) -> str:
+    if isinstance(event, Verdicts):
+        return wrong_verdicts(event)
+    if isinstance(event, Taken):
+        return wrong_taken(event)
+    return f"{type(event).__name__} does not belong into this topic"

@@ -162,7 +162,7 @@ class World:
     """A cluster with the ack topics, one acker process at a time, and the reader of what it wrote."""
 
     partitions: int = 1
-    limits: AckerLimits = field(default_factory=lambda: AckerLimits(poll_ms=0, put_off_ms=0))
+    limits: AckerLimits = field(default_factory=lambda: AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0))
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     events: list[AckerEvent] = field(default_factory=list)
     now_ms: int = 0

@@ -25,10 +25,8 @@ NOT_APPLICABLE: Mapping[str, str] = {
     "S66": "the planner takes as many as there is room for, so nothing overshoots (S65)",
     "S67": "the limit is the input's, for all tasks of its group together",
     "S72": "Spark pulls batches: nothing is pushed that could be refused",
-    "S86": "there are no window bolts; what Spark's windows drop as late is acked with its micro-batch",
     "S95": "Storm's own two sets; here a settled position leaves the window when it settles",
     "S96": "Storm's way to find the n-th uncommitted offset for its cap; here the limit counts open roots",
-    "S119": "a batch is emitted at once; Spark knows no nextTuple",
     "S120": "a failed root is settled, so its copy finds room; replays are planned first (P9)",
     "S123": "the limit counts open roots: what is settled makes room before it is committed",
     "S124": "as S66: the limit is never passed",
@@ -38,39 +36,14 @@ NOT_APPLICABLE: Mapping[str, str] = {
     "S139": "a batch is cut into tasks of equal size, whichever partitions they are of",
     "S142": "a record without a value is a record, as in Spark's own connector",
     "S143": "at-most-once is not offered; `ackers: 0` is best effort",
-    "P33": "back-off is a formula with a maximum, not a list",
-    "P41": "a tuple that is neither acked nor failed leaves its root open, and it times out (S81)",
-    "P42": "a second ack or fail of one tuple raises, of either kind (S80)",
-    "P44": "there is no commit for users to call, and no callback of one",
-    "P47": "the user holds no consumer",
+    "P41": "a client may open on while it has items open, up to max_open (S156)",
     "P50": "no rotation: a root that expired has its verdict, and what comes later is late (S20)",
     "P51": "a fail is a verdict at once (S7); a query has one sink, and fan-out within it is one tree (S31)",
     "P58": "no store of offsets can overflow: metadata holds none, and max_spout_pending bounds what is open",
 }
 """Cases that mean nothing here, each with the reason."""
 
-NOT_YET: Mapping[str, str] = {
-    "S70": "not built yet: the Storm API whole: deactivate and activate (stop and start a query, S140)",
-    "S71": "not built yet: the Storm API whole: topologies that are submitted inactive",
-    "S85": "not built yet: the Storm API whole: task hooks",
-    "S146": "not built yet: lag as a number of the spout's status; pending and committed offsets are there",
-    "S151": "not built yet: causes by class: an undecodable record uses up its attempts first",
-    "S154": "not built yet: the Kestrel view of a topic",
-    "S155": "not built yet: the Kestrel view of a topic",
-    "S156": "not built yet: the Kestrel view of a topic",
-    "S157": "not built yet: the Kestrel view of a topic",
-    "S159": "not built yet: the Kestrel view of a topic",
-    "S161": "not built yet: the Kestrel view of a topic",
-    "S162": "not built yet: the Kestrel view of a topic",
-    "S163": "not built yet: the Kestrel view of a topic",
-    "S164": "not built yet: the Kestrel view of a topic",
-    "S165": "not built yet: the Kestrel view of a topic",
-    "P27": "not built yet: causes by class: a rejection that is final at once",
-    "P31": "not built yet: causes by class: a reason that ends all attempts",
-    "P32": "not built yet: key ordering: a copy comes behind what was emitted meanwhile",
-    "P36": "not built yet: causes by class: exceptions that are final at once",
-    "P46": "not built yet: causes by class, as S151",
-}
+NOT_YET: Mapping[str, str] = {}
 """Cases of what does not exist yet; each goes when a test names it."""
 
 CASES: Mapping[str, str] = {

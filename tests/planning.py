@@ -9,19 +9,34 @@ import numpy as np
 
 from acker.codec import wire_codec
 from acker.errors import Unreachable
-from acker.events import Acks, Event, FailCause, Fails, Init, Run, SourceRun, Verdicts, pack_positions
+from acker.events import (
+    Acks,
+    Event,
+    FailCause,
+    Fails,
+    Init,
+    Run,
+    SourceRun,
+    Take,
+    Taken,
+    Verdicts,
+    pack_positions,
+)
 from acker.identity import WIRE_BLOCK_BITS, acker_partition
-from acker.log import Outgoing, TopicPartition
+from acker.log import Log, Outgoing, Record, TopicPartition
 from acker.memory_log import Faults, MemoryCluster
 from acker.service import AckerService
 from acker.topics import Topics, parse
 from replay.service import ReplayService
 from spout.journal import BEGINNING, Journal, batch_ranges
+from spout.plan import by_block
 from spout.planner import Planner
 from spout.sources import PlannerSpec
 
 WALL_MS = 1_800_000_000_000
 STEP_MS = 100
+FLUSH_MS = 30_000
+"""On a real broker; in memory nothing waits."""
 
 YAML = """
 acker: {partitions: 3}
@@ -64,7 +79,7 @@ class World:
         for found in self.topics.inputs.values():
             for topic in (found.topic, found.replay_topic, found.dead_letter.topic):
                 self.cluster.create_topic(topic, found.partitions or 1)
-        self.log = self.cluster.log()
+        self.log: Log = self.cluster.log()
         self.planners: list[Planner] = []
         self.told: list[str] = []
         self._names = 0
@@ -95,12 +110,15 @@ class World:
         """Start a replay worker."""
         self.replays = ReplayService(self.cluster.log(), self.topics, jitter=lambda: 0.0)
 
-    def produce(self, count: int, *, topic: str = "sentences", partition: int = 0) -> None:
-        """Append records to a topic."""
+    def produce(
+        self, count: int, *, topic: str = "sentences", partition: int = 0, keys: Sequence[bytes] = ()
+    ) -> None:
+        """Append records to a topic, with keys that come in turn."""
         producer = self.log.producer()
         for number in range(count):
-            producer.send(Outgoing(topic, partition, b"%d" % number))
-        producer.flush(0)
+            key = keys[number % len(keys)] if keys else None
+            producer.send(Outgoing(topic, partition, b"%d" % number, key))
+        producer.flush(FLUSH_MS)
 
     def planner(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
         """Open a planning process; `options` as in `make`."""
@@ -119,13 +137,17 @@ class World:
         }
         planner_spec = PlannerSpec(**values)  # type: ignore[arg-type]
         found = Planner(
-            self.cluster.log(faults), planner_spec, new_id=f"s{self._names}",
+            self.client(faults), planner_spec, new_id=f"s{self._names}",
             report=lambda event, _fields: self.told.append(event),
         )  # fmt: skip
         if stops_at_ends:
             found.stop_at_ends()
         self.planners.append(found)
         return found
+
+    def client(self, faults: Faults | None) -> Log:
+        """Make a client's view of the cluster."""
+        return self.cluster.log(faults)
 
     def kill(self, planner: Planner) -> None:
         """Let a planning process die: it is stepped no more, and nothing of it is closed."""
@@ -159,23 +181,25 @@ class World:
         fail: Sequence[int] = (),
         skip: Sequence[int] = (),
         absent: Sequence[SourceRun] = (),
+        of: int = 65_536,
     ) -> None:
         """Publish a batch in which every root is acked, but for a few.
 
         Args:
             start: the offset before the batch.
             end: the offset behind it.
-            fail: positions of the first source that fail.
-            skip: positions of the first source that stay open.
+            fail: positions of a source that fail.
+            skip: positions of a source that stay open.
             absent: what the log does not hold.
+            of: the source; the first one by default.
         """
         codec = wire_codec()
         producer = self.log.producer()
         names = self.topics.ack_topics
         self._seq += 1
-        for source, block, found in _blocks(batch_ranges(start, end)):
-            failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == 65_536]
-            left = {*fail, *skip} if source == 65_536 else set()
+        for (source, block), found in sorted(by_block(batch_ranges(start, end)).items()):
+            failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == of]
+            left = {*fail, *skip} if source == of else set()
             gone = tuple(Run(run.start, run.end) for run in absent if run.source == source)
             left |= {position for run in gone for position in range(*run)}
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
@@ -188,7 +212,7 @@ class World:
                 touched_at=end.now,
             )  # fmt: skip
             producer.send(Outgoing(names.ack, owner, codec.encode(acks)))
-        producer.flush(0)
+        producer.flush(FLUSH_MS)
 
     def verdicts(self) -> list[Verdicts]:
         """Return all verdicts so far."""
@@ -205,6 +229,23 @@ class World:
     def inits(self) -> list[Init]:
         """Return all inits so far, those of one acker partition after those of another."""
         return [event for event in self._events(self.topics.ack_topics.init) if isinstance(event, Init)]
+
+    def takes(self) -> int:
+        """Count the takes so far, of all acker partitions."""
+        return sum(isinstance(event, Take) for event in self._events(self.topics.ack_topics.init))
+
+    def answers(self) -> list[Record]:
+        """Return the last accepted answer of each acker partition, as it stands in the log."""
+        reader = self.log.reader(committed=True)
+        verdict = self.topics.ack_topics.verdict
+        reader.assign({TopicPartition(verdict, p): 0 for p in range(self.topics.acker.partitions)})
+        codec = wire_codec()
+        found: dict[int, Record] = {}
+        for record in reader.poll(0, 100_000):
+            event = codec.decode(record.value)
+            if isinstance(event, Taken) and not event.refused:
+                found[record.partition] = record
+        return [found[partition] for partition in sorted(found)]
 
     def lost(self, reason: str) -> int:
         """Count the roots that were lost for a reason."""
@@ -225,15 +266,6 @@ def batch(planner: Planner, start: Journal, world: World, limit: int | None = No
 def positions(start: Journal, end: Journal) -> list[tuple[int, int, int]]:
     """Return what a batch emits as plain tuples."""
     return [tuple(run) for run in batch_ranges(start, end)]
-
-
-def _blocks(ranges: Sequence[SourceRun]) -> list[tuple[int, int, list[Run]]]:
-    found: dict[tuple[int, int], list[Run]] = {}
-    for source, start, end in ranges:
-        for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
-            low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
-            found.setdefault((source, block), []).append(Run(max(start, low), min(end, high)))
-    return [(source, block, runs) for (source, block), runs in sorted(found.items())]
 
 
 def _without(runs: Sequence[Run], left: set[int]) -> tuple[Run, ...]:

@@ -36,13 +36,13 @@ inputs:
     id: 1
     group: g
     partitions: 2
-    retry: {attempts: %(attempts)s, initial: %(initial)s, max: %(max)s, jitter: 0.2, max_abandoned: 2}
+    retry: {attempts: %(attempts)s, %(waits)s, jitter: 0.2, max_abandoned: 2%(more)s}
     dead_letter: {max_ratio: %(max_ratio)s, max_consecutive: %(max_consecutive)s}
 """
 POLICY: Mapping[str, object] = {
     "attempts": 3,
-    "initial": "1s",
-    "max": "5m",
+    "waits": "initial: 1s, max: 5m",
+    "more": "",
     "max_ratio": 1.0,
     "max_consecutive": 1000,
 }
@@ -185,6 +185,8 @@ class World:
         group: str = "g",
         source: int | None = None,
         message: str = "bad line",
+        error: str = "ValueError",
+        operator: str = "split",
     ) -> None:
         """Let an acker say that roots of one source were lost."""
         first = roots[0]
@@ -194,8 +196,8 @@ class World:
             group=group,
             topic=first.topic,
             topic_id=topic_id or self.topic_id(first.topic),
-            operator="split" if failed else "",
-            error="ValueError" if failed else "",
+            operator=operator if failed else "",
+            error=error if failed else "",
             message=message if failed else "",
             emitted_at=5_000,
             emitted_wall=self.now_ms - 250,
@@ -220,6 +222,10 @@ class World:
     def garbage(self, value: bytes | None, partition: int = 0) -> None:
         """Write a record of the verdict topic that is none."""
         self._send(Outgoing("_ack_verdict", partition, value))
+
+    def send_due(self, key: bytes, value: bytes, partition: int = 0) -> None:
+        """Write a record of the due topic, whatever it is."""
+        self._send(Outgoing("_ack_due", partition, value, key))
 
     def topic_id(self, name: str) -> str:
         """Return the id that the cluster gave a topic."""

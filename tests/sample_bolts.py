@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import spout
 from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
 from spout.collector import BasicCollector, OutputCollector, Tuple
+from spout.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 
 
 class Split(BasicBolt):
@@ -102,3 +105,68 @@ class Keep(BasicBolt):
         if tuple["word"] == "worse":
             raise spout.FailTuple("a worse word")
         collector.emit((tuple["word"],))
+
+
+class Address(BasicBolt):
+    """Works on what a window came to; pages called ``bad`` have no address."""
+
+    output = "page string, clicks bigint"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the row, or fail the tuples that went into it."""
+        if tuple["page"] == "bad":
+            raise KeyError("no address")
+        collector.emit((tuple["page"], tuple["clicks"]))
+
+
+class Timed(BasicBolt):
+    """Reads times."""
+
+    output = "at timestamp"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the time that a text says, in UTC."""
+        collector.emit((datetime.fromisoformat(tuple["text"]).replace(tzinfo=UTC),))
+
+
+class Seen(TaskHook):
+    """Writes to a file what it sees, in whatever process it works."""
+
+    def __init__(self, path: str) -> None:
+        """Append to this file."""
+        self._path = path
+
+    def emit(self, info: EmitInfo) -> None:
+        """Write a word for it."""
+        self._write("emit")
+
+    def execute(self, info: ExecuteInfo) -> None:
+        """Write a word for it."""
+        self._write("execute")
+
+    def ack(self, info: AckInfo) -> None:
+        """Write a word for it."""
+        self._write("ack")
+
+    def fail(self, info: FailInfo) -> None:
+        """Write what failed it too."""
+        self._write(f"fail:{info.cause.error}")
+
+    def _write(self, word: str) -> None:
+        with open(self._path, "a") as file:
+            file.write(f"{word}\n")
+
+
+class FailsTwice(BasicBolt):
+    """Fails a record named "bad" twice, and one named "worse" for ever."""
+
+    output = "key string, partition int, origin bigint, attempt int"
+
+    def execute(self, received: Tuple, collector: BasicCollector) -> None:
+        """Emit where it comes from."""
+        name = received["value"].decode()
+        place = received.message_id.origin
+        if name == "worse" or (name == "bad" and received.message_id.attempt <= 2):
+            raise ValueError(name)
+        partition, offset = place.rpartition("/")[2].split("@")
+        collector.emit((received["key"].decode(), int(partition), int(offset), received.message_id.attempt))

@@ -21,9 +21,13 @@ PURE = [
     "acker/topics.py", "acker/settings.py", "acker/limit_settings.py", "acker/limits.py", "acker/keys.py",
     "acker/conflicts.py", "acker/problems.py", "replay/limits.py",
     "acker/kafka_settings.py", "acker/yaml_text.py", "acker/units.py", "acker/topic_specs.py",
-    "acker/topic_times.py",
+    "acker/topic_times.py", "acker/rights.py", "acker/roles.py",
     "replay/backoff.py", "replay/disposition.py", "replay/schedule.py", "replay/dead_letter.py",
-    "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py",
+    "replay/letters.py", "spout/letter_rows.py", "spout/lookup.py",
+    "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py", "spout/delayed.py",
+    "spout/blocks.py", "spout/kestrel/store.py", "spout/kestrel/appetite.py", "spout/graph.py",
+    "spout/stages.py", "spout/routing.py", "spout/emitting.py", "spout/counts.py", "spout/explain.py",
+    "spout/culprits.py", "spout/pulse.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
 
@@ -38,10 +42,29 @@ CLOCKS = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_n
 MAY_CATCH_ALL = {
     "spout/cli.py": "the top of the process",
     "spout/source.py": "the top of the planning thread",
+    "spout/kestrel/engine.py": "the top of a spout's threads",
+    "spout/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
     "spout/steps.py": "code of the user",
+    "spout/bolt_work.py": "code of the user",
     "spout/anchored.py": "code of the user",
+    "spout/keyed_rows.py": "code of the user",
     "spout/ledger.py": "an accumulator's merge, which must never raise",
+    "spout/guards.py": "code of the user",
+    "spout/isolation.py": "the top of a child's work, which is raised again in its worker",
+    "spout/child_process.py": "the top of a process",
 }
+
+
+MAY_UNPICKLE = {
+    "spout/blob.py": "what a task reports, from Spark's workers to the driver",
+    "spout/keyed_rows.py": "what a keyed bolt holds, in the state store of its own query",
+    "spout/feeds.py": "rows and reports, between a worker and the child that it forked",
+}
+
+EXECUTES = re.compile(
+    r"eval|exec|compile|__import__|yaml\.(unsafe_|full_)?load(_all)?|(numpy|np)\.load|runpy\.run_\w+"
+)
+"""Calls that turn what they are given into code, or into objects of its choice."""
 
 
 @cache
@@ -173,15 +196,39 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def test_nothing_read_from_kafka_is_unpickled() -> None:
-    wrong = [
-        f"{short(path)} imports {name}"
+    """Pickles travel between Spark's driver and its own workers alone; whoever reads them reads no log."""
+    found = {
+        short(path)
         for path in FILES
-        if path.parts[len(PROJECT.parts)] in ("acker", "replay")
         for name in imports(path)
-        if name.split(".")[0] in ("pickle", "cloudpickle", "dill", "marshal", "shelve")
+        if name.split(".")[-1] in ("pickle", "cloudpickle", "dill", "marshal", "shelve")
+    }
+    readers = {short(path) for path in FILES for name in imports(path) if name == "spout.blob.decode"}
+
+    assert found == MAY_UNPICKLE.keys()
+    assert readers == {"spout/ledger.py"}
+
+
+def test_nothing_that_is_read_is_executed() -> None:
+    """No text becomes code: none of topics.yaml, of a record, of a schema."""
+    wrong = [
+        f"{short(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path, node in nodes(ast.Call)
+        if isinstance(node, ast.Call) and EXECUTES.fullmatch(ast.unparse(node.func))
     ]
 
     assert wrong == []
+
+
+def test_a_schema_comes_from_the_package_never_from_the_wire() -> None:
+    """`schemaless_reader` is given its schema; fastavro's other readers take it from what they read."""
+    used = {
+        (short(path), node.attr)
+        for path, node in nodes(ast.Attribute)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fastavro"
+    }
+
+    assert used == {("acker/codec.py", "schemaless_reader"), ("acker/codec.py", "schemaless_writer")}
 
 
 def test_product_code_has_no_assert() -> None:

@@ -6,19 +6,30 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from acker.log import Log, TopicPartition
 
 TIMEOUT_S = 60.0
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
-    """Return as soon as a condition holds; fail when it does not within `timeout_s`."""
+def eventually(
+    condition: Callable[[], object], timeout_s: float = TIMEOUT_S, *, told: Callable[[], object] | None = None
+) -> None:
+    """Return as soon as a condition holds; fail if it does not within `timeout_s`, with what `told` says."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{condition} does not hold after {timeout_s} s")
+            found = "" if told is None else f": {told()}"
+            raise AssertionError(f"{condition} does not hold after {timeout_s} s{found}")
         pause.wait(0.02)
+
+
+def settled(log: Log, places: Iterable[TopicPartition]) -> None:
+    """Return when no transaction is open: a commit is answered before its markers are written."""
+    places = list(places)
+    eventually(lambda: log.stable_ends(places) == log.ends(places))
 
 
 class Watch:

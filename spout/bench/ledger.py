@@ -22,7 +22,7 @@ from acker.events import Acks, Init, Run, SourceRun, Take, TakeSource, pack_posi
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run, source_of
 from acker.limits import AckerLimits
 from acker.log import Record
-from spout.bench.measure import Figure, as_json, print_figures
+from spout.bench.measure import Figure, print_report
 from spout.bench.throughput import through_the_broker
 from spout.bench.world import bench_world
 
@@ -109,7 +109,7 @@ def _random_positions(blocks: int) -> Iterator[Acks]:
                 yield _acks(block, seq, (), np.flatnonzero(half) + block * BLOCK, values[half], lane)
 
 
-def _consecutive_positions(blocks: int) -> Iterator[Acks]:
+def consecutive_positions(blocks: int) -> Iterator[Acks]:
     """Two records a block, each a contribution to every root of it."""
     for seq in (0, 1):
         for block in range(blocks):
@@ -145,7 +145,8 @@ def _speed(pattern: Pattern, per_root: int) -> float:
     return blocks * BLOCK * per_root / seconds / 1e6
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Return how much memory this process holds."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
@@ -155,16 +156,16 @@ def _memory(roots: int) -> tuple[float, float]:
     """Return what an open root costs that has one contribution, and what a settled one costs, in bytes."""
     blocks = max(1, roots // BLOCK)
     partition = Partition()
-    events = _consecutive_positions(blocks)
-    idle = _resident_bytes()
+    events = consecutive_positions(blocks)
+    idle = resident_bytes()
     for block in range(blocks):
         partition.open_block(block)
     for _ in range(blocks):
         partition.fold(partition.encoded(iter([next(events)])))
-    full = _resident_bytes()
+    full = resident_bytes()
     for event in events:
         partition.fold(partition.encoded(iter([event])))
-    settled = _resident_bytes()
+    settled = resident_bytes()
     if partition.open:
         raise CheckFailed(f"{partition.open} roots stayed open")
     return (full - idle) / (blocks * BLOCK), max(0, settled - idle) / (blocks * BLOCK)
@@ -180,14 +181,12 @@ def run(roots: int, *, json: bool) -> int:
     ]
     for name, pattern, per_root, aim in (
         ("random positions in a block", _random_positions, 2, 25),
-        ("consecutive positions", _consecutive_positions, 2, 100),
+        ("consecutive positions", consecutive_positions, 2, 100),
         ("runs", _runs, 1, 500),
     ):
         speed = _speed(pattern, per_root)
         figures.append(Figure(f"folded, {name}", speed, "million/s", f"at least {aim}"))
     with bench_world(console) as world:
         figures += through_the_broker(world, FOLDED_ROOTS)
-    print_figures(console, figures)
-    if json:
-        Console().out(as_json(figures), highlight=False)
+    print_report(console, figures, json=json)
     return 0

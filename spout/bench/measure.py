@@ -6,7 +6,7 @@ ran in turn in one run says much. So every benchmark alternates, and reports med
 
 from __future__ import annotations
 
-import json
+import json as json_module
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -106,10 +106,21 @@ def print_figures(console: Console, figures: Sequence[Figure]) -> None:
     console.print(table)
 
 
+def print_report(
+    console: Console, figures: Sequence[Figure], samples: Sequence[Sample] = (), *, json: bool
+) -> None:
+    """Print samples where there are some, then figures; with `json` all of it on standard output too."""
+    if samples:
+        print_samples(console, samples)
+    print_figures(console, figures)
+    if json:
+        Console().out(as_json(figures, samples), highlight=False)
+
+
 def as_json(figures: Sequence[Figure], samples: Sequence[Sample] = ()) -> str:
     """Render figures and samples as one JSON object on one line."""
     data: Mapping[str, object] = {
         "figures": {figure.name: round(figure.value, 4) for figure in figures},
         "samples": [asdict(sample) for sample in samples],
     }
-    return json.dumps(data)
+    return json_module.dumps(data)

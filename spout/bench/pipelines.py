@@ -1,4 +1,4 @@
-"""The two pipelines of ``windhover bench tracking``, each tracked or not."""
+"""The pipelines of ``windhover bench tracking``, each tracked or not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
@@ -55,7 +56,7 @@ class Contest:
     status: Path | None = None
 
 
-def _read(contest: Contest) -> DataFrame:
+def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
     return spout.read_stream(
         contest.spark,
         contest.topics,
@@ -63,6 +64,7 @@ def _read(contest: Contest) -> DataFrame:
         startingOffsets="earliest",
         maxOffsetsPerTrigger=contest.batch_records,
         tracked=contest.tracked,
+        delayed_acks=delayed_acks,
         status_path=contest.status,
     )
 
@@ -93,5 +95,52 @@ def grouped(contest: Contest) -> StreamingQuery:
     return _start(counts, contest, "append")
 
 
-PIPELINES: dict[str, Callable[[Contest], StreamingQuery]] = {"narrow": narrow, "grouped": grouped}
-"""Name of a pipeline to what starts it."""
+def start(contest: Contest) -> StreamingQuery:
+    """Do as `narrow` does, into a sink of Spark's own: published when Spark reports the batch."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    writer = words.groupBy("word").count().writeStream.format("noop").outputMode("update")
+    return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))
+
+
+def delayed(contest: Contest) -> StreamingQuery:
+    """Count the sentences of two seconds by their first letters; acked when that row is written."""
+    window = sql.window("timestamp", "2 seconds")
+    lines = _read(contest, delayed_acks=contest.tracked)
+    held = lines.transform(spout.hold(until=window.end)) if contest.tracked else lines
+    letters = sql.substring("value", 1, 3).alias("letters")
+    groups = held.withWatermark("timestamp", "5 seconds").groupBy(window, letters)
+    count = sql.count("*").alias("count")
+    if contest.tracked:
+        rows = groups.agg(count, spout.collect_anchors()).transform(spout.ack_anchors())
+    else:
+        rows = groups.agg(count)
+    writer = rows.writeStream.format("noop").outputMode("append")
+    return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline of the benchmark.
+
+    Attributes:
+        start: starts a query.
+        rows: what the read task returns for each sentence.
+        aim: the share of the untracked throughput that the tracked one is to reach; 0: none is set.
+        holds: whether roots stay open until a watermark has passed their window.
+    """
+
+    start: Callable[[Contest], StreamingQuery]
+    rows: int
+    aim: float = 0.0
+    holds: bool = False
+
+
+WORDS_PER_SENTENCE = 10
+
+PIPELINES: dict[str, Pipeline] = {
+    "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90),
+    "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75),
+    "start": Pipeline(start, WORDS_PER_SENTENCE),
+    "delayed": Pipeline(delayed, 1, holds=True),
+}
+"""By name."""

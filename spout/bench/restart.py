@@ -14,7 +14,7 @@ from acker.errors import CheckFailed
 from acker.kafka_log import KafkaLog
 from acker.log import Log, TopicPartition
 from acker.topics import Topics
-from spout.bench.measure import Figure, as_json, print_figures
+from spout.bench.measure import Figure, print_report
 from spout.bench.settled import Settled
 from spout.bench.throughput import READY_SECONDS_MAX, VERDICT_SECONDS_MAX, writer_for
 from spout.bench.wire import WireWriter
@@ -39,9 +39,7 @@ def run(roots: int, *, json: bool) -> int:
             figures = _kill_and_measure(log, world.topics, writer, acker, roots)
         writer.close()
         log.close()
-    print_figures(console, figures)
-    if json:
-        Console().out(as_json(figures), highlight=False)
+    print_report(console, figures, json=json)
     return 0
 
 

@@ -15,10 +15,12 @@ POLL_MS = 50
 
 
 class Settled:
-    """Counts the verdicts that come from now on."""
+    """Counts the verdicts that come from now on. `acked`: how many roots were acked so far."""
 
-    def __init__(self, log: Log, topics: Topics, source: Input) -> None:
-        """Begin at the present end of the verdicts, for the roots of an input."""
+    def __init__(self, log: Log, topics: Topics, source: Input, *, losses: bool = False) -> None:
+        """Begin at the present end of the verdicts, for the roots of an input; `losses` are meant to be."""
+        self._losses = losses
+        self.acked = 0
         self._input_id = source.id
         verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
         self._reader = log.reader(committed=True)
@@ -33,14 +35,14 @@ class Settled:
         Raises:
             CheckFailed: a root was lost, or the verdicts did not come within `seconds_max`.
         """
-        acked, first_at = 0, 0.0
+        first_at = 0.0
         deadline = time.monotonic() + seconds_max
-        while acked < roots:
+        while self.acked < roots:
             if time.monotonic() > deadline:
-                raise CheckFailed(f"{acked} of {roots} roots were acked in {seconds_max:.0f} s")
+                raise CheckFailed(f"{self.acked} of {roots} roots were acked in {seconds_max:.0f} s")
             found = self._poll()
             first_at = first_at or (time.monotonic() if found else 0.0)
-            acked += found
+            self.acked += found
         self._reader.close()
         return first_at, time.monotonic()
 
@@ -53,7 +55,7 @@ class Settled:
                 continue
             acked += sum(run.end - run.start for run in event.acked if self._is_ours(run.source))
             lost = next((each for each in event.lost if self._is_ours(each.source)), None)
-            if lost is not None:
+            if lost is not None and not self._losses:
                 raise CheckFailed(f"roots were lost: {lost.reason} {lost.error} {lost.message}")
         return acked
 

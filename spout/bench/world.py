@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
 
 import acker.topics
+from acker.kafka_log import KafkaLog
+from acker.log import Producer
 from acker.provision import create_topics
 from acker.topics import Topics
-from spout.embedded import EmbeddedBroker
+from spout.embedded import SERVER_JVM, EmbeddedBroker
 
 INPUT = "bench"
 PARTITIONS = 4
+TIMEOUT = "60s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +36,22 @@ class World:
 
 
 @contextmanager
-def bench_world(console: Console, groups: int = 1) -> Iterator[World]:
+def bench_world(
+    console: Console, groups: int = 1, timeout: str = TIMEOUT, settings: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[World]:
     """Start a broker and create topics.
 
     Args:
         console: where progress is shown.
         groups: how many groups read the one source topic; their inputs are ``bench``, ``bench-2`` and so on.
+        timeout: of the inputs, as topics.yaml has it.
+        settings: further settings of each input, in their order.
     """
     with tempfile.TemporaryDirectory(prefix="windhover-bench-") as name:
         folder = Path(name)
-        with EmbeddedBroker(folder / "kafka", progress=console.print) as broker:
+        with EmbeddedBroker(folder / "kafka", progress=console.print, jvm=SERVER_JVM) as broker:
             config = folder / "topics.yaml"
-            config.write_text(_config(broker.bootstrap, groups), encoding="utf-8")
+            config.write_text(_config(broker.bootstrap, groups, timeout, settings), encoding="utf-8")
             topics = acker.topics.load(config, os.environ)
             create_topics(topics)
             yield World(broker.bootstrap, config, topics, folder)
@@ -54,15 +62,27 @@ def input_name(number: int) -> str:
     return INPUT if number == 1 else f"{INPUT}-{number}"
 
 
-def _config(bootstrap: str, groups: int) -> str:
+@contextmanager
+def bulk_producer(world: World) -> Iterator[Producer]:
+    """Give a producer that fills topics fast; what was sent is durable when the context ends."""
+    log = KafkaLog({**world.topics.kafka, "compression.type": "lz4", "linger.ms": "20"})
+    producer = log.producer()
+    yield producer
+    producer.flush(60_000)
+    producer.close()
+    log.close()
+
+
+def _config(bootstrap: str, groups: int, timeout: str, settings: Sequence[Mapping[str, Any]]) -> str:
     inputs = {
         input_name(number): {
             "id": number,
             "topic": INPUT,
             "group": f"bench-{number}",
             "partitions": PARTITIONS,
-            "timeout": "60s",
+            "timeout": timeout,
             "max_spout_pending": 4_000_000,
+            **(settings[number - 1] if settings else {}),
         }
         for number in range(1, groups + 1)
     }

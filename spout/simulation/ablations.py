@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from spout.simulation import removals as cut
+from spout.simulation import removals_of_order as order
 from spout.simulation import removals_outside as away
 from spout.simulation.options import Profile
 
@@ -53,6 +54,10 @@ def removed(ablation: Ablation | None) -> Iterator[None]:
 def _biased(share: float = 0.35, /, *, sizes: dict[str, object] | None = None, **always: float) -> Profile:
     fixed = {"steps": 400, "is_warm": True, **(sizes or {})}
     return Profile(always=MappingProxyType(always), sizes=MappingProxyType(fixed), share=share)
+
+
+def _ordered(**always: float) -> Profile:
+    return replace(_biased(sizes={}, **always), orders=1.0)
 
 
 _LATE: Final = ("HonestDeadlines",)
@@ -195,6 +200,17 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "the clock of a restarted session is wall time", away.clock_stands_still,
         _LATE, _biased(crash=0.03, slow=0.5, stall=0.02),
     ),
+    "process-before": Ablation(
+        "a restart forgets that the process before may live and tell its clock", away.process_before,
+        _LATE,
+        _biased(
+            0.0, pause=0.05, zombie=0.1, slow=0.9,
+            sizes={
+                "partitions": 3, "source_partitions": 2, "groups": 1, "records": 24, "timeout_ms": 1_500,
+                "steps": 400,
+            },
+        ),
+    ),
     "tick-of-a-second": Ablation(
         "a tick adds all the time that has passed", away.tick_of_a_second,
         _LATE, _biased(slow=0.5, sleep=0.03, stall=0.02),
@@ -254,6 +270,22 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "oldest-first": Ablation(
         "a takeover puts roots back in any order", away.oldest_first,
         ("PutBack",), _biased(takeover=0.03, slow=0.5),
+    ),
+    "order-gate": Ablation(
+        "a task hands on what stands behind a record that waits", order.gate,
+        ("InOrder",), _ordered(flaky=0.5),
+    ),
+    "order-behind": Ablation(
+        "what ran behind a failure that no task saw is acked", order.behind,
+        ("InOrder",), _ordered(flaky=0.5),
+    ),
+    "order-nothing-pending": Ablation(
+        "an ordered partition is planned while roots of it are pending", order.pending,
+        ("InOrder",), _ordered(flaky=0.5, slow=0.3),
+    ),
+    "order-taken-over": Ablation(
+        "it is planned before a replay worker has taken over what was lost", order.taken_over,
+        ("InOrder",), _ordered(flaky=0.5, sleep=0.05),
     ),
 }  # fmt: skip
 """By name. DESIGN.md names most of them; the others were found on the way."""

@@ -14,6 +14,7 @@ from spout.simulation.loss_checkers import (
     Limits,
     PutBack,
 )
+from spout.simulation.order_checker import InOrder
 from spout.simulation.verdict_checkers import (
     EmittedOnce,
     FailBeatsZero,
@@ -29,4 +30,5 @@ def checkers() -> list[Checker]:
     return [
         EmittedOnce(), OneVerdict(), NoEarlyCompletion(), FailBeatsZero(), NoLoss(), NothingBlocks(),
         CrashCostsNoReplay(), HonestDeadlines(), PutBack(), Limits(), FailureHasAName(),
+        InOrder(),
     ]  # fmt: skip

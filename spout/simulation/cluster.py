@@ -235,7 +235,7 @@ class WeatheredTransactions(MemoryTransactions):
         super().__init__(broker, weather, transactional_id)
         self._weather = weather
 
-    def send(self, record: Outgoing) -> None:
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Append a record into the open transaction."""
         self._weather.before("send")
-        super().send(record)
+        super().send(record, placed)

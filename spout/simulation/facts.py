@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from acker.causes import HELD
 from acker.events import Lost, SourceRun
 from acker.identity import generation_of, offset_of, partition_of
 from acker.log import Outgoing
@@ -74,6 +75,7 @@ class RootTruth:
         touches: (at, touched_at) of each record that resets its timeout.
         verdict: its verdict, None while it is open.
         copies: its copies and dead letters.
+        held: how many emissions of its record before it were held (`ordering`).
     """
 
     source: int
@@ -103,6 +105,16 @@ class RootTruth:
     verdict_ms: int = 0
     lost: Lost | None = None
     copies: list[Outgoing] = field(default_factory=list)
+    held: int = 0
+
+    def is_like(self, other: RootTruth) -> bool:
+        """Whether it is open, in the session of another one."""
+        return self.verdict is None and (self.group, self.holder) == (other.group, other.holder)
+
+    @property
+    def was_held(self) -> bool:
+        """Whether it was lost because it stood behind a record that waited."""
+        return self.lost is not None and self.lost.error == HELD
 
     def __str__(self) -> str:
         """Print as ``topic/partition@offset``, with the generation where it is not the first."""

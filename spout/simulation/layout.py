@@ -23,6 +23,9 @@ INPUT: Final = """
     timeout: {timeout_ms}ms
     max_spout_pending: {max_spout_pending}
     on_data_loss: skip
+    ordering: {ordering}
+    max_held: {max_held}
+    hold: 300ms
     retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, max_abandoned: {max_abandoned}}}
     dead_letter: {{max_ratio: 1.0, max_consecutive: 1000000}}
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from acker.causes import error_class
 from acker.events import Lost, Taken
 from acker.identity import is_replay, offset_of, partition_of
 from acker.log import Outgoing
@@ -162,11 +163,13 @@ class PutBack(Checker):
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
         """A copy is never early; the first one after a takeover does not wait."""
-        if root is None or root.lost is None or dead:
+        if root is None or root.lost is None or dead or root.was_held:
             return
         retry = truth.input_of(root).retry
         abandoned = root.abandoned + (root.verdict == "ABANDONED")
-        number = abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned)
+        number = (
+            abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned - root.held)
+        )
         backoff = Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, 0.0)
         wait_ms = delay_ms(backoff, number, 0.0) if number > 0 else 0
         early_ms = root.verdict_ms + wait_ms - truth.now_ms
@@ -194,8 +197,18 @@ class Limits(Checker):
         lived = truth.processes(root.holder.id, truth.now_ms - ZOMBIE_MS, truth.now_ms)
         limit = truth.input_of(root).max_spout_pending * max(1, lived)
         pending = truth.open[root.group, root.holder]
+        if pending > limit and truth.input_of(root).ordered:
+            # all copies of a partition are taken at once, and with them the markers between them
+            pending = sum(
+                self._has_record(truth, each) for each in truth.roots.values() if each.is_like(root)
+            )
         if pending > limit:
             raise self.broken(f"{pending} roots of group {root.group} are pending, {limit} may be")
+
+    @staticmethod
+    def _has_record(truth: Truth, root: RootTruth) -> bool:
+        where = truth.cluster.at(root.topic, partition_of(root.source))
+        return where.visible(int(offset_of(root.position))) is not None
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
         """Compare the counters with the policy, and what became of the root."""
@@ -205,7 +218,7 @@ class Limits(Checker):
         abandoned = root.abandoned + (root.verdict == "ABANDONED")
         over = abandoned > retry.max_abandoned
         if root.verdict != "ABANDONED":
-            over = max(1, root.attempt - abandoned) >= retry.attempts
+            over = max(1, root.attempt - abandoned - root.held) >= retry.attempts and not root.was_held
         if over and not dead:
             raise self.broken(
                 f"{root} is put back as attempt {root.attempt + 1}, {abandoned} of them abandoned; policy:"
@@ -249,7 +262,7 @@ class FailureHasAName(Checker):
             return  # what was before stood in the headers of a record that is no longer there
         wanted = {
             ORIGIN: root.origin, ATTEMPT: str(attempt), REASON: root.verdict, OPERATOR: root.lost.operator,
-            CAUSE: ": ".join(part for part in (root.lost.error, root.lost.message) if part),
+            CAUSE: ": ".join(part for part in (error_class(root.lost.error), root.lost.message) if part),
             ABANDONED: str(root.abandoned + (root.verdict == "ABANDONED")),
         }  # fmt: skip
         for name, value in wanted.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from acker.codec import wire_codec
 from acker.events import Take, TakeSource
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from spout.simulation.world import World
 
 KINDS = ("poison", "flaky", "slow", "touch", "fickle", "remote")
+
+TOMBSTONES_MS: Final = 60_000
+"""A tombstone stays for so long, by ``delete.retention.ms`` a day: who reads from the beginning meets the
+tombstone of each value that he has read, however long he is stopped in between."""
 
 
 class Operator:
@@ -63,7 +67,8 @@ class Operator:
         number = self.rng.randrange(self.world.options.source_partitions)
         log = self.world.cluster.at("lines", number)
         value = f"{self.produced}|{self._kind()}".encode()
-        key = b"%d" % self.rng.randrange(4 if self.world.options.compacted_source else 1_000)
+        few = self.world.options.compacted_source or self.world.options.ordering != "none"
+        key = b"%d" % self.rng.randrange(4 if few else 1_000)
         record = Outgoing("lines", number, value, key)
         self.produced += 1
         if number not in self._open and not self.world.happens("markers"):
@@ -141,7 +146,8 @@ class Operator:
             topics.append("lines")
         topic = self.rng.choice(topics)
         self.world.tell("compaction", topic)
-        self.world.cluster.compact(topic, drop_tombstones=self.rng.random() < 0.5)
+        young_ms = self.world.cluster.now_ms - TOMBSTONES_MS
+        self.world.cluster.compact(topic, drop_tombstones=self.rng.random() < 0.5, young_ms=young_ms)
 
     def _garbage(self) -> None:
         names = self.world.topics.ack_topics

@@ -76,6 +76,8 @@ class Options:
         is_warm: whether the groups are taken before the first fault.
         bytes_kept: bytes of contributions that a restart reads again before a range is carried by value.
         rates: how often each fault happens; those that are absent do not.
+        ordering: of every input.
+        max_held: of every input; matters where they are ordered.
     """
 
     seed: int
@@ -100,6 +102,8 @@ class Options:
     is_warm: bool
     bytes_kept: int
     rates: Mapping[str, float] = field(default_factory=dict)
+    ordering: str = "none"
+    max_held: int = 10_000
 
     def rate(self, fault: str) -> float:
         """Return how often a fault happens, 0 where it is absent."""
@@ -120,12 +124,14 @@ class Profile:
         never: faults that no run has.
         sizes: fields of `Options` that are fixed.
         share: how likely each other fault is drawn.
+        orders: how likely the inputs are ordered.
     """
 
     always: Mapping[str, float] = field(default_factory=dict)
     never: frozenset[str] = frozenset()
     sizes: Mapping[str, object] = field(default_factory=dict)
     share: float = 0.5
+    orders: float = 0.0
 
 
 def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
@@ -159,6 +165,9 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
         "is_warm": rng.random() < 0.8,
         "bytes_kept": rng.choice((0, 8_192, 1 << 27)),
     }
+    order = Random(f"windhover/{seed}/order")  # of its own, so that nothing else is drawn otherwise for it
+    if order.random() < profile.orders:
+        sizes |= {"ordering": order.choice(("key", "partition")), "max_held": order.choice((1, 3, 1_000))}
     return Options(
         seed=seed,
         profile=name,

@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from acker.errors import DataLoss, SessionError, UsageError, WindhoverError
+from acker.causes import HELD
+from acker.errors import SessionError, UsageError, WindhoverError
 from acker.events import SourceRun
-from acker.identity import offset_of, partition_of
+from acker.identity import first_source, offset_of, partition_of
 from acker.log import Record
 from acker.settings import Input
 from spout import publish
 from spout.fold import Evaluated, Outcome
 from spout.journal import BEGINNING, Journal, batch_ranges, journal_of
-from spout.plan import BatchPlan, ReadTask, cut
+from spout.ordered_read import origin_of
+from spout.plan import BatchPlan, ReadTask, cut, read_tasks
 from spout.planner import Planner
 from spout.publish import Lane, publication_of
 from spout.publisher import Publisher
@@ -36,10 +38,6 @@ FOREVER_MS: Final = 1 << 60
 
 class CheckpointTaken(UsageError):
     """Another driver wrote the entry of the checkpoint first."""
-
-
-class Unread(DataLoss):
-    """A record that was planned left the log before it was read."""
 
 
 @dataclass(slots=True)
@@ -228,9 +226,10 @@ class QueryProcess(Process):
             ranges=batch_ranges(running.start, end),
         )  # fmt: skip
         names = topic_names(self._spec.inputs, plan.ranges)
-        tasks = [ReadTask(plan, share, names) for share in cut(plan.ranges, end.tasks)] or [
-            ReadTask(plan, (), {})
-        ]
+        tasks = [ReadTask(plan, share, names) for share in cut(plan.ranges, end.tasks)]
+        if end.order:
+            tasks = read_tasks(plan, names, end.tasks, end.order)
+        tasks = tasks or [ReadTask(plan, (), {})]
         evaluations: list[Evaluated] = []
         rounds = 2 if self.world.happens("twice") else 1
         failed: dict[tuple[int, int], Evaluation] = {}
@@ -251,6 +250,7 @@ class QueryProcess(Process):
             running.outcome = publish.skipped(plan, absent)
         else:
             running.outcome = settle(evaluations, (), lambda _: None)
+            running.results |= _held(running.outcome)
 
     def _task(self, task: ReadTask) -> Done:
         """Read a task's ranges and run the bolts, in an executor."""
@@ -260,9 +260,7 @@ class QueryProcess(Process):
             log = self.world.cluster.at(task.topics[source], partition_of(source))
             self.before("poll")
             offset, shift = int(offset_of(start)), start - int(offset_of(start))
-            if offset < log.start:
-                raise Unread(f"{log.name} begins at {log.start}, {offset} was planned")
-            found, _ = log.read(offset, 1_000_000, committed=True)
+            found, _ = log.read(max(offset, log.start), 1_000_000, committed=True)
             expected = start
             for record in found:
                 position = record.offset + shift
@@ -274,7 +272,9 @@ class QueryProcess(Process):
                 expected = position + 1
             if expected < end:
                 absent.append(SourceRun(source, expected, end))
-        return run_task(task, records, absent, self.rng)
+        if task.order:
+            records.sort(key=lambda each: _rank(*each))
+        return run_task(task, records, sorted(absent), self.rng)
 
     def _sink(self, running: Running) -> None:
         """Write the output, unless the sink has this batch already; it stands from here on."""
@@ -305,3 +305,24 @@ class QueryProcess(Process):
         for one in running.results.values():
             one.published_at = self.world.truth.at
         self.after("publish")
+
+
+def _rank(run: SourceRun, record: Record) -> tuple[int, bool, int]:
+    """Put the copies of a partition before what is new, by their origins."""
+    first = first_source(run.source)
+    if run.source == first:
+        return first, True, run.start
+    return first, False, origin_of(record.headers, "lines", partition_of(first)) or 0
+
+
+def _held(outcome: Outcome) -> dict[tuple[int, int], Evaluation]:
+    """Return what the driver failed since it stood behind a record that failed."""
+    held: dict[tuple[int, int], Evaluation] = {}
+    for cause, indices in outcome.failed:
+        for index in indices.tolist() if cause.error == HELD else ():
+            for run, first in zip(outcome.plan.ranges, outcome.plan.starts(), strict=True):
+                if first <= index < first + run.end - run.start:
+                    held[run.source, run.start + index - first] = Evaluation(
+                        FAILED, causes=frozenset([(cause.operator, cause.error, cause.message)])
+                    )
+    return held

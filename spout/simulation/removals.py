@@ -26,13 +26,14 @@ from acker.identity import I64
 from acker.inbox import Inbox
 from acker.indices import Hits
 from acker.ledger import Ledger
+from acker.line import Pending
 from acker.log import Outgoing, Record, TopicPartition, Transactions
 from acker.marks import Content, Lane, Marks, Seen, TrailingMarks
 from acker.partition import PartitionAcker
 from acker.register import Register
 from acker.restore import Restore
 from acker.roots import Roots
-from acker.sessions import Pending, Sessions
+from acker.sessions import Sessions
 from replay.due import PROGRESS_KEY
 from replay.partition import VerdictPartition
 from spout.plan import BatchPlan
@@ -228,8 +229,7 @@ def _commit_one(
     transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int, *offsets: Any
 ) -> None:
     transactions.begin()
-    for record in records:
-        transactions.send(record)
+    transactions.send_all(records)
     if offsets:
         transactions.send_offsets(*offsets)
     transactions.commit(timeout_ms)

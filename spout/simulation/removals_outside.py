@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import acker.conflicts
 import acker.snapshot
@@ -16,14 +16,14 @@ import spout.simulation.layout
 import spout.tenure
 from acker.cohort import Session
 from acker.core import PartitionCore
-from acker.events import Init, Reason, SourceRun, Take
+from acker.events import Init, SourceRun, Take
 from acker.identity import generation_of, position_at
-from acker.log import Record, TopicPartition
+from acker.log import Log, Record, TopicPartition
 from acker.partition import PartitionAcker
 from acker.retention import Retention
 from acker.sessions import Sessions, Standing
 from acker.verdicts import Settlements
-from replay.disposition import Disposition, Policy, Replay, dispose
+from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
 from spout.announce import INIT_RUNS_MAX, Announcer, pieces
 from spout.batches import Batches
 from spout.collector import Delivery
@@ -86,18 +86,19 @@ def ordered_parts() -> Replaced:
 
     def init(
         self: Announcer, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
-        specs: Mapping[int, SourceSpec],
+        specs: Mapping[int, SourceSpec], *, grace_ms: int = 0,
     ) -> None:  # fmt: skip
         parts: dict[tuple[int, str], list[SourceRun]] = {}
         for owner, run in pieces(runs, self._partitions):
             parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
         for (owner, topic), found in sorted(parts.items()):
             spec = specs[found[0].source]
+            timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
             for first in range(0, len(found), INIT_RUNS_MAX):
                 self._send(
                     self._topics.init, owner,
                     Init(
-                        self._group, name.id, name.epoch, now, wall_ms, spec.input.timeout_ms,
+                        self._group, name.id, name.epoch, now, wall_ms, timeout_ms,
                         self._partitions, topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
                     ),
                 )  # fmt: skip
@@ -134,6 +135,11 @@ def clock_stands_still() -> Replaced:
     return [(SessionClock, "__init__", begin)]
 
 
+def process_before() -> Replaced:
+    """Think that the process before is gone at a restart."""
+    return [(spout.tenure, "Sibling", lambda *_: None)]
+
+
 def tick_of_a_second() -> Replaced:
     """Add to the clock whatever time has passed."""
 
@@ -148,8 +154,9 @@ def tick_of_a_second() -> Replaced:
 def max_pending() -> Replaced:
     """Choose as if nothing was pending."""
 
-    def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room) -> list[SourceRun]:
-        return choose(cursors, ends, input_ids, Room(room.total, dict.fromkeys(room.by_input, 1 << 30)))
+    def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room, caps: Any) -> list[SourceRun]:
+        boundless = Room(room.total, dict.fromkeys(room.by_input, 1 << 30))
+        return choose(cursors, ends, input_ids, boundless, caps)
 
     return [(spout.batches, "choose", unlimited)]
 
@@ -158,7 +165,8 @@ def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
     def _ends(self: Batches, sources: Sequence[int]) -> dict[int, int]:
-        found = self._log.ends([self._specs[source].place for source in sources])
+        asked = cast("Log", self._reach)  # the planners of the simulation ask the broker
+        found = asked.ends([self._specs[source].place for source in sources])
         return {source: found[self._specs[source].place] for source in sources}
 
     return [(Batches, "_ends", _ends)]
@@ -185,10 +193,8 @@ def no_early_replay() -> Replaced:
 def dead_letter() -> Replaced:
     """Put every root back, however often it was lost."""
 
-    def put_back(
-        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
-    ) -> Disposition:
-        decided = dispose(replace(policy, attempts=1_000), reason, attempt, abandoned, now_ms, jitter)
+    def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        decided = dispose(replace(policy, attempts=1_000), lost, now_ms, jitter)
         return decided if isinstance(decided, Replay) else Replay(now_ms)
 
     return [(replay.takeover, "dispose", put_back)]
@@ -197,10 +203,8 @@ def dead_letter() -> Replaced:
 def max_abandoned() -> Replaced:
     """Put every root back, however often it was abandoned."""
 
-    def put_back(
-        policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
-    ) -> Disposition:
-        return dispose(replace(policy, max_abandoned=1_000), reason, attempt, abandoned, now_ms, jitter)
+    def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        return dispose(replace(policy, max_abandoned=1_000), lost, now_ms, jitter)
 
     return [(replay.takeover, "dispose", put_back)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from spout.simulation.ablations import ABLATIONS
@@ -76,7 +76,18 @@ def row(fall: Fall) -> str:
     return f"| {fall.name}{pair} | {ablation.removes} | {rule} | {fall.seeds:,} |"
 
 
-def as_json(tally: Tally, findings: Sequence[tuple[Run, Run, str]], seconds: float) -> dict[str, object]:
+def entry(found: Run, small: Run, ablate: str | None) -> dict[str, object]:
+    """Return what is to tell of a run that broke a rule as one JSON object."""
+    return {
+        "seed": found.options.seed,
+        "rule": found.broken.rule if found.broken else "",
+        "message": str(found.broken),
+        "command": command(small.options, ablate),
+        "digest": small.world.digest(),
+    }
+
+
+def as_json(tally: Tally, findings: Sequence[Mapping[str, object]], seconds: float) -> dict[str, object]:
     """Return the figures as one JSON object."""
     return {
         "runs": tally.runs,
@@ -85,14 +96,5 @@ def as_json(tally: Tally, findings: Sequence[tuple[Run, Run, str]], seconds: flo
         "verdicts": tally.verdicts,
         "seconds": round(seconds, 3),
         "faults": dict(sorted(tally.faults.items())),
-        "findings": [
-            {
-                "seed": found.options.seed,
-                "rule": found.broken.rule if found.broken else "",
-                "message": str(found.broken),
-                "command": again,
-                "digest": small.world.digest(),
-            }
-            for found, small, again in findings
-        ],
+        "findings": list(findings),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ PROFILES: dict[str, Profile] = {
     "mixed": Profile(),
     "calm": Profile(share=0.0),
     "rough": Profile(share=0.8),
+    "ordered": Profile(orders=1.0),
 }
 """What `--profile` may say, besides the name of an ablation."""
 
@@ -53,6 +54,14 @@ class Tally:
         self.events += run.world.truth.at
         self.verdicts += run.world.truth.verdicts
         self.faults += run.world.faults
+
+    def join(self, other: Tally) -> None:
+        """Add the figures of other runs."""
+        self.runs += other.runs
+        self.steps += other.steps
+        self.events += other.events
+        self.verdicts += other.verdicts
+        self.faults += other.faults
 
 
 def run_options(options: Options, ablation: Ablation | None = None) -> Run:
@@ -115,9 +124,3 @@ def ablate(name: str, count: int, first: int = 0) -> Fall:
             others[run.broken.rule] += 1
             message = str(run.broken)
     return Fall(name, count, "", message, tuple(others))
-
-
-def ablate_all(names: Iterable[str], count: int) -> Iterator[Fall]:
-    """Run ablations one after another."""
-    for name in names:
-        yield ablate(name, count)

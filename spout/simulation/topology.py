@@ -25,11 +25,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.events import SourceRun
-from acker.identity import child_edge, root_edge, subscription_key
+from acker.identity import child_edge, first_source, partition_of, root_edge, subscription_key
 from acker.log import Record
-from replay.headers import ATTEMPT
+from replay.headers import ATTEMPT, HELD
 from spout.collector import AnchoredTuple, Cause, Delivery, OutputCollector
 from spout.fold import TaskReport, failures_of, outstanding_of
+from spout.order import Gate
+from spout.ordered_read import origin_of
 from spout.plan import ReadTask
 from spout.rows import ListRows
 from spout.simulation.facts import COMPLETE, FAILED, OPEN, Evaluation
@@ -68,15 +70,16 @@ class _Bolts:
     def execute(self, index: int, record: Record) -> tuple[str, tuple[Delivery, ...], Cause | None]:
         """Work on one record; return the result, what went to the other lane, and the cause of a failure."""
         _, kind, number = (record.value or b"0|ok|0").decode().split("|")
-        attempt = int(dict(record.headers).get(ATTEMPT) or 1)
+        headers = dict(record.headers)
+        attempt = int(headers.get(ATTEMPT) or 1) - int(headers.get(HELD) or 0)
         n = int(number)
         if kind == "fickle":
             kind = self.rng.choice(_FICKLE)
             n = max(1, n)
-        root = AnchoredTuple(_ROWS, 0, (Delivery(index, ()),), "split")
+        root = AnchoredTuple(_ROWS, 0, [(Delivery(index, ()),)], "split")
         self.split.receive(root)
         if kind == "poison" or (kind == "flaky" and attempt <= n):
-            self.split.refuse(root, ValueError(f"record {record.offset} does not parse"))
+            self.split.fail(root, ValueError(f"record {record.offset} does not parse"))
             return FAILED, (), self.split.failures[-1][1]
         if kind == "touch":
             self.split.reset_timeout(root)
@@ -85,7 +88,7 @@ class _Bolts:
         self.split.ack(root)
         emitted, self.split.emissions = self.split.emissions, []
         for emission in emitted:
-            child = AnchoredTuple(_ROWS, 0, emission.deliveries, "count")
+            child = AnchoredTuple(_ROWS, 0, [emission.deliveries], "count")
             self.count.receive(child)
             if kind in ("slow", "touch") and attempt <= 1:
                 continue
@@ -95,7 +98,7 @@ class _Bolts:
         sent: list[Delivery] = []
         passed, self.count.emissions = self.count.emissions, []
         for emission in passed:
-            self.remote.receive(AnchoredTuple(_ROWS, 0, emission.deliveries, "remote"))
+            self.remote.receive(AnchoredTuple(_ROWS, 0, [emission.deliveries], "remote"))
             sent += emission.deliveries
         is_open = kind in ("slow", "touch") and attempt <= 1 and n > 0
         return OPEN if is_open else COMPLETE, tuple(sent), None
@@ -116,9 +119,20 @@ def run_task(
     index_of = task.plan.index()
     results: dict[tuple[int, int], Evaluation] = {}
     sent: list[Sent] = []
+    gates = {source: Gate(f"lines/{partition_of(source)}", "spout", up) for source, up in task.order.items()}
+    held: list[tuple[int, Cause]] = []
     for run, record in records:
         index = int(index_of.of(run.source, np.array([run.start]))[0])
+        gate = gates.get(first_source(run.source))
+        behind = gate and gate.admit(index, record.key, _origin(run, record))
+        if behind:
+            held.append((index, behind))
+            causes = frozenset([(behind.operator, behind.error, behind.message)])
+            results[run.source, run.start] = Evaluation(FAILED, frozenset(), causes)
+            continue
         result, deliveries, cause = bolts.execute(index, record)
+        if gate is not None and result == FAILED and rng.random() < 0.5:
+            gate.fail(index)  # else as behind a shuffle, where the task does not see it
         edges = [Sent(run.source, run.start, _edge(run, delivery)) for delivery in deliveries]
         sent += edges
         causes = frozenset([(cause.operator, cause.error, cause.message)] if cause else [])
@@ -129,11 +143,18 @@ def run_task(
         plan=task.plan,
         ranges=task.ranges,
         absent=tuple(absent),
-        failures=failures_of(failure for each in collectors for failure in each.failures),
+        failures=failures_of([*held, *(failure for each in collectors for failure in each.failures)]),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
         touched=np.array(sorted(bolts.split.touched), np.int64),
+        lined=tuple(gate.lined() for gate in gates.values()),
     )
     return Done(report, results, sent)
+
+
+def _origin(run: SourceRun, record: Record) -> int | None:
+    if run.source == first_source(run.source):
+        return record.offset
+    return origin_of(record.headers, "lines", partition_of(run.source))
 
 
 def _edge(run: SourceRun, delivery: Delivery) -> int:

@@ -10,34 +10,19 @@ written here happened at that moment for everybody who looks later.
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from acker.codec import wire_codec
-from acker.errors import CodecError
-from acker.events import Acks, Fails, Init, Lost, Take, Taken, Tick, Verdicts, positions, values
-from acker.identity import (
-    acker_partition,
-    generation_of,
-    is_replay,
-    offset_of,
-    partition_of,
-    root_edge,
-)
+from acker.events import Lost, Taken, Verdicts, positions
+from acker.identity import acker_partition, is_replay, offset_of, partition_of
 from acker.log import Outgoing, TopicPartition
 from acker.settings import AckTopics, Input
 from acker.topics import Topics
 from replay.headers import HISTORY
-from spout.simulation.facts import (
-    AckerPartition,
-    Evaluation,
-    Holder,
-    Journalled,
-    KnownSource,
-    RootTruth,
-    Stamp,
-)
+from spout.simulation.facts import AckerPartition, Evaluation, Holder, Journalled, RootTruth, Stamp
+from spout.simulation.truth_contributions import ContributionTruth
+from spout.simulation.truth_inits import InitTruth
 
 if TYPE_CHECKING:
     from spout.simulation.checker import Checker
@@ -70,8 +55,8 @@ class Truth:
         self.deleted: dict[tuple[str, int], int] = {}
         self.verdicts = 0
         self.owed = 0
-        self._checkers = checkers
-        self._tell = tell
+        self.checkers = checkers
+        self.tell = tell
         self._codec = wire_codec()
         self._pending: dict[str, dict[TopicPartition, list[tuple[int, Outgoing]]]] = {}
         self._inputs: dict[str, Input] = {}
@@ -80,11 +65,12 @@ class Truth:
             self._inputs[found.dead_letter.topic] = found
         self._by_id = {found.id: found for found in topics.inputs.values()}
         self._groups = {found.group for found in topics.inputs.values()}
+        contributions = ContributionTruth(self)
         self._reads = {
-            self.names.init: self._init_topic,
-            self.names.ack: self._ack_topic,
-            self.names.fail: self._fail_topic,
-        }  # fmt: skip
+            self.names.init: InitTruth(self).read,
+            self.names.ack: contributions.read_acks,
+            self.names.fail: contributions.read_fails,
+        }
         self._kept = {self.names.verdict, self.names.due, *self._inputs}
 
     @property
@@ -108,7 +94,7 @@ class Truth:
             return
         read = self._reads.get(where.topic)
         if read is not None:
-            read(where.partition, offset, record.value)
+            read(where.partition, record.value)
 
     def ended(self, where: TopicPartition, owner: str, offsets: Sequence[int], *, committed: bool) -> None:
         """Read what a transaction wrote, once it has committed."""
@@ -118,7 +104,7 @@ class Truth:
             return
         for offset, record in written:
             if where.topic == self.names.verdict:
-                self._verdict_topic(where.partition, offset, record.value)
+                self._verdict_topic(where.partition, record.value)
             elif where.topic == self.names.due:
                 continue
             else:
@@ -129,202 +115,13 @@ class Truth:
         self.at += 1
         if group not in self._groups:
             return
-        self._tell("commit", group, *(f"{p.topic}/{p.partition}={at}" for p, at in offsets.items()))
-        for checker in self._checkers:
+        self.tell("commit", group, *(f"{p.topic}/{p.partition}={at}" for p, at in offsets.items()))
+        for checker in self.checkers:
             checker.committed(self, group, offsets)
-
-    # -- _ack_init
-
-    def _init_topic(self, number: int, offset: int, value: bytes | None) -> None:
-        try:
-            event = self._codec.decode(value)
-        except CodecError:
-            return
-        if isinstance(event, Take):
-            self._take(number, event)
-        elif isinstance(event, Tick):
-            self._tick(number, event)
-        elif isinstance(event, Init):
-            self._init(number, event)
-
-    def _take(self, number: int, take: Take) -> None:
-        part = self.partitions[number]
-        key = take.group, take.session
-        part.unanswered[key] = part.unanswered.get(key, 0) + 1
-        self.owed += 1
-        holder = Holder(take.epoch, take.session)
-        held = part.holders.get(take.group)
-        self._tell("take", number, take.group, f"{take.epoch}/{take.session}")
-        if take.epoch <= 0 or (held is not None and holder < held):
-            return
-        for source in take.sources:
-            known = part.known.get(source.source)
-            if known is None or source.generation > known.generation:
-                part.known[source.source] = KnownSource(
-                    take.group, source.topic, source.topic_id, source.generation, source.from_
-                )
-                key2 = source.source, source.generation
-                self.froms[key2] = min(source.from_, self.froms.get(key2, source.from_))
-        if held != holder:
-            part.holders[take.group] = holder
-            part.takes.setdefault(take.group, []).append((self.at, holder))
-            part.clocks.setdefault((take.group, holder), take.now)
-            part.ticks.setdefault((take.group, holder), [])
-
-    def _tick(self, number: int, tick: Tick) -> None:
-        part = self.partitions[number]
-        holder = Holder(tick.epoch, tick.session)
-        if part.holders.get(tick.group) == holder:
-            key = tick.group, holder
-            part.clocks[key] = max(part.clocks[key], tick.now)
-            part.ticks[key].append(Stamp(self.at, part.clocks[key], self.now_ms))
-
-    def _init(self, number: int, init: Init) -> None:
-        part = self.partitions[number]
-        holder = Holder(init.epoch, init.session)
-        if part.holders.get(init.group) != holder:
-            return
-        key = init.group, holder
-        part.clocks[key] = max(part.clocks[key], init.now)
-        fresh: list[RootTruth] = []
-        for run in init.runs:
-            known = part.known.get(run.source)
-            ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
-            if known is None or ends != {known.generation} or known.group != init.group:
-                continue
-            start = max(run.start, part.watermarks.get(run.source, 0))
-            fresh += [self._root(number, holder, init, run.source, p) for p in range(start, run.end)]
-            part.watermarks[run.source] = max(run.end, part.watermarks.get(run.source, 0))
-        if not fresh:
-            return
-        self.open[key] = self.open.get(key, 0) + len(fresh)
-        self.open_roots += len(fresh)
-        self._tell("init", number, f"{init.epoch}/{init.session}", *map(str, fresh))
-        for checker in self._checkers:
-            checker.initialised(self, fresh)
-
-    def _root(self, number: int, holder: Holder, init: Init, source: int, position: int) -> RootTruth:
-        place = init.topic, partition_of(source), int(offset_of(position))
-        location = f"{place[0]}/{place[1]}@{place[2]}"
-        parent = self.parents.get(place) if is_replay(source) else None
-        clock_ms = self.partitions[number].clocks[init.group, holder]
-        root = RootTruth(
-            source, position, number, init.group, holder, init.topic, init.topic_id,
-            init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
-            clock_ms, self.at, self.now_ms,
-            attempt=1 if parent is None else parent.attempt + 1,
-            abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
-            origin=location if parent is None else parent.origin,
-            missing=root_edge(source, position),
-        )  # fmt: skip
-        self.roots[source, position] = root
-        self.located.setdefault(location, []).append(root)
-        return root
-
-    # -- _ack_ack and _ack_fail
-
-    def _seen(self, number: int, topic: str, record: Acks | Fails, value: bytes) -> str:
-        """Tell whether a record is new, a repeat, or a repeat with other content."""
-        marks = self.partitions[number].marks
-        key = topic, record.group, Holder(record.epoch, record.session), record.lane
-        seq, applied = marks.get(key, (record.seq, {}))
-        if record.seq < seq:
-            return "repeat"
-        if record.seq > seq:
-            applied = {}
-        marks[key] = record.seq, applied
-        crc, place = zlib.crc32(value), (record.source, record.block)
-        if place not in applied:
-            applied[place] = crc
-            return "new"
-        return "repeat" if applied[place] == crc else "different"
-
-    def _ack_topic(self, number: int, offset: int, value: bytes | None) -> None:
-        try:
-            acks = self._codec.decode(value)
-        except CodecError:
-            return
-        if not isinstance(acks, Acks) or value is None:
-            return
-        seen = self._seen(number, "ack", acks, value)
-        named = list(zip(positions(acks.positions).tolist(), values(acks.values).tolist(), strict=True))
-        spread = [p for run in acks.runs for p in range(run.start, run.end)]
-        absent = [p for run in acks.absent for p in range(run.start, run.end)]
-        touched = positions(acks.touched).tolist()
-        self._tell(
-            "acks", number, acks.lane, acks.seq, seen, acks.source, spread, [p for p, _ in named], absent
-        )
-        if seen == "different":
-            everything = {p for p, _ in named} | set(spread) | set(absent) | set(touched)
-            self._differ(acks, everything)
-        if seen != "new":
-            return
-        for position in spread:
-            self._contribute(acks, position, root_edge(acks.source, position))
-        for position, edge in named:
-            self._contribute(acks, position, edge)
-        for position in absent:
-            root = self._root_of(acks, position)
-            if root is not None and root.absent_at is None:
-                root.absent_at = self.at
-        for position in touched:
-            root = self._root_of(acks, position)
-            if root is not None:
-                root.touches.append((self.at, acks.touched_at))
-
-    def _contribute(self, acks: Acks, position: int, edge: int) -> None:
-        root = self._root_of(acks, position)
-        if root is not None:
-            root.missing ^= edge
-            if root.missing == 0 and root.complete_at is None:
-                root.complete_at = self.at
-
-    def _fail_topic(self, number: int, offset: int, value: bytes | None) -> None:
-        try:
-            fails = self._codec.decode(value)
-        except CodecError:
-            return
-        if not isinstance(fails, Fails) or value is None:
-            return
-        seen = self._seen(number, "fail", fails, value)
-        named = {cause: positions(cause.positions).tolist() for cause in fails.causes}
-        self._tell(
-            "fails",
-            number,
-            fails.lane,
-            fails.seq,
-            seen,
-            fails.source,
-            sorted(p for found in named.values() for p in found),
-        )
-        if seen == "different":
-            self._differ(fails, {p for found in named.values() for p in found})
-        if seen != "new":
-            return
-        for cause, found in named.items():
-            for position in found:
-                self._fail(fails, position, (cause.operator, cause.error, cause.message))
-
-    def _differ(self, record: Acks | Fails, named: Iterable[int]) -> None:
-        for position in named:
-            self._fail(record, position, ("", "NONDETERMINISTIC", ""))
-
-    def _fail(self, record: Acks | Fails, position: int, cause: tuple[str, str, str]) -> None:
-        root = self._root_of(record, position)
-        if root is not None:
-            root.causes.add(cause)
-            if root.failed_at is None:
-                root.failed_at = self.at
-
-    def _root_of(self, record: Acks | Fails, position: int) -> RootTruth | None:
-        root = self.roots.get((record.source, position))
-        if root is None or root.holder != (record.epoch, record.session) or root.group != record.group:
-            return None
-        return root
 
     # -- _ack_verdict
 
-    def _verdict_topic(self, number: int, offset: int, value: bytes | None) -> None:
+    def _verdict_topic(self, number: int, value: bytes | None) -> None:
         event = self._codec.decode(value)
         if isinstance(event, Taken):
             self._taken(number, event)
@@ -343,14 +140,14 @@ class Truth:
         if taken.part == 0:
             part.unanswered[key] = part.unanswered.get(key, 0) - 1
             self.owed -= 1
-        self._tell("taken", number, taken.group, taken.asked_by, taken.refused or "accepted")
-        for checker in self._checkers:
+        self.tell("taken", number, taken.group, taken.asked_by, taken.refused or "accepted")
+        for checker in self.checkers:
             checker.taken(self, number, taken)
 
     def _settled(self, number: int, source: int, position: int, kind: str, lost: Lost | None) -> None:
         root = self.roots.get((source, position))
-        self._tell("verdict", number, kind, str(root or f"{source}@{position}"))
-        for checker in self._checkers:
+        self.tell("verdict", number, kind, str(root or f"{source}@{position}"))
+        for checker in self.checkers:
             checker.verdict(self, number, (source, position), root, kind, lost)
         if root is None or root.verdict is not None:
             return
@@ -380,8 +177,8 @@ class Truth:
         meant = [root for root in roots if (root.verdict, root.wall) == named] or roots
         waiting = [root for root in meant if not root.copies]
         root = waiting[0] if waiting else meant[-1] if meant else None
-        self._tell("letter" if dead else "copy", str(root or location), f"{where.partition}@{offset}")
-        for checker in self._checkers:
+        self.tell("letter" if dead else "copy", str(root or location), f"{where.partition}@{offset}")
+        for checker in self.checkers:
             checker.disposed(self, root, record, dead)
         if root is None:
             return
@@ -399,17 +196,17 @@ class Truth:
 
     def journalled(self, batch: Journalled) -> None:
         """Note that a batch is journalled, so that it will be emitted."""
-        for checker in self._checkers:
+        for checker in self.checkers:
             checker.journalled(self, batch)
 
     def acker_rests(self, number: int) -> None:
         """Note that an acker which owns a partition has read everything that is there."""
-        for checker in self._checkers:
+        for checker in self.checkers:
             checker.acker_rests(self, number)
 
     def end(self) -> None:
         """Note that everything was healed and has had its time."""
-        for checker in self._checkers:
+        for checker in self.checkers:
             checker.end(self)
 
     def partition_of(self, source: int, position: int) -> AckerPartition:

@@ -27,6 +27,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from acker.causes import error_class
 from acker.events import Reason
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
 from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
@@ -102,12 +103,12 @@ class Inquest:
         if verdict.reason == Reason.TIMED_OUT:
             meant = key == NEVER_ACKED_AT_FIRST and emission.attempt == 1
             return self._timed_out(root, story, verdict, meant=meant)
-        if key == ALWAYS_FAILS and verdict.error == PoisonLineError.__name__:
+        if key == ALWAYS_FAILS and error_class(verdict.error) == PoisonLineError.__name__:
             return Cause.MEANT_TO_FAIL
         flaky = key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS
-        return (
-            Cause.MEANT_TO_FAIL if flaky and verdict.error == FlakyLineError.__name__ else Cause.UNEXPLAINED
-        )
+        if flaky and error_class(verdict.error) == FlakyLineError.__name__:
+            return Cause.MEANT_TO_FAIL
+        return Cause.UNEXPLAINED
 
     def _abandoned(self, root: Root, story: Story) -> Cause:
         takes = self._evidence.takes.get(story.acker_partition, [])

@@ -106,8 +106,16 @@ class Driver(Part):
 
 @dataclass(slots=True)
 class Zombie:
-    """A driver whose place another one has taken while it was stopped."""
+    """A driver whose place another one has taken while it was stopped.
+
+    Attributes:
+        child: the process.
+        frozen: it and what it had started.
+        thawed_ms: since when it goes on; None: it is still stopped.
+        rival_since_ms: since when the other one works while it goes on; None: nobody has looked yet.
+    """
 
     child: Child
     frozen: list[Member]
     thawed_ms: int | None = None
+    rival_since_ms: int | None = None

@@ -23,6 +23,7 @@ class Report:
         kills: how often SIGKILL was sent.
         blows: how many blows fell, by victim and deed.
         left_out: deeds that cannot be done on this machine.
+        spared: blows on the driver that were left out, since it had not come back from the one before.
         driver_endings: how often the driver ended by itself and was started again.
         judgement: checks and counts.
     """
@@ -33,6 +34,7 @@ class Report:
     kills: int
     blows: Mapping[str, int]
     left_out: Sequence[str]
+    spared: int
     driver_endings: int
     judgement: Judgement
 
@@ -47,6 +49,7 @@ class Report:
             "kills": self.kills,
             "blows": dict(self.blows),
             "left_out": list(self.left_out),
+            "spared": self.spared,
             "driver_endings": self.driver_endings,
             **judgement.counts,
             "replays": dict(judgement.replays),
@@ -61,7 +64,8 @@ def print_report(report: Report, *, as_json: bool) -> None:
     judgement = report.judgement
     out.print(_table("blow", {**report.blows, "SIGKILL in all": report.kills}))
     counts = {name.replace("_", " "): count for name, count in judgement.counts.items()}
-    out.print(_table("what", {**counts, "driver ended by itself": report.driver_endings}))
+    by_itself = {"driver spared": report.spared, "driver ended by itself": report.driver_endings}
+    out.print(_table("what", {**counts, **by_itself}))
     out.print(_table("roots lost, by cause", judgement.replays))
     out.print(_table("rows written again, by cause", judgement.duplicates))
     for deed in report.left_out:

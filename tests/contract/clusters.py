@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -13,8 +12,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from acker.errors import LogError
 from acker.kafka_log import KafkaLog
-from acker.log import Log, Membership, Outgoing, Producer, Reader, Record, TopicPartition, Transactions
+from acker.log import (
+    Log,
+    Membership,
+    Outgoing,
+    Picker,
+    Producer,
+    Reader,
+    Record,
+    TopicPartition,
+    Transactions,
+)
 from acker.memory_log import MemoryCluster, MemoryMembership
+from tests.waiting import eventually, settled
 
 TIMEOUT_MS = 20_000
 DEADLINE_S = 30.0
@@ -27,7 +37,7 @@ class Cluster(ABC):
     def __init__(self, prefix: str) -> None:
         """Begin with nothing opened."""
         self._prefix = prefix
-        self._opened: list[Reader | Producer | Transactions | Membership] = []
+        self._opened: list[Reader | Picker | Producer | Transactions | Membership] = []
         self.log = self.new_log()
 
     @abstractmethod
@@ -62,6 +72,13 @@ class Cluster(ABC):
         self._opened.append(reader)
         reader.assign(positions)
         return reader
+
+    def picker(self, positions: Mapping[TopicPartition, int]) -> Picker:
+        """Make a picker with an assignment."""
+        picker = self.log.picker()
+        self._opened.append(picker)
+        picker.assign(positions)
+        return picker
 
     def producer(self) -> Producer:
         """Make a producer."""
@@ -98,9 +115,8 @@ class Cluster(ABC):
         self.settled({TopicPartition(record.topic, record.partition) for record in records})
 
     def settled(self, partitions: Iterable[TopicPartition]) -> None:
-        """Wait until no transaction is open; markers follow the answer to a commit within milliseconds."""
-        partitions = list(partitions)
-        eventually(lambda: self.log.stable_ends(partitions) == self.log.ends(partitions))
+        """Wait until no transaction is open."""
+        settled(self.log, partitions)
 
     def close(self) -> None:
         """Close everything that was opened."""
@@ -172,15 +188,6 @@ def _all_done(futures: Mapping[str, Any]) -> None:
         future.result(DEADLINE_S)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
-    """Wait until a condition holds; fail when it does not within the deadline."""
-    pause, until = threading.Event(), time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            raise AssertionError(f"condition does not hold after {seconds} s")
-        pause.wait(0.02)
-
-
 def read_until(reader: Reader, positions: Mapping[TopicPartition, int]) -> list[Record]:
     """Read until a reader's positions have reached the given ones."""
     found: list[Record] = []
@@ -193,6 +200,22 @@ def read_until(reader: Reader, positions: Mapping[TopicPartition, int]) -> list[
 
     eventually(arrived)
     return found
+
+
+def pick_all(
+    picker: Picker, wanted: Mapping[TopicPartition, Container[int]], positions: Mapping[TopicPartition, int]
+) -> list[Record]:
+    """Pick until a picker's positions have reached the given ones; return what was wanted, sorted."""
+    found: list[Record] = []
+
+    def arrived() -> bool:
+        if all(picker.position(p) >= offset for p, offset in positions.items()):
+            return True
+        found.extend(picker.pick(100, wanted).records)
+        return False
+
+    eventually(arrived)
+    return sorted(found)
 
 
 def read_count(reader: Reader, count: int) -> list[Record]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from acker.errors import TopicError
 from acker.log import Membership
-from tests.contract.clusters import Cluster, eventually
+from tests.contract.clusters import Cluster
+from tests.waiting import eventually
 
 
 def _share(*members: Membership) -> list[frozenset[int]]:
@@ -81,7 +82,7 @@ def test_a_member_that_leaves_hands_its_partitions_over_at_once(cluster: Cluster
     second = cluster.member("group", [topic])
     eventually(lambda: _shared(2, first, second))
     second.close()
-    eventually(lambda: _shared(2, first), seconds=5)
+    eventually(lambda: _shared(2, first), timeout_s=5)
 
 
 def test_a_member_that_vanishes_loses_its_partitions(cluster: Cluster) -> None:

@@ -15,7 +15,8 @@ from spout.broker_settings import HOST
 from spout.embedded import EmbeddedBroker
 from spout.torture.proxy import Proxy
 from tests.brokers import Broker
-from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, eventually, read_count, values
+from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, read_count, values
+from tests.waiting import eventually
 
 SECRET = "hunter2-and-more"
 NOWHERE = TopicPartition("nowhere", 0)
@@ -197,3 +198,35 @@ def test_a_commit_that_is_asked_for_while_the_broker_is_away_goes_through_when_i
         assert log.committed(prefix, [partition]) == {partition: 2}
         for each in (log, cluster):
             each.close()
+
+
+def test_the_clients_own_messages_come_by_partition_and_move_the_positions(
+    broker: Broker, prefix: str
+) -> None:
+    """What a spout without Spark reads: markers are passed, as `poll` passes them."""
+    cluster = KafkaCluster(prefix, broker.bootstrap)
+    topic = cluster.topic(2)
+    log = KafkaLog({"bootstrap.servers": broker.bootstrap})
+    producer = log.producer()
+    for number in range(6):
+        producer.send(Outgoing(topic, number % 2, b"%d" % number))
+    producer.flush(TIMEOUT_MS)
+    transactions = log.transactions(f"{prefix}t")
+    transactions.init(TIMEOUT_MS)
+    transactions.begin()
+    transactions.send(Outgoing(topic, 0, b"6"))
+    transactions.commit(TIMEOUT_MS)
+    reader = log.message_reader()
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    reader.assign(dict.fromkeys(places, 0))
+    found: dict[TopicPartition, list[bytes | None]] = {place: [] for place in places}
+
+    def all_passed() -> bool:
+        for place, messages in reader.poll_messages(100, 4).items():
+            found[place] += [message.value() for message in messages]
+        return [reader.position(place) for place in places] == [5, 3]  # a marker ends the first
+
+    eventually(all_passed)
+    assert found == {places[0]: [b"0", b"2", b"4", b"6"], places[1]: [b"1", b"3", b"5"]}
+    for client in (reader, producer, transactions, log):
+        client.close()

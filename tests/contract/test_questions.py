@@ -6,7 +6,8 @@ import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError
 from acker.log import Outgoing, TopicPartition
-from tests.contract.clusters import Cluster, eventually, read_count, values
+from tests.contract.clusters import Cluster, read_count, values
+from tests.waiting import eventually
 
 
 def _filled(cluster: Cluster, count: int = 10) -> TopicPartition:
@@ -113,7 +114,7 @@ def test_offsets_at_a_time_of_an_empty_partition_are_its_end(cluster: Cluster) -
 def test_topics_are_told_as_the_broker_has_them(cluster: Cluster) -> None:
     """Those that do not exist are left out."""
     topic = cluster.topic(3, compacted=True)
-    found = cluster.log.topics([topic, cluster.name("missing")])
+    found = cluster.log.topics([topic, cluster.name("missing")], settings=True)
     assert list(found) == [topic]
     info = found[topic]
     assert (info.name, info.partitions, info.replication) == (topic, 3, 1)

@@ -12,12 +12,13 @@ from acker.log import Outgoing, TopicPartition
 from tests.contract.clusters import (
     TIMEOUT_MS,
     Cluster,
-    eventually,
     first_error,
+    pick_all,
     read_count,
     read_until,
     values,
 )
+from tests.waiting import eventually
 
 
 def _numbered(topic: str, count: int, partition: int = 0) -> list[Outgoing]:
@@ -50,6 +51,25 @@ def test_records_of_one_partition_keep_their_order(cluster: Cluster) -> None:
     found = read_until(cluster.reader({partition: 0}), {partition: 5000})
     assert [record.offset for record in found] == list(range(5000))
     assert values(found) == [b"%d" % number for number in range(5000)]
+
+
+def test_a_picker_returns_what_is_wanted_and_counts_the_rest(cluster: Cluster) -> None:
+    """It jumps forward and back; its position passes what nobody wants."""
+    topic = cluster.topic(2)
+    cluster.write(*_numbered(topic, 3000), *_numbered(topic, 10, 1))
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    picker = cluster.picker({first: 5, second: 0})
+    wanted = {first: {7, 2500}, second: {3}}
+    found = pick_all(picker, wanted, {first: 3000, second: 10})
+    assert [(record.partition, record.offset) for record in found] == [(0, 7), (0, 2500), (1, 3)]
+    assert values(found) == [b"7", b"2500", b"3"]
+    picker.assign({first: 2999})
+    assert [r.offset for r in pick_all(picker, {first: {2999}}, {first: 3000})] == [2999]
+    picker.assign({first: 0})
+    picked = picker.pick(TIMEOUT_MS, {first: {0}}, 1)
+    assert ([r.offset for r in picked.records], picked.passed, picked.passed_bytes) == ([0], 0, 0)
+    picked = picker.pick(TIMEOUT_MS, {}, 1)
+    assert (list(picked.records), picked.passed, picked.passed_bytes) == ([], 1, 1)
 
 
 def test_all_assigned_partitions_are_read(cluster: Cluster) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from acker.errors import Aborted, Fenced, LogError
 from acker.log import Outgoing, TopicPartition
-from tests.contract.clusters import TIMEOUT_MS, Cluster, eventually, read_count, read_until, values
+from tests.contract.clusters import TIMEOUT_MS, Cluster, read_count, read_until, values
+from tests.waiting import eventually
 
 
 def _both(cluster: Cluster, name: str) -> tuple[str, TopicPartition]:
@@ -29,6 +30,24 @@ def test_what_is_committed_is_visible_to_every_reader(cluster: Cluster) -> None:
     cluster.commit(cluster.owner(), Outgoing(topic, 0, b"1"), Outgoing(topic, 0, b"2"))
     for committed in (True, False):
         assert values(read_count(cluster.reader({partition: 0}, committed=committed), 2)) == [b"1", b"2"]
+
+
+def test_where_each_record_of_a_transaction_stands_is_told_before_the_commit_returns(
+    cluster: Cluster,
+) -> None:
+    """Of one partition in the order of sending, behind the markers of earlier transactions."""
+    topic = cluster.topic(2)
+    owner = cluster.owner()
+    cluster.commit(owner, Outgoing(topic, 0, b"before"))
+    placed: list[int] = []
+    owner.begin()
+    for number in range(500):
+        owner.send(Outgoing(topic, 0, b"%d" % number), placed.append if number % 2 else None)
+        owner.send(Outgoing(topic, 1, b"beside"))
+    owner.commit(TIMEOUT_MS)
+    read = read_count(cluster.reader({TopicPartition(topic, 0): 2}), 500)
+    assert placed == [record.offset for record in read[1::2]]
+    assert values(read[1::2]) == [b"%d" % number for number in range(1, 500, 2)]
 
 
 def test_a_marker_takes_an_offset(cluster: Cluster) -> None:

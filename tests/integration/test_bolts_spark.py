@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -21,28 +23,19 @@ from acker.errors import UsageError
 from acker.events import Acks, Fails, positions
 from acker.identity import partition_of
 from acker.kafka_log import KafkaLog
-from acker.log import Outgoing, TopicPartition
-from acker.provision import create_topics
+from acker.log import TopicPartition
 from acker.topics import Topics, load
-from spout.child import Child
 from spout.options import ANCHOR
 from tests.brokers import Broker
-from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Split, Upper
+from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper
+from tests.stream_worlds import config_of, produce_lines, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
-INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare")
-TEXT = """
-kafka: {{bootstrap.servers: "{bootstrap}"}}
-acker: {{partitions: 2, topic_prefix: "{prefix}"}}
-inputs:
-{inputs}
-"""
-INPUT = (
-    '  {name}: {{id: {id}, topic: "{prefix}{name}", group: "{prefix}{name}", partitions: 2, timeout: 300s}}'
-)
+INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
+          "parted", "first", "counted")  # fmt: skip
 
 
 class World:
@@ -69,11 +62,7 @@ class World:
 
     def produce(self, name: str, *lines: str) -> None:
         """Write lines, half of them to each partition."""
-        producer = self.log.producer()
-        for number, line in enumerate(lines):
-            producer.send(Outgoing(self.topics.input(name).topic, number % 2, line.encode()))
-        producer.flush(30_000)
-        producer.close()
+        produce_lines(self.log, self.topics.input(name).topic, lines)
 
     def read(self, name: str) -> DataFrame:
         """Read an input from its beginning."""
@@ -152,15 +141,9 @@ class Published:
 def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("bolts")
-    prefix = f"{folder.name}-"
-    inputs = "\n".join(INPUT.format(name=name, id=n, prefix=prefix) for n, name in enumerate(INPUTS, 1))
-    config = folder / "topics.yaml"
-    config.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix, inputs=inputs))
-    topics = load(config, {})
-    create_topics(topics)
-    made = World(topics, spark, folder)
-    with Child("acker", config) as acker:
-        acker.wait_ready()
+    config = config_of(folder, broker, INPUTS)
+    made = World(load(config, {}), spark, folder)
+    with serving(config, "acker"):
         yield made
     made.close()
 
@@ -246,6 +229,72 @@ def test_what_would_ack_without_work_stops_the_query(
     assert world.published(name).said == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "anchored", "says"),
+    [
+        ("first", False, r"read more than once, by split\+left and split\+right: .*a spout\.TopologyBuilder"),
+        ("parted", True, r"bolt 'left' was not evaluated to its end .*union .*a spout\.TopologyBuilder"),
+    ],
+)
+def test_two_bolts_that_read_one_stream_stop_the_query_with_the_way_out(
+    world: World, name: str, anchored: bool, says: str
+) -> None:
+    """Rule 3: each would be the first bolt of every root; a topology has one spout before both."""
+    world.produce(name, "a", "b")
+    words = world.read(name).transform(spout.bolt(NoOrigin(), name="split", anchored=anchored))
+    rows = words.select("*") if anchored else words
+    left, right = (rows.transform(spout.bolt(Keep(), name=each)) for each in ("left", "right"))
+    with (
+        world.running(name, left.union(right)) as query,
+        pytest.raises(StreamingQueryException, match=says),
+    ):
+        query.awaitTermination(DEADLINE_S)
+    assert world.published(name).said == 0
+
+
+def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: World) -> None:
+    """S74: in the read task and behind Spark's operators; hooks work in Spark's workers."""
+    seen = world.folder / "seen.txt"
+    world.produce("counted", "a b", "bad", "b b worse")
+    words = (
+        world.read("counted")
+        .transform(spout.bolt(NoOrigin(), name="split", anchored=True, hooks=[Seen(str(seen))]))
+        .filter("word <> 'a'")
+        .transform(spout.bolt(Keep(), name="keep"))
+    )
+    with world.running("counted", words) as query:
+        world.wait_for("counted", 3, query)
+    # what was published is counted next
+    eventually(lambda: spout.stream_status(words).count("executed", "keep") == 4)
+    status = spout.stream_status(words)
+    told = {
+        (name, what): status.count(what, name)
+        for name in ("spout", "split", "keep")
+        for what in ("emitted", "transferred", "executed", "acked", "failed")
+    }
+    assert {key: count for key, count in told.items() if count} == {
+        ("spout", "emitted"): 3, ("spout", "transferred"): 3,
+        ("split", "executed"): 3, ("split", "acked"): 2, ("split", "failed"): 1, ("split", "emitted"): 5,
+        ("keep", "executed"): 4, ("keep", "acked"): 3, ("keep", "failed"): 1, ("keep", "emitted"): 3,
+    }  # fmt: skip
+    assert all(measure.total_ns for of, measure in status.counts.items() if of.what == "executed")
+    assert (status.group, status.late) == (world.topics.input("counted").group, 0)
+    assert status.spout is not None
+    assert status.spout.emitted == 3
+    assert Counter(seen.read_text().split()) == {"emit": 5, "ack": 2, "execute": 2, "fail:ValueError": 1}
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    spout.serve_metrics(world.spark, port)
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode().splitlines()
+    labels = f'component="keep",group="{status.group}",source="spark",stream="default"'
+    assert f"windhover_stream_acked_total{{{labels}}} 3.0" in metrics
+    assert f'windhover_stream_late_total{{group="{status.group}"}} 0.0' in metrics
+    assert f'windhover_stream_roots_emitted_total{{group="{status.group}"}} 3.0' in metrics
+
+
 @pytest.mark.parametrize("name", ["noop", "bare"])
 def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(world: World, name: str) -> None:
     """Else nothing of it would ever be acked, and all of it would come again until it is dead letters."""
@@ -265,12 +314,13 @@ def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(world: W
 def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(world: World) -> None:
     """It says so, or evaluates nothing; and two actions evaluate the bolts twice and are published once."""
 
+    manners = ["evaluates nothing"]
+
     def write(batch: DataFrame, batch_id: int) -> None:
-        lines = len(world.published("skipped").failed)
-        if lines == 0:
-            return  # evaluates nothing; Spark has read the batch by itself, for the shuffle
+        if manners[-1] == "evaluates nothing":
+            return  # Spark has read the batch by itself, for the shuffle
         words = batch.count()
-        if lines == 2 and words:
+        if manners[-1] == "says so" and words:
             spout.skipped(batch_id)
         else:
             assert len(batch.collect()) == words
@@ -281,9 +331,14 @@ def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(wo
         .transform(spout.bolt(Keep(), name="keep", grouping=spout.fields("word")))
     )
     with world.running("skipped", frame, write) as query:
-        for said, lines in ((2, ("a b", "c")), (4, ("d", "e f")), (6, ("g", "h"))):
-            world.produce("skipped", *lines)
-            found = world.wait_for("skipped", said, query)
+        world.produce("skipped", "a b", "c")
+        world.wait_for("skipped", 2, query)
+        manners.append("says so")
+        world.produce("skipped", "d", "e f")
+        world.wait_for("skipped", 4, query)
+        manners.append("evaluates twice")
+        world.produce("skipped", "g", "h")
+        found = world.wait_for("skipped", 6, query)
     assert {error for _, error, _ in found.failed.values()} == {"BATCH_SKIPPED"}
     assert (found.acked, sorted(found.failed)) == ({4, 5}, [0, 1, 2, 3])
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from acker.errors import DataLoss
+from acker.errors import DataLoss, Disagreement
 from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
-from spout.consume import Kept, Place, RangeReader
+from spout.consume import Kept, Place, RangeReader, Share
 from tests.brokers import Broker
 from tests.waiting import eventually
 
@@ -59,7 +59,11 @@ class Topic:
 
     def read(self, start: int, end: int) -> list[Row]:
         """Read a range, as one read task after another does in one worker."""
-        reader = RangeReader(self.settings, self.name, 0, start, end, self.kept)
+        return self.rows(RangeReader(self.settings, Share(self.name, 0, start, end), self.kept))
+
+    @staticmethod
+    def rows(reader: RangeReader) -> list[Row]:
+        """Return offset and value of each record."""
         return [(message.offset(), message.value()) for chunk in reader.chunks() for message in chunk]
 
     def stands_at(self, offset: int) -> bool:
@@ -111,6 +115,28 @@ def test_a_kept_consumer_that_has_seen_an_older_end_reads_on(topic: Topic) -> No
 def test_a_record_that_is_gone_is_an_error_and_never_a_jump(topic: Topic) -> None:
     topic.write(*(b"%d" % n for n in range(5)))
     topic.log.delete_before({TopicPartition(topic.name, 0): 3})
-    with pytest.raises(DataLoss, match="lines/0@1"):
+    with pytest.raises(DataLoss, match=r"lines/0@1.*set on_data_loss: skip"):
         topic.read(1, 5)
     assert topic.read(3, 5) == [(3, b"3"), (4, b"4")]
+
+
+def test_a_record_that_is_gone_is_passed_over_and_counted_where_that_is_wanted(topic: Topic) -> None:
+    """With `on_data_loss: skip` the read task reports what it did not find as absent."""
+    topic.write(*(b"%d" % n for n in range(5)))
+    topic.log.delete_before({TopicPartition(topic.name, 0): 3})
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 1, 5, skips_loss=True), topic.kept)
+    assert topic.rows(reader) == [(3, b"3"), (4, b"4")]
+    assert reader.lost == 2
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 0, 2, skips_loss=True), topic.kept)
+    assert (topic.rows(reader), reader.lost) == ([], 2)
+    topic.log.delete_before({TopicPartition(topic.name, 0): 5})
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 0, 5, skips_loss=True), topic.kept)
+    assert (topic.rows(reader), reader.lost) == ([], 5)
+
+
+def test_a_log_that_ends_before_what_was_planned_was_created_again(topic: Topic) -> None:
+    """Skipped, the positions of the old topic would be settled by what the new one does not hold."""
+    topic.write(b"a", b"b")
+    for skips in (False, True):
+        with pytest.raises(Disagreement, match="offsets reset"):
+            topic.rows(RangeReader(topic.settings, Share(topic.name, 0, 5, 9, skips), topic.kept))

@@ -19,6 +19,7 @@ from acker.kafka_log import KafkaLog
 from acker.log import Outgoing
 from acker.topics import load
 from spout.child import Child
+from spout.cli import run
 from spout.embedded import EmbeddedBroker
 from spout.up import BOOTSTRAP
 from tests.waiting import eventually
@@ -64,7 +65,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaLog]:
 
 
 def test_the_readme_names_the_two_commands() -> None:
-    assert commands() == ["uv run windhover demo", "uv run pytest"]
+    assert commands()[:2] == ["uv run windhover demo", "uv run pytest"]
+
+
+def test_the_commands_of_an_operator_run(served: KafkaLog, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a group that nobody has taken yet: what is not known is said, and nothing is changed."""
+    operators = [line.split() for line in commands()[2:]]
+    assert {words[1] for words in operators} == {"status", "roots", "inspect", "dlq"}
+    for program, *words in operators:
+        assert program == "windhover"
+        assert run(words) == 0, capsys.readouterr().err
 
 
 @pytest.mark.slow

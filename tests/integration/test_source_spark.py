@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import spout
+from acker.codec import wire_codec
+from acker.events import Verdicts
 from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
 from acker.provision import create_topics
+from acker.reading import read_piece
 from acker.topics import Topics, load
 from spout.child import Child
 from tests.brokers import Broker
@@ -19,11 +23,12 @@ from tests.brokers import Broker
 pytestmark = pytest.mark.slow
 
 
+# No replay worker runs here: a root that timed out on a slow machine would keep `availableNow` going.
 TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 acker: {{partitions: 2, topic_prefix: "{prefix}"}}
 inputs:
-  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 20s}}
+  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 5m}}
 """
 
 
@@ -70,6 +75,18 @@ def run_to_the_end(frame: DataFrame, checkpoint: Path, rows: list[tuple[str, int
         raise TimeoutError("the query did not end")
 
 
+def begin_and_die(frame: DataFrame, checkpoint: Path) -> None:
+    """Let a query end, by its sink, when its first batch is planned and nothing of it is read."""
+
+    def die(_batch: DataFrame, _batch_id: int) -> None:
+        raise ConnectionError("the sink is away")
+
+    with pytest.raises(StreamingQueryException, match="the sink is away"):
+        frame.writeStream.foreachBatch(spout.sink(die)).option("checkpointLocation", str(checkpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination(120)
+
+
 def expected(first: int, end: int) -> list[tuple[str, int, int]]:
     """Return the rows of numbered lines."""
     return sorted((f"line {n}", n % 2, n // 2) for n in range(first, end))
@@ -82,6 +99,22 @@ def committed(topics: Topics) -> list[int]:
     found = log.committed(lines.group, [TopicPartition(lines.topic, partition) for partition in range(2)])
     log.close()
     return [offset for _, offset in sorted(found.items())]
+
+
+def settled(topics: Topics) -> tuple[int, int, int]:
+    """Return how many roots were acked, absent and lost, as the verdict log says."""
+    log = KafkaLog(topics.kafka)
+    places = [TopicPartition(topics.ack_topics.verdict, partition) for partition in range(2)]
+    acked = absent = lost = 0
+    for place, end in log.stable_ends(places).items():
+        for record in read_piece(log, place, 0, end, committed=True, wait_ms=30_000):
+            event = wire_codec().decode(record.value)
+            if isinstance(event, Verdicts):
+                acked += sum(run.end - run.start for run in event.acked)
+                absent += sum(run.end - run.start for run in event.absent)
+                lost += len(event.lost)
+    log.close()
+    return acked, absent, lost
 
 
 @pytest.mark.parametrize("tracked", [False, True])
@@ -105,3 +138,22 @@ def test_every_record_is_read_once_and_a_restart_goes_on_behind_it(
             assert (status["emitted"], status["acked"]) == (end - first, end - first)
             assert (status["pending"], status["error"], status["epoch"]) == (0, "", int(tracked))
             assert committed(topics) == [end // 2, end // 2]
+
+
+def test_what_leaves_the_log_between_planning_and_reading_is_passed_over(
+    spark: SparkSession, config: Path, topics: Topics, tmp_path: Path
+) -> None:
+    """`on_data_loss: skip`: the batch that Spark runs again settles what is gone as ABSENT, and goes on."""
+    rows: list[tuple[str, int, int]] = []
+    frame = spout.read_stream(spark, topics, "lines", failOnDataLoss=False)
+    with Child("acker", config) as acker:
+        acker.wait_ready()
+        produce(topics, 0, 1_000)
+        begin_and_die(frame, tmp_path / "checkpoint")
+        log = KafkaLog(topics.kafka)
+        log.delete_before({TopicPartition(topics.input("lines").topic, 0): 40})
+        log.close()
+        run_to_the_end(frame, tmp_path / "checkpoint", rows)
+    assert sorted(rows) == sorted(row for row in expected(0, 1_000) if row[1] or row[2] >= 40)
+    assert settled(topics) == (960, 40, 0)
+    assert committed(topics) == [500, 500]

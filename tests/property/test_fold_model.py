@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker.events import SourceRun, positions, values
+from acker.events import SourceRun
 from acker.identity import child_edge, root_edge
 from spout.anchored import AnchoredRun
 from spout.anchors import ORDINAL_BITS, Anchors, Carry
@@ -20,10 +20,11 @@ from spout.collector import OutputCollector, Tuple
 from spout.fold import Evaluated, TaskReport
 from spout.passes import Pass
 from spout.plan import BatchPlan
-from spout.publish import Lane, Publication, publication_of
+from spout.publish import Lane, publication_of
 from spout.rows import ArrowRows
 from spout.settle import settle
 from spout.steps import Step
+from tests.published import contributions, failed_roots
 
 SOURCE = 3 << 16 | 1
 START = 32_766  # so that the roots lie in two blocks of the wire
@@ -168,27 +169,6 @@ def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
     )
 
 
-def contributions(publication: Publication) -> dict[int, int]:
-    """Return what the acker would fold for each root, by index."""
-    folded: dict[int, int] = {}
-    for record in publication.acks:
-        for start, end in record.runs:
-            folded.update({at - START: root_edge(SOURCE, at) for at in range(start, end)})
-        at = (positions(record.positions) - START).tolist()
-        folded.update(zip(at, values(record.values).tolist(), strict=True))
-    return folded
-
-
-def failed_roots(publication: Publication) -> set[int]:
-    """Return the roots that the records fail, by index."""
-    return {
-        at - START
-        for r in publication.fails
-        for cause in r.causes
-        for at in positions(cause.positions).tolist()
-    }
-
-
 @settings(max_examples=150, deadline=None)
 @given(scripts())
 def test_what_is_published_is_the_fold_of_what_was_acked(script: Script) -> None:
@@ -197,8 +177,8 @@ def test_what_is_published_is_the_fold_of_what_was_acked(script: Script) -> None
     evaluated, first = performed(script, plan)
     publication = publication_of(settle(evaluated, (), lambda stage: None), Lane("q/s", 5))
     model = modelled(script, first.leaving)
-    folded = contributions(publication)
-    assert failed_roots(publication) == model.failed
+    folded = contributions(publication, SOURCE, START)
+    assert failed_roots(publication, START) == model.failed
     assert folded == {
         root: value for root, value in model.value.items() if value and root not in model.failed
     }

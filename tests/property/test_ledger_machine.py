@@ -87,7 +87,9 @@ class AckerMachine(RuleBasedStateMachine):
         self.health = health
         self.works = 0
         self.script = Script()
-        limits = AckerLimits(poll_ms=0, refold_bytes=refold, retention_interval_ms=7, put_off_ms=put_off_ms)
+        limits = AckerLimits(
+            poll_ms=0, pace_ms=0, refold_bytes=refold, retention_interval_ms=7, put_off_ms=put_off_ms
+        )
         self.world = World(limits=limits)
         self.world.crash(self.script)
         self.model = Model()
@@ -162,6 +164,20 @@ class AckerMachine(RuleBasedStateMachine):
         self.seq += 1
         for first, end in cut(self.at(source, start), length):
             self.note_acks(self.writer().acks(runs=[(first, end)], source=source, seq=self.seq))
+
+    @rule(source=sources, start=back, lengths=st.lists(st.integers(1, 3), min_size=3, max_size=7))
+    def ack_runs(self, source: int, start: int, lengths: list[int]) -> None:
+        """Contribute root edges in several runs of one record, with gaps between them."""
+        self.seq += 1
+        ends = [self.at(source, start) + sum(lengths[:number]) for number in range(len(lengths) + 1)]
+        pieces = [
+            piece
+            for first, end in zip(ends[::2], ends[1::2], strict=False)
+            for piece in cut(first, end - first)
+        ]
+        for block in {first >> 15 for first, _ in pieces}:
+            runs = [(first, end) for first, end in pieces if first >> 15 == block]
+            self.note_acks(self.writer().acks(runs=runs, source=source, seq=self.seq))
 
     @rule(source=sources, drawn=st.lists(st.tuples(back, st.integers(0, 3)), min_size=1, max_size=8))
     def ack_values(self, source: int, drawn: list[tuple[int, int]]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.events import Reason
-from acker.identity import Position, Root, Source
 from acker.topics import Topics
 from replay.backoff import Backoff, delay_ms
-from replay.disposition import DeadLetter, Policy, Replay, dispose
+from replay.causes import Action, Rule, action_of
+from replay.disposition import DeadLetter, LostEmission, Policy, Replay, dispose
 from replay.due import extended, history_json, parse_history
 from replay.headers import Lineage, build_headers, parse_lineage, parse_location
 from replay.schedule import Schedule
@@ -23,10 +26,27 @@ backoffs = st.builds(
     multiplier=st.floats(1, 100),
     max_ms=st.integers(0, 7 * DAY_MS),
     jitter=st.floats(0, 1),
+    delays_ms=st.just(())
+    | st.lists(st.integers(0, DAY_MS), min_size=1).map(lambda all_: tuple(sorted(all_))),
 )
 fractions = st.floats(0, 1, exclude_max=True)
+operators = st.sampled_from(["", "split", "count"])
+errors = st.sampled_from(["", "KeyError", "LookupError", "NoSuchOrder(OrderError, LookupError)", "HUNG"])
+rules = st.builds(
+    Rule,
+    error=st.none() | st.sampled_from(["LookupError", "OrderError", "Exception", "FailTuple"]),
+    operator=st.none() | operators,
+    then=st.sampled_from(Action),
+)
 policies = st.builds(
-    Policy, attempts=st.integers(1, 1_000_000), max_abandoned=st.integers(0, 1_000_000), backoff=backoffs
+    Policy,
+    attempts=st.integers(1, 1_000_000),
+    max_abandoned=st.integers(0, 1_000_000),
+    backoff=backoffs,
+    time_limit_ms=st.just(0) | st.integers(1, 365 * DAY_MS),
+    count_timed_out=st.booleans(),
+    count_abandoned=st.booleans(),
+    rules=st.lists(rules, max_size=4).map(tuple),
 )
 
 
@@ -35,9 +55,9 @@ def test_a_delay_is_never_below_the_plain_one_nor_above_its_maximum_and_jitter(
     backoff: Backoff, failures: int, jitter: float
 ) -> None:
     """S114"""
-    plain = delay_ms(backoff, failures, 0.0)
-    assert 0 <= plain <= backoff.max_ms
-    assert plain <= delay_ms(backoff, failures, jitter) <= backoff.max_ms * (1 + backoff.jitter) + 1
+    plain, longest = delay_ms(backoff, failures, 0.0), max(backoff.delays_ms or (backoff.max_ms,))
+    assert 0 <= plain <= longest
+    assert plain <= delay_ms(backoff, failures, jitter) <= longest * (1 + backoff.jitter) + 1
 
 
 @given(backoffs, st.integers(1, 10**6), fractions)
@@ -45,18 +65,23 @@ def test_a_further_failure_never_shortens_the_delay(backoff: Backoff, failures: 
     assert delay_ms(backoff, failures, jitter) <= delay_ms(backoff, failures + 1, jitter)
 
 
-@given(
-    policies,
-    st.sampled_from(Reason),
-    st.integers(1, 10**7),
-    st.integers(0, 10**7),
-    st.integers(0, 10**13),
-    fractions,
+lost_emissions = st.builds(
+    LostEmission,
+    reason=st.sampled_from(Reason),
+    attempt=st.integers(1, 10**7),
+    abandoned=st.integers(0, 10**7),
+    timed_out=st.integers(0, 10**7),
+    lived_ms=st.integers(-DAY_MS, 10**13),
+    operator=operators,
+    error=errors,
 )
+
+
+@given(policies, lost_emissions, st.integers(0, 10**13), fractions)
 def test_every_loss_has_a_disposition_and_none_is_early(
-    policy: Policy, reason: Reason, attempt: int, abandoned: int, now_ms: int, jitter: float
+    policy: Policy, lost: LostEmission, now_ms: int, jitter: float
 ) -> None:
-    decided = dispose(policy, reason, attempt, abandoned, now_ms, jitter)
+    decided = dispose(policy, lost, now_ms, jitter)
     assert isinstance(decided, DeadLetter) or decided.due_ms >= now_ms
 
 
@@ -66,21 +91,41 @@ def test_every_loss_has_a_disposition_and_none_is_early(
         attempts=st.integers(1, 6),
         max_abandoned=st.integers(0, 6),
         backoff=st.just(Backoff(1, 2, 10)),
+        time_limit_ms=st.sampled_from([0, 20, 50]),
+        count_timed_out=st.booleans(),
+        count_abandoned=st.booleans(),
+        rules=st.lists(rules, max_size=3).map(tuple),
     ),
-    st.lists(st.sampled_from(Reason), min_size=14, max_size=14),
+    st.lists(st.tuples(st.sampled_from(Reason), operators, errors), min_size=26, max_size=26),
 )
-def test_every_root_dies_within_attempts_and_max_abandoned(policy: Policy, reasons: list[Reason]) -> None:
-    """Rule 9: no order of failures and takeovers makes a root immortal, none kills it before its time."""
-    abandoned = 0
-    for attempt, reason in enumerate(reasons, 1):
-        abandoned += reason is Reason.ABANDONED
-        decided = dispose(policy, reason, attempt, abandoned, 0, 0.0)
-        dies = attempt - abandoned >= policy.attempts if reason is not Reason.ABANDONED else False
-        dies = dies or abandoned > policy.max_abandoned
-        assert isinstance(decided, DeadLetter if dies else Replay)
+def test_every_root_dies_within_its_limits_and_none_dies_before(
+    policy: Policy, losses: list[tuple[Reason, str, str]]
+) -> None:
+    """Rule 9: no order of failures and takeovers makes a root immortal, none kills it before its time.
+
+    Each emission takes 5 ms. Where timeouts are free and there is no time limit, which topics.yaml refuses,
+    a root may live on.
+    """
+    lost_by = dict.fromkeys(Reason, 0)
+    for attempt, (reason, operator, error) in enumerate(losses, 1):
+        lost_by[reason] += 1
+        abandoned, timed_out = lost_by[Reason.ABANDONED], lost_by[Reason.TIMED_OUT]
+        lost = LostEmission(reason, attempt, abandoned, timed_out, 5 * attempt, operator, error)
+        is_failed, is_abandoned = reason is Reason.FAILED, reason is Reason.ABANDONED
+        counts = is_failed or (policy.count_abandoned if is_abandoned else policy.count_timed_out)
+        used = (
+            lost_by[Reason.FAILED] + policy.count_timed_out * timed_out + policy.count_abandoned * abandoned
+        )
+        dies = (
+            (is_failed and action_of(policy.rules, operator, error) is not Action.RETRY)
+            or (not is_abandoned and 0 < policy.time_limit_ms <= 5 * attempt)
+            or (is_abandoned and abandoned > policy.max_abandoned)
+            or (counts and used >= policy.attempts)
+        )
+        assert isinstance(dispose(policy, lost, 0, 0.0), DeadLetter if dies else Replay)
         if dies:
             return
-    raise AssertionError("the root lives on")
+    assert (policy.count_timed_out, policy.time_limit_ms) == (False, 0)
 
 
 names = st.sampled_from(
@@ -115,6 +160,7 @@ def test_a_lineage_survives_its_headers(attempt: int, data: st.DataObject, cause
         cause=cause.encode("utf-8", "replace").decode(),
         operator=operator.encode("utf-8", "replace").decode(),
     )
+    clean = replace(clean, timed_out=data.draw(st.integers(0, attempt - 1 - clean.abandoned)))
     assert parse_lineage(build_headers(clean), "t", 0, 0) == clean
 
 
@@ -126,30 +172,37 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["put", "remove"]), st.integers(0, 8), st.integers(0, 20)), max_size=200
-    ),
-    st.integers(0, 20),
+    st.lists(st.tuples(st.sampled_from(["add", "take", "put back"]), st.integers(0, 20)), max_size=200),
     st.integers(1, 10),
 )
-def test_a_schedule_is_a_sorted_list_of_distinct_roots(
-    steps: list[tuple[str, int, int]], now_ms: int, limit: int
-) -> None:
-    schedule = Schedule()
-    model: dict[int, tuple[int, int]] = {}
-    for order, (step, number, due_ms) in enumerate(steps):
-        root = Root(Source(65_536), Position(number))
-        model.pop(number, None)
-        if step == "put":
-            schedule.put(root, due_ms, b"x" * number)
-            model[number] = (due_ms, order)
-        else:
-            schedule.remove(root)
-        expected = sorted(model, key=lambda one: model[one])
-        due = [one for one in expected if model[one][0] <= now_ms][:limit]
-        assert [entry.root.position for entry in schedule.due(now_ms, limit)] == due
-        assert schedule.next_due_ms == (model[expected[0]][0] if expected else None)
-        assert len(schedule) == len(model)
+def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
+    """With chunks and buffers so small that all of its ways are gone."""
+    with patch.multiple("replay.schedule", CHUNK=3, RECENT_MIN=2):
+        schedule = Schedule()
+        model: list[tuple[int, int]] = []
+        for offset, (step, number) in enumerate(steps):
+            if step == "add":
+                schedule.add(number, offset)
+                model.append((number, offset))
+            else:
+                model.sort()
+                due = [entry for entry in model if entry[0] <= number][:limit]
+                taken = schedule.take(number, limit)
+                assert taken == due
+                model = [entry for entry in model if entry not in due]
+                if step == "put back":
+                    schedule.put_back(taken[1:])
+                    model += due[1:]
+            assert schedule.next_due_ms == min((due_ms for due_ms, _ in model), default=None)
+            assert len(schedule) == len(model)
+
+
+POLICIES = [
+    ", causes: [{error: ValueError, then: drop}]",
+    ", causes: [{operator: split, then: dead_letter}]",
+    ", time_limit: 3s, count_timed_out: false",
+    ", count_abandoned: true",
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -157,7 +210,8 @@ def test_a_schedule_is_a_sorted_list_of_distinct_roots(
 def test_kills_and_takeovers_at_any_moment_cost_no_root_and_double_none(data: st.DataObject) -> None:
     """Rules 5 and 7: every history of losses, kills and takeovers ends with one outcome for each emission."""
     world = World()
-    policy = topics(attempts=data.draw(st.integers(1, 3), label="attempts"))
+    more = data.draw(st.sampled_from(["", *POLICIES]), label="more")
+    policy = topics(attempts=data.draw(st.integers(1, 3), label="attempts"), more=more)
     live = [world.emit(b"%d" % number, partition=number % 2) for number in range(4)]
     workers = [world.worker(CrashAt(10**9), of=policy)]
     lost: set[Emission] = set()

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from acker.codec import wire_codec
 from acker.counters import AckerEvent
 from acker.events import Init, Reason, Take, Taken, TakeSource, Tick
-from acker.identity import acker_partition, generation_of, position_at
+from acker.identity import acker_partition, generation_of, position_at, source_of
 from acker.limits import AckerLimits
 from acker.log import Outgoing
 from acker.memory_clients import NoFaults
 from acker.service import AckerService
 from replay.due import Progress
 from replay.intake import Intake
+from spout.journal import Journal, batch_ranges
+from spout.planner import Planner
 from spout.session import STEP_MS_MAX, SessionClock
+from spout.sibling import SIBLING_MS
 from tests import acker_world, planning, replay_world
 from tests.acker_world import TIMEOUT_MS
 from tests.planning import batch
@@ -131,7 +134,7 @@ def test_an_acker_that_was_overtaken_in_the_middle_of_a_restore_gives_the_partit
     names, settings = world.topics.ack_topics, world.topics.acker
     late = AckerService(
         world.cluster.log(When("stable_ends", 3, overtake)), names, settings.partitions,
-        group=settings.group, limits=AckerLimits(poll_ms=0), report=told.append,
+        group=settings.group, limits=AckerLimits(poll_ms=0, pace_ms=0), report=told.append,
     )  # fmt: skip
     late.step(world.now_ms)
 
@@ -198,3 +201,93 @@ def test_an_init_tells_the_clock_so_that_the_first_tick_after_it_adds_at_most_a_
 
     assert told
     assert max(told) <= emitted + STEP_MS_MAX
+
+
+def one_beside_another(world: planning.World) -> tuple[Planner, Planner, Journal]:
+    """Let a process emit beside its successor, which sleeps; return both, and what they begin at."""
+    world.produce(5)
+    first = world.ready()
+    end = batch(first, planning.BEGINNING, world)
+    world.publish(planning.BEGINNING, end)
+    world.run(1_000)
+    second = world.ready(end)
+    world.produce(5)
+    batch(first, end, world)
+    world.kill(second)  # it sleeps
+    return first, second, end
+
+
+def test_what_a_process_emits_beside_the_one_before_it_is_not_early_by_its_clock() -> None:
+    """Seed 25086 of the profile `ordered`: HonestDeadlines, a root timed out after 0.4 s of its session.
+
+    The process before lived on with roots open and told its clock; the one behind it slept for some seconds
+    and emitted by a clock that stood behind. The third one went on from the higher clock.
+    """
+    world = planning.World()
+    first, second, end = one_beside_another(world)
+    world.run(6_000)
+    world.planners.append(second)
+    world.produce(5, partition=1)
+    behind = batch(second, end, world)
+    world.run(500)
+    world.kill(first)
+    world.kill(second)
+    third = world.ready(behind)
+    own = third.sources.keys() - {run.source for run in batch_ranges(end, behind)[:1]}
+    world.run(2_500)
+    early = {lost.source for verdicts in world.verdicts() for lost in verdicts.lost} & own
+    world.run(8_000)
+    late = {lost.source for verdicts in world.verdicts() for lost in verdicts.lost} & own
+
+    assert (early, late) == (set(), {source_of(1, 1)})
+
+
+def test_a_restart_goes_on_from_what_the_process_before_told_last() -> None:
+    """The same: when the process before is gone for certain, its clock is asked for, and is ours."""
+    world = planning.World()
+    first, second, _ = one_beside_another(world)
+    world.run(SIBLING_MS - 1_000)
+    told = first.status(world.now_ms).clock
+    world.kill(first)
+    world.planners.append(second)
+    world.run(500)
+    behind = second.status(world.now_ms).clock
+    world.run(1_500)
+
+    assert (behind < told - 2_000, second.status(world.now_ms).clock) == (True, told)
+
+
+def test_a_record_that_completes_the_last_open_root_of_a_range_leaves_the_settled_ones_alone() -> None:
+    """Seed 2001206 of the profile `rough`: OneVerdict, a root was ACKED and FAILED in one record.
+
+    A batch that ran again failed a root that its first run had acked; the acker died in between and read the
+    fails before the acks, as it should. The acks named two runs. The first one settled the last open root of
+    the emitted range, whose arrays were given up with it; so the second one, the failed root, looked open.
+    """
+    world = acker_world.World()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 4))
+    writer.fails(2)
+    writer.acks(runs=[(0, 1), (2, 3)], absent=[(1, 2), (3, 4)])
+    world.settle()
+
+    assert world.of() == {0: "ACKED", 1: "ABSENT", 2: "FAILED", 3: "ABSENT"}
+    assert (world.status().open_roots, world.status().counts.late) == (0, 1)
+
+
+def test_what_timed_out_stays_so_when_the_last_root_of_its_range_is_acked_in_two_runs() -> None:
+    """The same without a crash: a touched root lives on, and its ack comes beside late ones."""
+    world = acker_world.World()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 4))
+    writer.acks(touched=[0], touched_at=TIMEOUT_MS)
+    world.settle()
+    for now in range(0, TIMEOUT_MS + 1, 1_000):
+        writer.tick(now)
+    world.settle()
+    writer.acks(runs=[(0, 1), (2, 4)], seq=1)
+    world.settle()
+
+    assert world.of() == {0: "ACKED", 1: "TIMED_OUT", 2: "TIMED_OUT", 3: "TIMED_OUT"}

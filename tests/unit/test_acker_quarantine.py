@@ -151,7 +151,7 @@ def test_a_tombstone_and_an_oversized_value_do_not_stop_the_acker() -> None:
 
 def test_more_lanes_than_the_limit_are_quarantined() -> None:
     """Rule 10: a writer that invents lanes cannot fill the acker's memory."""
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, lanes=3))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, lanes=3))
     writer = world.session()
     writer.take()
     writer.init((0, 10))

@@ -11,7 +11,7 @@ from acker.counters import AckerEventKind
 from acker.errors import Aborted, DataLoss, Disagreement, TopicError, Unreachable
 from acker.events import Acks, pack_positions, pack_values
 from acker.identity import U64, root_edges_of_run
-from acker.inbox import Inbox
+from acker.inbox import BURST, Inbox
 from acker.limits import AckerLimits
 from acker.log import Outgoing, TopicPartition
 from acker.memory_log import MemoryCluster
@@ -19,7 +19,7 @@ from acker.service import AckerService
 from acker.state import StatePart, key_of, state_codec
 from tests.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
-CARRY_AT_ONCE = AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=0)
+CARRY_AT_ONCE = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0)
 
 
 class Once:
@@ -105,7 +105,7 @@ EXPECTED = {
 @pytest.mark.parametrize("refold", [0, 1 << 30], ids=["carried by value", "folded again"])
 def test_a_killed_acker_gives_the_verdicts_that_it_would_have_given(refold: int) -> None:
     """S35, S169, P55, P56: once each, also when it is killed again and again."""
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=refold))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=refold))
     writer = half_done(world)
     for _ in range(3):
         world.crash()
@@ -133,7 +133,7 @@ def test_a_contribution_that_was_dropped_before_its_init_stays_dropped_after_a_r
 
 def test_what_came_since_a_range_was_carried_is_not_folded_into_it_again() -> None:
     """Roots carried by value are left out of what a restart reads again."""
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, refold_bytes=2 * 4_096))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=2 * 4_096))
     writer = begin(world)
     for position in range(6):
         writer.init((position, position + 1))
@@ -198,7 +198,7 @@ def test_a_fenced_owner_drops_its_partition_and_writes_nothing(world: World) -> 
 
 
 def test_transactions_for_inits_and_ticks_alone_are_put_off_and_a_restart_reads_them_again() -> None:
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=1_000))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=1_000))
     writer = begin(world)
     committed = world.acker.status().counts.transactions
     writer.init((0, 4))
@@ -214,7 +214,7 @@ def test_transactions_for_inits_and_ticks_alone_are_put_off_and_a_restart_reads_
 
 
 def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> None:
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=1_000))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=1_000))
     writer = begin(world)
     inits = TopicPartition(TOPICS.init, 0)
 
@@ -236,6 +236,66 @@ def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> No
     assert left() == 0
 
 
+def paced(world: World) -> Writer:
+    """Ack one root after another until the acker lets contributions wait; some `BURST` it counts at once."""
+    writer = begin(world)
+    writer.init((0, 100))
+    for position in range(BURST + 1):
+        assert len(world.of()) == position
+        writer.acks(runs=[(position, position + 1)], seq=position)
+        world.settle()
+    return writer
+
+
+def test_contributions_that_trickle_in_share_a_transaction() -> None:
+    """Some after a rest are counted at once; what comes behind them waits for `pace_ms`, a verdict too."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=1_000, put_off_ms=10_000))
+    writer = paced(world)
+    before = world.acker.status().counts.transactions
+    for position in (11, 12):
+        writer.acks(runs=[(position, position + 1)], seq=position)
+        world.settle()
+    assert world.acker.status().counts.transactions == before
+    assert len(world.of()) == BURST + 1
+    world.now_ms += 1_000
+    world.settle()
+    assert world.acker.status().counts.transactions == before + 1
+    assert world.of() == dict.fromkeys(range(BURST + 3), "ACKED")
+
+
+def test_contributions_that_one_step_cannot_hold_do_not_wait() -> None:
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=60_000, put_off_ms=0, step_records=1))
+    writer = begin(world)
+    writer.init((0, 40))
+    for position in range(40):
+        writer.acks(runs=[(position, position + 1)], seq=position)
+    world.settle()
+    assert world.of() == dict.fromkeys(range(40), "ACKED")
+
+
+def test_a_fail_waits_with_the_contributions_and_wins() -> None:
+    """It is applied before those that come later, as ever."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=1_000, put_off_ms=0))
+    writer = paced(world)
+    writer.fails(50, seq=50)
+    writer.acks(runs=[(50, 51)], seq=51)
+    world.settle()
+    assert 50 not in world.of()
+    world.now_ms += 1_000
+    world.settle()
+    assert world.of()[50] == "FAILED"
+
+
+def test_a_clock_that_was_set_back_lets_no_contribution_wait() -> None:
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=1_000, put_off_ms=0))
+    world.now_ms = 1_000_000
+    writer = paced(world)
+    world.now_ms = 0
+    writer.acks(runs=[(50, 51)], seq=50)
+    world.settle()
+    assert world.of()[50] == "ACKED"
+
+
 def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_fails() -> None:
     """Seed 41461 and on, profile `rough`: an acker ended by a KeyError.
 
@@ -248,7 +308,7 @@ def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_f
     for partition in (0, 1):
         world.write_raw(TOPICS.ack, b"there", partition)
     inbox.drop(1)
-    inbox.fetch()
+    inbox.fetch(0)
     assert [record.value for record in inbox.take(0).acks] == [b"there"]
     assert list(inbox.letters) == [0]
 
@@ -279,7 +339,7 @@ def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World)
     writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
 
     def last_words() -> None:
-        old._inbox.fetch()
+        old._inbox.fetch(0)
         old._step_partition(0, 1)
 
     world.crash(Meanwhile("init", last_words))

@@ -323,5 +323,7 @@ def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:
     for now in range(core.limits.pending_ticks + 50):
         core.sessions.tick(core.sessions.groups[GROUP].holder, now)
     assert len(core.sessions.line) == core.limits.pending_ticks
-    assert core.sessions.line[-1].now_ms == core.limits.pending_ticks + 49
+    last = core.sessions.line.last
+    assert last is not None
+    assert last.now_ms == core.limits.pending_ticks + 49
     assert TOPIC == "sentences"

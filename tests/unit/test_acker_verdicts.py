@@ -293,7 +293,7 @@ def test_an_acker_that_was_down_times_nothing_out_that_was_acked(world: World, w
 
 def test_a_tick_waits_for_all_that_was_in_the_log_before_it() -> None:
     """Rule 8: though one step cannot apply it all."""
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, step_records=1))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, step_records=100))
     writer = world.session()
     writer.take()
     writer.init((0, 700))
@@ -307,7 +307,7 @@ def test_a_tick_waits_for_all_that_was_in_the_log_before_it() -> None:
 
 def test_a_take_waits_for_all_that_was_in_the_log_before_it() -> None:
     """The roots of the session before are abandoned only where nothing completes them."""
-    world = World(limits=AckerLimits(poll_ms=0, put_off_ms=0, step_records=1))
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, step_records=100))
     writer = world.session()
     writer.take()
     writer.init((0, 700))

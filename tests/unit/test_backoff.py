@@ -33,6 +33,15 @@ def test_no_initial_delay_is_no_delay() -> None:
     assert delay_ms(Backoff(0, 2, 10_000, jitter=1.0), 9, 0.9) == 0
 
 
+def test_a_list_says_the_delays_itself_and_its_last_one_is_repeated() -> None:
+    """P34"""
+    backoff = Backoff(1, 2, 3, jitter=0.5, delays_ms=(1_000, 10_000, 60_000))
+    assert [delay_ms(backoff, failures, 0.0) for failures in (1, 2, 3, 4, 10**6)] == [
+        1_000, 10_000, 60_000, 60_000, 60_000,
+    ]  # fmt: skip
+    assert delay_ms(backoff, 1, 0.5) == 1_250
+
+
 def test_jitter_adds_at_most_its_share() -> None:
     backoff = Backoff(1_000, 2, 10_000, jitter=0.2)
     assert delay_ms(backoff, 1, 0.0) == 1_000

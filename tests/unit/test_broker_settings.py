@@ -25,6 +25,13 @@ def test_a_door_listens_at_its_own_port_and_tells_clients_another() -> None:
     assert found["listener.security.protocol.map"].endswith(",ACKER:PLAINTEXT")
 
 
+def test_a_setting_is_written_so_that_java_reads_back_what_was_given() -> None:
+    text = server_properties(1, 2, (), {"ssl.keystore.key": "one\ntwo", "path": "a\\b"})
+
+    assert settings_of(text)["ssl.keystore.key"] == "one\\ntwo"
+    assert settings_of(text)["path"] == "a\\\\b"
+
+
 def test_further_settings_win_over_the_brokers_own() -> None:
     assert settings_of(server_properties(1, 2, (), {"num.partitions": "7", "new": "x"})) | {} == {
         **settings_of(server_properties(1, 2)),

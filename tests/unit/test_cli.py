@@ -29,6 +29,7 @@ def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> N
     [
         ["--help"], ["topics", "--help"], ["acker", "run", "--help"], ["replay", "run", "--help"],
         ["up", "--help"], ["demo", "--help"], ["bench", "tracking", "--help"], ["validate", "--help"],
+        ["submit", "--help"],
     ],
 )  # fmt: skip
 def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +51,7 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["validate", "no/such/file.yaml"], "No such file"),
         (["acker", "run", "--config", "no/such/file.yaml"], "No such file"),
         (["topics", "check", "no/such/file.yaml"], "No such file"),
+        (["submit", "no/such/file.yaml"], "No such file"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
@@ -89,8 +91,21 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
         "    step_records: 2000",
         "replay:",
         "    breaker_window: 1m",
+        "    # topic sentences has to keep its records for 51s: so long one may live, with all its replays",
     ):
         assert line in printed
+
+
+def test_validate_warns_of_records_that_may_be_needed_longer_than_topics_keep_them(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("inputs: {a: {id: 1, group: g, timeout: 0}}")
+
+    assert cli.run(["validate", str(file)]) == 0
+
+    printed = capsys.readouterr().out.splitlines()
+    assert "    # topic a has to keep its records for ever: an open one never times out" in printed
+    assert printed[-1].startswith("warning: a: input a may need a record without end (timeout: 0)")
 
 
 def test_validate_shows_names_of_kafka_settings_and_no_values(

@@ -24,7 +24,7 @@ from spout.rows import ListRows
 
 def received(collector: OutputCollector, *roots: int, bolt: str = "split") -> AnchoredTuple:
     """Let a bolt receive a tuple that descends from roots."""
-    tuple_ = AnchoredTuple(ListRows(["line"], [["a b"]]), 0, tuple(Delivery(r, ()) for r in roots), bolt)
+    tuple_ = AnchoredTuple(ListRows(["line"], [["a b"]]), 0, [tuple(Delivery(r, ()) for r in roots)], bolt)
     collector.receive(tuple_)
     return tuple_
 

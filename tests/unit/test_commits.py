@@ -34,9 +34,9 @@ def test_what_a_zombie_commits_is_put_right_and_what_a_person_moves_stays(text: 
     specs = sources_of(world.log, tuple(world.topics.inputs.values()), tracked=False)
     committer = Committer(world.log, "g", specs)
     done = {A: position_at(0, 9)}
-    assert committer.step(done, 0, idle=True)
+    assert committer.step(lambda: done, 0, idle=True)
     world.log.commit("g", {TopicPartition("sentences", 0): 4}, text)
-    committer.step(done, LOOK_EVERY_MS - 1, idle=True)
+    committer.step(lambda: done, LOOK_EVERY_MS - 1, idle=True)
     assert world.committed() == 4
-    committer.step(done, LOOK_EVERY_MS + 1_000, idle=True)
+    committer.step(lambda: done, LOOK_EVERY_MS + 1_000, idle=True)
     assert world.committed() == stands

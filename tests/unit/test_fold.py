@@ -172,6 +172,7 @@ def test_a_report_survives_its_way_to_the_driver() -> None:
         np.array([1, 2]),
         Fingerprint(3, 2**64 - 1),
         Fingerprint(1, 2),
+        7,
     )
     again = decode(encode(report))
     assert repr(again) == repr(report)
@@ -183,3 +184,13 @@ def test_the_report_of_a_task_without_failures_is_small() -> None:
     assert len(encode(TaskReport("split", plan=plan, ranges=plan.ranges))) < 1_000
     marks = np.ones(1_000_000, np.bool_)
     assert len(encode(TaskReport("split", received=marks))) < 2_000
+
+
+def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
+    """S52, S68, S77: Storm's emit without a message id: failed, or left open, it is not heard of."""
+    left = replace(
+        failing(LEFT, 1, 2), outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(4, ((7, 0),))])
+    )
+    outcome = settle(read(1, replace(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
+    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [2])]
+    assert outcome.partial.tolist() == [4]

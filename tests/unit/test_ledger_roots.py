@@ -52,6 +52,23 @@ def test_every_form_completes_the_same_roots(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["untouched", "dense", "sparse"])
+def test_nothing_settles_twice_where_everything_is_settled(form: str) -> None:
+    """Roots whose arrays are gone; a record of several runs may meet them."""
+    roots = fresh(form)
+    roots.settle_all()
+    some, ones = np.array([0, SIZE - 1]), np.ones(2, np.uint64)
+    assert roots.complete_run(3, 9) == (0, range(0))
+    assert roots.complete_run(0, SIZE) == (0, range(0))
+    assert roots.complete_edges(some) == (0, range(0))
+    assert roots.fold(some, ones) == (0, range(0))
+    assert roots.fold(range(2), ones) == (0, range(0))
+    assert (roots.xor(some, ones), roots.xor_edges(some)) == (0, 0)
+    assert len(roots.settle(some)) == len(roots.settle_run(0, SIZE)) == len(roots.settle_all()) == 0
+    assert not roots.is_open(some).any()
+    assert (roots.open, roots.bytes, len(roots.open_at())) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("form", ["untouched", "dense", "sparse"])
 def test_what_is_carried_by_value_comes_back_the_same(form: str) -> None:
     """Open roots, and what each misses."""
     roots = fresh(form)

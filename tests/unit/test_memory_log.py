@@ -60,6 +60,8 @@ def test_compaction_keeps_the_last_record_of_each_key_at_its_offset() -> None:
     _write(cluster, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"1"))
     cluster.compact(TOPIC)
     assert _offsets(list(_reader(cluster).poll(0))) == [2, 3, 4]
+    cluster.compact(TOPIC, drop_tombstones=True, young_ms=cluster.now_ms)
+    assert _offsets(list(_reader(cluster).poll(0))) == [2, 3, 4]
     cluster.compact(TOPIC, drop_tombstones=True)
     reader = _reader(cluster)
     assert _offsets(list(reader.poll(0))) == [2, 4]

@@ -15,6 +15,7 @@ from spout.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
 from spout.collector import BasicCollector, Cause, Delivery, FailTuple, OutputCollector, Tuple
 from spout.fold import TaskReport
+from spout.order import Gate, LineUp
 from spout.passes import FastRun, Pass, ordinals_of
 from spout.rows import ArrowRows
 from spout.steps import Step
@@ -168,7 +169,9 @@ def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:
     assert failed(run.report()) == {Cause("Broken", "OSError", "no disk"): [0, 1, 2]}
 
 
-@pytest.mark.parametrize(("line", "error"), [("number", "ArrowTypeError"), ("two", "ValueError")])
+@pytest.mark.parametrize(
+    ("line", "error"), [("number", "ArrowTypeError(TypeError, ArrowException)"), ("two", "ValueError")]
+)
 def test_what_does_not_fit_the_output_fails_the_input_that_it_came_from(line: str, error: str) -> None:
     run = FastRun(pass_of(Wrong()), CONTEXT)
     out = run.feed(lines("a", line, "b"), packed([0, 1, 2]))
@@ -206,7 +209,7 @@ def test_what_a_rich_bolt_forgets_is_outstanding_and_what_it_raises_fails() -> N
     assert {path: rows.tolist() for path, rows in report.outstanding.items()} == {(): [[4]]}
     assert {(cause.error, *roots) for cause, roots in failed(report).items()} == {
         ("KeyError", 5),
-        ("TupleError", 6),
+        ("TupleError(WindhoverError)", 6),
     }
 
 
@@ -223,3 +226,107 @@ def test_ordinals_count_rows_of_one_parent_in_any_order() -> None:
     assert ordinals_of(np.array([2, 0, 2, 2, 0]), 4).tolist() == [0, 0, 1, 2, 1]
     assert ordinals_of(np.array([0, 0, 3, 3, 3]), 4).tolist() == [0, 1, 0, 1, 2]
     assert ordinals_of(np.empty(0, np.int64), 0).tolist() == []
+
+
+def ordered_run(run: FastRun | AnchoredRun, rows: ArrowRows, keys: bytes) -> Gate:
+    """Let a run work on rows that stand in lines, by one key of one letter each."""
+    gate = Gate("t/0", "lines", LineUp("key"))
+    for index in range(len(rows)):
+        assert gate.admit(index, keys[index : index + 1], index) is None
+    run.gate = gate
+    run.feed(rows, packed(range(len(rows))))
+    return gate
+
+
+class Seen(BasicBolt):
+    """Passes words on, fails what says so, and keeps all it sees."""
+
+    def __init__(self, *bad: str) -> None:
+        """Fail some words."""
+        self.bad, self.seen = bad, list[str]()
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """See a word."""
+        word = tuple["line"] if "line" in tuple else tuple["word"]
+        self.seen.append(word)
+        if word in self.bad:
+            raise ValueError(word)
+        collector.emit([word])
+
+
+def behind_of(report: TaskReport) -> dict[str, list[int]]:
+    """Return what failed, by class, and what was held, by its message."""
+    return {
+        cause.message if cause.error == "HELD" else cause.error: r.tolist() for cause, r in report.failures
+    }
+
+
+def test_in_order_a_bolt_does_not_see_what_stands_behind_a_record_that_it_failed() -> None:
+    first, second = Seen("a1"), Seen("b0")
+    run = FastRun(pass_of(first, second), CONTEXT)
+    ordered_run(run, lines("a0", "b0", "a1", "b1", "a2", "c0"), b"ababac")
+    assert first.seen == ["a0", "b0", "a1", "b1", "c0"]
+    assert second.seen == ["a0", "b0", "c0"]
+    assert failed(run.report()) == {
+        Cause("Seen", "ValueError", "b0"): [1], Cause("Seen", "ValueError", "a1"): [2],
+        Cause("lines", "HELD", "waits for t/0@1"): [3], Cause("lines", "HELD", "waits for t/0@2"): [4],
+    }  # fmt: skip
+
+
+def test_in_order_what_does_not_fit_the_output_holds_back_the_next_chunk() -> None:
+    run = FastRun(pass_of(Wrong()), CONTEXT)
+    gate = ordered_run(run, lines("number", "a"), b"xy")
+    assert gate.admit(2, b"x", 2) == Cause("lines", "HELD", "waits for t/0@0")
+    assert gate.admit(3, b"y", 3) is None
+
+
+class Picky(Bolt):
+    """A rich bolt that fails what says so, at once."""
+
+    def __init__(self) -> None:
+        """See nothing yet."""
+        self.seen = list[str]()
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Ack, or fail."""
+        self.seen.append(tuple["line"])
+        if tuple["line"] == "raise":
+            raise KeyError("raise")
+        if tuple["line"] == "fail":
+            self._collector.fail(tuple, "said so")
+        else:
+            self._collector.ack(tuple)
+
+
+def test_in_order_a_rich_bolt_does_not_see_what_stands_behind_a_record_that_it_failed() -> None:
+    picky = Picky()
+    run = AnchoredRun(pass_of(picky), CONTEXT)
+    ordered_run(run, lines("fail", "a", "raise", "b", "c"), b"xxyyz")
+    assert picky.seen == ["fail", "raise", "c"]
+    assert behind_of(run.report())["waits for t/0@0"] == [1]
+    assert behind_of(run.report())["waits for t/0@2"] == [3]
+
+
+def test_in_order_a_simple_bolt_before_a_rich_one_holds_back_too() -> None:
+    seen = Seen("a0")
+    run = AnchoredRun(pass_of(seen, Forward()), CONTEXT)
+    ordered_run(run, lines("a0", "a1", "b0"), b"aab")
+    assert seen.seen == ["a0", "b0"]
+    assert behind_of(run.report())["waits for t/0@0"] == [1]
+
+
+class Forward(Bolt):
+    """A rich bolt that passes on."""
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit and ack."""
+        self._collector.emit([tuple["word"]], anchors=tuple)
+        self._collector.ack(tuple)

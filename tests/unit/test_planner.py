@@ -11,6 +11,8 @@ from acker.events import SourceRun
 from acker.identity import source_of
 from acker.log import Outgoing, TopicPartition
 from spout.journal import BEGINNING
+from spout.session import STEP_MS_MAX
+from spout.sibling import SIBLING_MS
 from tests.planning import YAML, FlushesLeft, World, batch, positions
 
 A, B = source_of(1, 0), source_of(1, 1)
@@ -85,6 +87,41 @@ def test_a_restart_goes_on_behind_what_was_journalled_and_keeps_its_session() ->
     assert world.lost("ABANDONED") == 0
     world.run(3_500)
     assert world.committed() == 3
+
+
+def test_what_a_restart_emits_has_a_second_more_while_the_process_before_may_live() -> None:
+    """Found by the simulation: a process that gave way told its clock, and a root was 0.3 s early by it."""
+    world = World()
+    timeout_ms = next(iter(world.topics.inputs.values())).timeout_ms
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.produce(10)
+    again = world.ready(end)
+    later = batch(again, end, world)
+    world.run(SIBLING_MS + 1_000)  # and the acker partitions answer
+    world.produce(10)
+    batch(again, later, world)
+    assert [init.timeout_ms - timeout_ms for init in world.inits()] == [0, STEP_MS_MAX, 0]
+
+
+def test_a_restart_whose_answers_come_far_apart_asks_for_the_clock_once_more() -> None:
+    """Found by the simulation: the first answer was 6 s old, and what was emitted by its clock was early."""
+    world = World()
+    world.produce(10)
+    first = world.ready()
+    end = batch(first, BEGINNING, world)
+    answers = world.answers()
+    world.kill(first)
+    world.kill_acker()
+    takes = world.takes()
+    again = world.make()
+    again.open(end, world.now_ms)
+    again.step(answers[:1], world.now_ms)
+    again.step(answers[1:], world.now_ms + STEP_MS_MAX)
+    assert not again.is_ready
+    assert world.takes() - takes == 2 * len(answers)
+    again.step(answers, world.now_ms + STEP_MS_MAX)
+    assert again.is_ready
 
 
 def test_what_was_initialised_and_not_journalled_is_planned_first_and_as_it_is() -> None:
@@ -382,7 +419,7 @@ def test_an_acker_that_comes_late_is_enough() -> None:
 def test_another_number_of_acker_partitions_is_refused() -> None:
     """Section 4: every process stops when broker and topics.yaml disagree."""
     world = World()
-    with pytest.raises(Disagreement, match=r"has 3 partitions, topics\.yaml says 5"):
+    with pytest.raises(Disagreement, match=r"has 3 partitions, topics\.yaml says acker\.partitions: 5"):
         world.planner(partitions=5)
 
 

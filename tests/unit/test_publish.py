@@ -79,6 +79,22 @@ def test_a_skipped_batch_fails_what_has_a_record_and_nothing_else() -> None:
     assert [(r.source, r.runs, r.absent) for r in publication.acks] == [(B, (), ((4, 5),))]
 
 
+def test_a_skipped_batch_whose_records_leave_the_log_between_two_evaluations_is_canonical() -> None:
+    """Each evaluation reports what it did not find; what any of them missed is absent, named once."""
+    plan = plan_of(SourceRun(A, 10, 20))
+    holes = [SourceRun(A, 10, 13), SourceRun(A, 10, 15), SourceRun(A, 16, 17)]
+    [record] = publication_of(skipped(plan, holes), LANE).acks
+    assert record.absent == ((10, 15), (16, 17))
+
+
+def test_a_root_that_failed_before_it_left_the_log_is_lost_and_not_absent() -> None:
+    """It failed in the first evaluation of the batch; the second did not find it any more."""
+    plan = plan_of(SourceRun(A, 10, 20))
+    publication = publication_of(Outcome(plan, ((BAD, indices(3)),), (SourceRun(A, 10, 15),)), LANE)
+    assert positions(publication.fails[0].causes[0].positions).tolist() == [13]
+    assert (publication.acks[0].absent, publication.acks[0].runs) == (((10, 13), (14, 15)), ((15, 20),))
+
+
 def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
     plan = plan_of(SourceRun(A, 10, 20))
     residual = np.array([7, root_edge(A, 16)], np.uint64)

@@ -9,7 +9,8 @@ import pytest
 
 from acker.errors import TrackingError
 from spout.map_task import Received
-from spout.read_task import holes, no_garbage_collection
+from spout.plan import holes
+from spout.read_task import no_garbage_collection
 
 
 def test_positions_between_records_are_holes() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from acker.limit_settings import ReplaySettings
-from acker.problems import keys_of
+from acker.problems import items_of, keys_of
 from acker.settings import AckerSettings, Input
 from acker.topics import Topics
 
@@ -33,6 +33,8 @@ def rows(model: type[BaseModel], above: str) -> Iterator[str]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from rows(field.annotation, f"{path}.")
             continue
+        if (item := items_of(field)) is not None:
+            yield from rows(item, f"{path}[].")
         extra = field.json_schema_extra
         assert isinstance(extra, dict), f"{path} says neither unit nor range"
         assert field.description, f"{path} is not described"
@@ -61,8 +63,10 @@ def table() -> list[str]:
 
 
 def _written(default: object) -> str:
-    if default is None:
+    if default is None or default == ():
         return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
     return '""' if default == "" else f"{default:g}" if isinstance(default, float) else str(default)
 
 

@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from acker.errors import Aborted, LogError, Unreachable
+from acker.errors import Aborted, DataLoss, LogError, Unreachable
 from acker.events import Reason
 from acker.log import Outgoing, TopicPartition
+from acker.memory_clients import NoFaults
 from replay.service import ReplayService
 from tests.replay_world import COPIES, Crash, CrashAt, FailOnce, When, World, header, limits, topics
 
@@ -16,6 +17,27 @@ from tests.replay_world import COPIES, Crash, CrashAt, FailOnce, When, World, he
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+class Outage(NoFaults):
+    """No answer to an operation as long as it lasts; `late`: what was asked for is done all the same."""
+
+    def __init__(self, operation: str, *, late: bool = False) -> None:
+        """Answer, until `lasts` is set."""
+        self._operation, self._late = operation, late
+        self.lasts = False
+
+    def before(self, operation: str) -> None:
+        """Fail what is asked for."""
+        self._answer(operation, late=False)
+
+    def after(self, operation: str) -> None:
+        """Fail the answer."""
+        self._answer(operation, late=True)
+
+    def _answer(self, operation: str, *, late: bool) -> None:
+        if self.lasts and operation == self._operation and late == self._late:
+            raise Unreachable("no answer")
 
 
 def outcomes(world: World) -> tuple[Counter[bytes | None], Counter[bytes | None]]:
@@ -41,18 +63,19 @@ def run(world: World, service: ReplayService) -> bool:
     return True
 
 
-def test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once() -> None:
+@pytest.mark.parametrize("kept_bytes", [64 << 20, 0], ids=["kept in memory", "read again"])
+def test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once(kept_bytes: int) -> None:
     """Rule 7: every single place where the process can end, before and after each call's effect."""
-    crashes = 0
+    crashes, narrow = 0, limits(waiting_bytes_max=kept_bytes)
     for n in range(10_000):
         world = World()
         lose_some(world)
-        first = world.worker(CrashAt(n))
+        first = world.worker(CrashAt(n), limits=narrow)
         if run(world, first):
             break
         crashes += 1
         world.kill(first)
-        assert run(world, world.worker())
+        assert run(world, world.worker(limits=narrow))
         copies, letters = outcomes(world)
         copies -= Counter([b"dead", b"dead too"])  # they were emitted there by the test
         assert copies == Counter([b"failed", b"failed too", b"put back"]), f"killed at call {n}"
@@ -85,16 +108,47 @@ def test_an_answer_that_is_lost_costs_no_copy_and_makes_none_twice(
     for skip in range(4):
         faults = FailOnce(operation, Unreachable("no answer"), late=late, skip=skip)
         worker = world.worker(faults)
-        try:
-            world.settle(worker, until_ms=world.now_ms + 10_000)
-        except Unreachable:
-            world.kill(worker)
-            continue
+        world.settle(worker, until_ms=world.now_ms + 10_000)
         worker.close()
     assert run(world, world.worker())
     copies, letters = outcomes(world)
     assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
     assert letters == Counter([b"dead", b"dead too"])
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("operation", ["poll", "membership"])
+def test_a_worker_goes_on_where_it_was_when_the_broker_is_back(
+    world: World, operation: str, late: bool
+) -> None:
+    """Also where a poll took records out and did not hand them over."""
+    outage = Outage(operation, late=late)
+    worker = world.worker(outage, limits=limits(unreachable_ms=60_000))
+    worker.step(world.now_ms)
+    lose_some(world)
+    outage.lasts = True
+    for _ in range(6):
+        assert not worker.step(world.now_ms)
+        world.now_ms += 10_000
+    outage.lasts = False
+    assert run(world, worker)
+    copies, letters = outcomes(world)
+    assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+    assert letters == Counter([b"dead", b"dead too"])
+    assert [event.name for event in world.events].count("unreachable") == 1
+
+
+def test_a_worker_ends_when_the_broker_is_away_for_too_long(world: World) -> None:
+    outage = Outage("poll")
+    worker = world.worker(outage, limits=limits(unreachable_ms=60_000))
+    worker.step(world.now_ms)
+    outage.lasts = True
+    worker.step(world.now_ms)
+    world.now_ms += 60_000
+    worker.step(world.now_ms)
+    world.now_ms += 1
+    with pytest.raises(Unreachable, match="no answer"):
+        worker.step(world.now_ms)
 
 
 @pytest.mark.parametrize("operation", ["commit", "send_offsets"])
@@ -207,9 +261,75 @@ def test_a_large_verdict_record_is_taken_over_exactly_once_across_a_kill(world: 
     assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(10)]
 
 
+def test_what_there_is_no_room_for_in_memory_is_read_again_when_it_is_due(world: World) -> None:
+    worker = world.worker(limits=limits(waiting_bytes_max=0, fire_max=7))
+    world.lose(*[world.emit(b"%d" % number) for number in range(100)])
+    world.settle(worker)
+    assert (worker.status().waiting, worker.status().waiting_bytes) == (100, 1_600)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(100)]
+    assert (worker.status().waiting, worker.status().waiting_bytes) == (0, 0)
+
+
+def test_a_root_whose_commit_is_not_yet_marked_is_waited_for(world: World) -> None:
+    """A commit is answered before its markers are written: what lies behind the stable end is not lost."""
+    worker = world.worker(of=topics(attempts=1), limits=limits(waiting_bytes_max=0))
+    world.lose(world.emit(b"x"))
+    other = world.cluster.log().transactions("open")
+    other.init(0)
+    other.begin()
+    other.send(Outgoing("_ack_due", 0, None, b"somebody else's"))
+    world.settle(worker)
+    for _ in range(10):
+        worker.step(world.now_ms)
+    assert (worker.status().waiting, world.letters()) == (1, [])
+    other.abort(0)
+    world.settle(worker)
+    assert [letter.value for letter in world.letters()] == [b"x"]
+
+
+def test_what_is_kept_in_memory_has_its_bytes_counted(world: World) -> None:
+    worker = world.worker(limits=limits(waiting_bytes_max=2_000))
+    world.lose(*[world.emit(b"%d" % number) for number in range(100)])
+    world.settle(worker)
+    assert 1_600 < worker.status().waiting_bytes <= 1_600 + 2_000
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert len(world.copies()) == 100
+    assert worker.status().waiting_bytes == 0
+
+
+def test_a_root_that_somebody_deleted_from_the_due_topic_stops_the_worker(world: World) -> None:
+    """It would be lost silently."""
+    worker = world.worker(limits=limits(waiting_bytes_max=0))
+    world.lose(world.emit(b"x"))
+    world.settle(worker)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_due", 0, None, world.records("_ack_due", 0)[0].key))
+    producer.flush(0)
+    world.cluster.compact("_ack_due", drop_tombstones=True)
+    with pytest.raises(DataLoss, match="offset 0 of _ack_due/0, which no longer holds it"):
+        world.settle(worker, until_ms=world.now_ms + 10_000)
+
+
+def test_a_value_that_cannot_be_read_when_it_is_due_is_told_and_holds_nothing_back(world: World) -> None:
+    """A restart glances at its due time only."""
+    first = world.worker()
+    world.lose(world.emit(b"x"), world.emit(b"y"))
+    world.settle(first)
+    first.close()
+    (due, *_) = world.records("_ack_due", 0)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_due", 0, (due.value or b"")[:20], due.key))
+    producer.flush(0)
+    worker = world.worker()
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"y"]
+    assert worker.status().undecodable == 1
+
+
 def test_garbage_in_the_due_topic_is_counted_and_harms_nothing(world: World) -> None:
     producer = world.cluster.log().producer()
-    for key, value in [(b"what", b"ever"), (b"x" * 12, b"\xc3\x01nonsense"), (b"short", None)]:
+    for key, value in [(b"what", b"ever"), (b"x" * 12, b"\xc3\x02nonsense"), (b"short", None)]:
         producer.send(Outgoing("_ack_due", 0, value, key))
     producer.flush(0)
     worker = world.worker()

@@ -1,8 +1,9 @@
-"""What `_ack_due` holds, and the schedule that mirrors it."""
+"""What `_ack_due` holds."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,15 +22,24 @@ from replay.due import (
     parse_root_key,
     root_key,
 )
-from replay.schedule import Schedule
 
 LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
-DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,))
+DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,), 3, 2)
 
 GOLDEN_DUE = (
     "c301be9d52c7d1ef92cd8080080ed08c010002671273656e74656e6365730469641a73656e74656e6365732f30"
     "40370200d00f0202000a73706c69741456616c75654572726f7206626164d00f281a73656e74656e6365732f30"
     "403700"
+)
+GOLDEN_DUE_2 = (
+    "c301af06c45bd9905dba8080080ed08c010002671273656e74656e6365730469641a73656e74656e6365732f30"
+    "4037020006d00f0202000a73706c69741456616c75654572726f7206626164d00f281a73656e74656e6365732f"
+    "30403700"
+)
+GOLDEN_DUE_3 = (
+    "c301f28c2f34cdc463c58080080ed08c010002671273656e74656e6365730469641a73656e74656e6365732f30"
+    "403702000604d00f0202000a73706c69741456616c75654572726f7206626164d00f281a73656e74656e636573"
+    "2f30403700"
 )
 GOLDEN_PROGRESS = "c3015fde59de82e7cba52206"
 
@@ -44,11 +54,17 @@ def test_what_is_encoded_is_decoded_again() -> None:
         assert codec.decode(codec.encode(value)) == value
 
 
-def test_the_bytes_of_version_1_stay_what_they_are() -> None:
-    """A published schema is never edited; a change of it is a new version beside this one."""
+def test_the_bytes_of_each_version_stay_what_they_are() -> None:
+    """A published schema is never edited; a change of it is a new version beside the others."""
     codec = due_codec()
-    assert codec.encode(DUE).hex() == GOLDEN_DUE
+    assert codec.encode(DUE).hex() == GOLDEN_DUE_3
     assert codec.encode(Progress(17, 3)).hex() == GOLDEN_PROGRESS
+
+
+def test_what_workers_of_versions_1_and_2_wrote_is_read() -> None:
+    """The first counted no timeouts, neither of them what was held."""
+    assert due_codec().decode(bytes.fromhex(GOLDEN_DUE)) == replace(DUE, timed_out=0, held=0)
+    assert due_codec().decode(bytes.fromhex(GOLDEN_DUE_2)) == replace(DUE, held=0)
 
 
 def test_garbage_does_not_decode() -> None:
@@ -93,48 +109,26 @@ def test_a_history_that_is_none_of_ours_is_empty(value: bytes | None) -> None:
     assert parse_history(value) == ()
 
 
-def test_of_what_waits_the_earliest_comes_first_and_equals_in_their_order() -> None:
-    """S107, S108, S115"""
-    schedule = Schedule()
-    for number, due_ms in [(1, 30), (2, 10), (3, 20), (4, 10)]:
-        schedule.put(root(number), due_ms, b"")
-    assert [entry.root for entry in schedule.due(20, 10)] == [root(2), root(4), root(3)]
-    assert [entry.root for entry in schedule.due(20, 2)] == [root(2), root(4)]
-    assert schedule.due(9, 10) == []
-    assert schedule.next_due_ms == 10
+def test_losses_in_a_row_that_were_held_are_one_entry_of_a_history() -> None:
+    """A head that waits for days must not push out what happened to those behind it."""
+    held = LOSS._replace(error="HELD", message="waits for sentences/0@3")
+    history = extended((), LOSS)
+    for attempt in range(2, 100):
+        history = extended(history, held._replace(attempt=attempt))
+    history = extended(history, LOSS._replace(attempt=100))
+    assert [(loss.attempt, loss.error) for loss in history] == [
+        (1, "ValueError"), (99, "HELD"), (100, "ValueError"),
+    ]  # fmt: skip
 
 
-def test_looking_at_what_is_due_changes_nothing() -> None:
-    schedule = Schedule()
-    schedule.put(root(1), 10, b"v")
-    assert schedule.due(10, 1) == schedule.due(10, 1)
-    assert (len(schedule), root(1) in schedule) == (1, True)
+def test_a_glance_tells_root_and_due_time_of_all_versions() -> None:
+    far = replace(DUE, source=2**31 - 1, position=2**62, due_ms=2**45)
+    for value in (due_codec().encode(DUE), bytes.fromhex(GOLDEN_DUE_2), bytes.fromhex(GOLDEN_DUE)):
+        assert due_codec().glance(value) == (root(7), 9_000)
+    assert due_codec().glance(due_codec().encode(far)) == (far.root, far.due_ms)
 
 
-def test_a_root_waits_once_and_its_last_due_time_counts() -> None:
-    """S103, S105"""
-    schedule = Schedule()
-    schedule.put(root(1), 10, b"old")
-    schedule.put(root(1), 50, b"new")
-    assert schedule.due(49, 10) == []
-    assert [entry.value for entry in schedule.due(50, 10)] == [b"new"]
-    schedule.remove(root(1))
-    assert (len(schedule), schedule.next_due_ms, schedule.memory_bytes) == (0, None, 0)
-
-
-def test_removing_what_does_not_wait_does_nothing() -> None:
-    """S106"""
-    schedule = Schedule()
-    schedule.put(root(1), 10, b"")
-    schedule.remove(root(1))
-    schedule.remove(root(1))
-    assert (len(schedule), schedule.due(99, 9)) == (0, [])
-
-
-def test_what_left_the_schedule_leaves_no_memory_behind() -> None:
-    schedule = Schedule()
-    for number in range(10_000):
-        schedule.put(root(number), 10**9 + number, b"x" * 50)
-        schedule.remove(root(number))
-    assert schedule.memory_bytes == 0
-    assert len(schedule._heap) <= 65
+@pytest.mark.parametrize("value", [b"", b"x" * 40, *map(bytes.fromhex, (GOLDEN_PROGRESS, GOLDEN_DUE[:24]))])
+def test_a_glance_at_something_else_is_refused(value: bytes) -> None:
+    with pytest.raises(CodecError):
+        due_codec().glance(value)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from acker.errors import OutOfRange, Unreachable
-from acker.log import Outgoing, Reader, Record, TopicPartition
+from acker.log import RECORD_OVERHEAD_BYTES, Outgoing, Reader, Record, TopicPartition
 from acker.memory_clients import MemoryReader, NoFaults
 from acker.memory_log import MemoryCluster, MemoryLog
-from replay.fetch import Absence, Answers, Fetcher, Wanted, segments
+from replay.fetch import Absence, Answers, Fetcher, Wanted
 from replay.limits import ReplayLimits
 from tests.replay_world import FailOnce
 
@@ -68,12 +68,6 @@ def values(answers: Answers) -> dict[int, bytes | Absence | None]:
     }
 
 
-def test_wanted_offsets_fall_into_segments_at_large_gaps() -> None:
-    assert [list(part) for part in segments([1, 2, 5, 6, 50], 2)] == [[1, 2, 5, 6], [50]]
-    assert [list(part) for part in segments([1, 4], 1)] == [[1], [4]]
-    assert list(segments([], 5)) == []
-
-
 def test_records_are_found_by_their_offsets_in_any_order(cluster: MemoryCluster) -> None:
     answers = Fetcher(cluster.log(), ReplayLimits()).fetch([*wanted(7, 3, 7), *wanted(5, partition=1)])
     assert {place: found.value for place, found in answers.items() if not isinstance(found, Absence)} == {
@@ -87,7 +81,8 @@ def test_small_gaps_are_read_through_and_large_ones_and_the_tail_are_not(cluster
     log = CountingLog(cluster)
     fetcher = Fetcher(log, ReplayLimits(fetch_gap_bytes=20 * 1_024))
     assert values(fetcher.fetch(wanted(0, 15, 600))) == {0: b"0", 15: b"15", 600: b"600"}
-    assert log.read <= 30
+    assert log.read == fetcher.read_records == 21
+    assert fetcher.read_bytes == sum(RECORD_OVERHEAD_BYTES + len(b"%d" % n) for n in [*range(20), 600])
     assert log.assigned == [{TopicPartition("t", 0): 0}, {TopicPartition("t", 0): 600}, {}, {}]
 
 

@@ -448,7 +448,7 @@ def test_a_change_of_policy_leaves_what_waits_as_it_was_decided(world: World) ->
     lost_at_ms = world.now_ms
     world.settle(first)
     first.close()
-    second = world.worker(of=topics(attempts=1, initial="1h", max="2h"))
+    second = world.worker(of=topics(attempts=1, waits="initial: 1h, max: 2h"))
     world.lose(world.emit(b"late"))
     world.settle(second, until_ms=lost_at_ms + 999)
     assert world.copies() == []

@@ -37,6 +37,7 @@ def test_everything_but_id_and_group_has_the_default_that_the_design_gives() -> 
         topic="sentences",
         partitions=None,
         timeout_ms=30_000,
+        bolt_timeout_ms=0,
         max_spout_pending=1_000_000,
         start="committed",
         on_data_loss="fail",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from acker.errors import ConfigError
@@ -47,11 +49,17 @@ KEYS = [
     (f"id: 1, group: g, topic: {'t' * 250}", "topic", "'ttt", "give 1 to 249 letters"),
     ("id: 1, group: g, partitions: 0", "partitions", "0", "give a whole number, 1 to 65536"),
     ("id: 1, group: g, partitions: 65537", "partitions", "65537", "1 to 65536"),
+    ("id: 1, group: g, bolt_timeout: 5", "bolt_timeout", "5", "give a duration, 500ms to 30d, or 0"),
+    ("id: 1, group: g, bolt_timeout: 20ms", "bolt_timeout", "'20ms'", "give a duration, 500ms to 30d"),
     ("id: 1, group: g, max_spout_pending: 0", "max_spout_pending", "0", "1 to 100000000"),
     ("id: 1, group: g, start: never", "start", "'never'", "give committed, earliest"),
     ("id: 1, group: g, start: 2026-07-01T00:00:00", "start", "'2026-07-01T00:00:00'", "has no offset"),
     ("id: 1, group: g, on_data_loss: ignore", "on_data_loss", "'ignore'", "give fail or skip"),
     ("id: 1, group: g, ackers: 2", "ackers", "2", "give 0 or 1"),
+    ("id: 1, group: g, ordering: keys", "ordering", "'keys'", "give none, key or partition"),
+    ("id: 1, group: g, ackers: 0, ordering: key", "ordering", "'key'", "needs tracking, and ackers is 0"),
+    ("id: 1, group: g, ordering: key, max_held: 0", "max_held", "0", "1 to 100000"),
+    ("id: 1, group: g, ordering: key, hold: 1ms", "hold", "'1ms'", "10ms to 1h"),
     ("id: 1, group: g, retry: 5", "retry", "5", "keys with values"),
     ("id: 1, group: g, retry: {attempts: 0}", "retry.attempts", "0", "1 to 1000000"),
     ("id: 1, group: g, retry: {max: 10m, initial: 11m}", "retry.max", "'10m'", "initial to 7d"),
@@ -60,6 +68,30 @@ KEYS = [
     ("id: 1, group: g, retry: {multiplier: .nan}", "retry.multiplier", "nan", "1 to 100"),
     ("id: 1, group: g, retry: {jitter: 1.1}", "retry.jitter", "1.1", "0 to 1"),
     ("id: 1, group: g, retry: {max_abandoned: -1}", "retry.max_abandoned", "-1", "0 to 1000000"),
+    ("id: 1, group: g, retry: {delays: [1s, 2s, 3s], attempts: 3}", "retry.delays", "['1s', '2s', '3s']",
+     "has 3 waits, and 3 attempts leave room for 2"),
+    ("id: 1, group: g, retry: {delays: []}", "retry.delays", "[]", "give a list of durations"),
+    ("id: 1, group: g, retry: {delays: 5s}", "retry.delays", "'5s'", "must be a list"),
+    ("id: 1, group: g, retry: {delays: [1s, 8d]}", "retry.delays.1", "'8d'", "0 to 7d"),
+    ("id: 1, group: g, retry: {delays: [1]}", "retry.delays.0", "1", "has no unit"),
+    ("id: 1, group: g, retry: {delays: [1s], max: 5m}", "retry", "", "delays beside max; give the list or"),
+    ("id: 1, group: g, retry: {time_limit: 60}", "retry.time_limit", "60", "0 to 365d"),
+    ("id: 1, group: g, retry: {count_timed_out: false}", "retry.count_timed_out", "False", "set time_limit"),
+    ("id: 1, group: g, retry: {count_abandoned: 1}", "retry.count_abandoned", "1", "give true or false"),
+    ("id: 1, group: g, retry: {causes: {error: A}}", "retry.causes", "", "must be a list"),
+    ("id: 1, group: g, retry: {causes: [A]}", "retry.causes.0", "'A'", "must be a section"),
+    ("id: 1, group: g, retry: {causes: [{then: drop}]}", "retry.causes.0", "", "give error, operator, or"),
+    ("id: 1, group: g, retry: {causes: [{error: A}]}", "retry.causes.0.then", "", "give retry, dead_"),
+    ("id: 1, group: g, retry: {causes: [{error: A, then: bury}]}", "retry.causes.0.then", "'bury'",
+     "give retry, dead_letter or drop"),
+    ("id: 1, group: g, retry: {causes: [{error: a.B, then: drop}]}", "retry.causes.0.error", "'a.B'",
+     "give the name of a class"),
+    ("id: 1, group: g, retry: {causes: [{operator: ' ', then: drop}]}", "retry.causes.0.operator", "' '",
+     "give the name of a bolt"),
+    ("id: 1, group: g, retry: {causes: [{eror: A, error: A, then: drop}]}", "retry.causes.0.eror", "",
+     "did you mean `error`?"),
+    ("id: 1, group: g, retry: {causes: [{error: A, then: drop}, {error: A, then: retry}]}", "retry.causes",
+     "[{", "decides in rule 1 what rule 0 decides already; remove one"),
     ("id: 1, group: g, dead_letter: {max_ratio: 2}", "dead_letter.max_ratio", "2", "0 to 1"),
     ("id: 1, group: g, dead_letter: {max_consecutive: 0}", "dead_letter.max_consecutive", "0", "1 to"),
     ("id: 1, group: g, dead_letter: {topc: x}", "dead_letter.topc", "", "did you mean `topic`?"),
@@ -86,6 +118,7 @@ KEYS = [
 def test_a_wrong_key_of_an_input_is_refused_with_path_value_and_cure(
     keys: str, path: str, value: str, cure: str
 ) -> None:
+    """P33: a list of waits that is longer than the attempts leave room for is one of them."""
     line, *more = refusal(one_input(keys))
 
     assert more == []
@@ -264,6 +297,26 @@ def test_an_alias_that_contains_itself_is_refused() -> None:
     (line,) = refusal("a: &a [*a]")
 
     assert "is nested deeper" in line
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        '!!python/object/apply:os.mkdir ["{path}"]',
+        '!!python/object/new:os.mkdir ["{path}"]',
+        "!!python/name:os.system ''",
+        "!!python/module:antigravity ''",
+        "!!python/object/apply:eval [\"__import__('os').mkdir('{path}')\"]",
+        '!ruby/object:Kernel {{a: "{path}"}}',
+    ],
+)
+def test_a_tag_that_would_make_an_object_is_refused_and_nothing_is_executed(tag: str, tmp_path: Path) -> None:
+    path = tmp_path / "made"
+    evil = tag.format(path=path)
+
+    for text in (f"kafka: {evil}", f"inputs: {{a: {{id: 1, group: {evil}}}}}", f"? {evil}\n: 1"):
+        assert all(line.startswith("conf/topics.yaml:") for line in refusal(text))
+    assert not path.exists()
 
 
 def test_more_problems_than_anybody_reads_are_counted() -> None:

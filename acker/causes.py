@@ -1,0 +1,78 @@
+"""How the wire names an exception: its class, and those of its parents that only its own program knows.
+
+A cause's `error` is a text that a person reads: ``ValueError``, or ``NoSuchOrder(OrderError, LookupError)``.
+The parents in parentheses, nearest first, let a rule that names a class fit its subclasses in a process that
+cannot import them. What stands above a built-in class is left out, since every Python knows it. An explicit
+fail has no class, and counts as `FailTuple`. Windhover's own causes (``BATCH_SKIPPED``) are written in
+capitals without parentheses: no exception was raised there, and no rule for exceptions fits them.
+
+Source: DESIGN.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
+"""
+
+from __future__ import annotations
+
+import builtins
+from functools import lru_cache
+from typing import Final
+
+HELD: Final = "HELD"
+"""Error of a root that was not handed to any bolt, since a record before it waits (`ordering`)."""
+
+EXPLICIT: Final = "FailTuple"
+"""The class that an explicit fail counts as."""
+
+PARENTS_MAX: Final = 8
+"""So many parents are named, the nearest ones."""
+
+NAME_CHARACTERS_MAX: Final = 100
+"""A class's name is cut to this many characters: with its parents it stays below 1,000."""
+
+_ROOTS: Final = ("Exception", "BaseException")
+
+
+def error_text(kind: type[BaseException]) -> str:
+    """Write an exception's class as the wire has it."""
+    name = kind.__name__[:NAME_CHARACTERS_MAX]
+    if _is_built_in(kind):
+        return name
+    parents: list[str] = []
+    implied: set[type] = {object, BaseException, Exception}
+    for parent in kind.__mro__[1:]:
+        if parent not in implied:
+            parents.append(parent.__name__[:NAME_CHARACTERS_MAX])
+            implied.update(parent.__mro__ if _is_built_in(parent) else ())
+    if not parents and name not in vars(builtins) and not name.isupper():
+        return name
+    return f"{name}({', '.join(parents[:PARENTS_MAX])})"
+
+
+def error_class(error: str) -> str:
+    """Return the class's own name, without its parents; empty for an explicit fail."""
+    return error.partition("(")[0]
+
+
+@lru_cache(maxsize=1_024)
+def error_classes(error: str) -> tuple[str, ...]:
+    """Return the names of the class and of all its parents; of a cause of Windhover's own its name alone."""
+    name, has_parents, listed = error.partition("(")
+    if name.isupper() and not has_parents:
+        return (name,)
+    if not name:
+        return (EXPLICIT, *_ROOTS)
+    # a class with parents is no built-in one, whatever it is called
+    found = dict.fromkeys([name] if has_parents else _above(name))
+    for parent in filter(None, listed.rstrip(")").split(", ")):
+        found.update(dict.fromkeys(_above(parent)))
+    return tuple(dict.fromkeys([*found, *_ROOTS]))
+
+
+def _is_built_in(kind: type) -> bool:
+    return kind.__module__ == "builtins"
+
+
+def _above(name: str) -> list[str]:
+    """Return a name, and what stands above it when it is that of a built-in exception."""
+    kind = vars(builtins).get(name)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return [name]
+    return [parent.__name__ for parent in kind.__mro__[:-1]]

@@ -1,0 +1,340 @@
+"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that comes of them.
+
+::
+
+    lines = spout.read_stream(spark, topics, "clicks", delayed_acks=True)
+    minute = window("timestamp", "1 minute")
+    counts = (
+        lines.transform(spout.hold(until=minute.end))
+        .withWatermark("timestamp", "10 seconds")
+        .groupBy(minute, "key")
+        .agg(count("*").alias("n"), spout.collect_anchors())
+        .transform(spout.ack_anchors())
+    )
+
+`hold` gives every row an anchor that outlives its batch. `collect_anchors` keeps them in the aggregate, so
+that Spark's state store, and with it the checkpoint, has what is still to be acked. `ack_anchors` acks them
+when the aggregate's row is written.
+
+Source: DESIGN.md, section 5.2; ``spout.delayed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from acker.errors import UsageError
+from acker.identity import I64, subscription_key
+from spout.anchors import Anchors, Carry
+from spout.application import Application
+from spout.bolts import ArrowBolt, BasicBolt, BoltContext
+from spout.collector import DEFAULT_STREAM, SPARK, Cause
+from spout.conditions import refuse_watermark
+from spout.counts import Counted, Counts, Measure, What
+from spout.delayed import Entry, Held, Places, Released, held_edges
+from spout.fold import TaskReport
+from spout.frames import described, node_of
+from spout.hooks import TaskHook
+from spout.ledger import add, task_name
+from spout.options import ANCHOR
+from spout.outputs import output_schema
+from spout.query_plan import refuse_limit, streams_read
+from spout.rows import ArrowRows, arrow_of
+from spout.steps import RowFailure, Step, run_simple
+from spout.watching import Watch
+
+UNTIL = "_windhover_until"
+"""The column with the event time, ms, at which a watermark drops the row."""
+
+HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
+"""An anchor that outlives its batch: 24 bytes a row in Spark's state."""
+
+ANCHORS = "array<struct<source:bigint,position:bigint,edge:bigint>>"
+"""What `collect_anchors` returns, as Spark DDL."""
+
+_DROPPED = -1
+_NEVER = (1 << 63) - 1
+
+
+def hold(
+    until: Column | str | None, *, late: str = "ack", name: str = "hold"
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that lets rows be acked by a later micro-batch.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> minutes = lines.selectExpr("*", "window(timestamp, '1 minute') AS minute")
+    >>> held = minutes.transform(spout.hold("minute.end", late="fail"))
+    >>> held.select("minute", "_windhover").dtypes[1]
+    ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
+
+    From here on every row has to reach an aggregate with `collect_anchors`: its record stays open until each
+    of its rows was acked by `ack_anchors`, and is replayed when its timeout passes before. So the input's
+    timeout is longer than a window and its delay, and `max_spout_pending` more than the windows hold. Rows
+    that a filter behind it drops time out; filter before. Windows that slide come before it too
+    (``withColumn("window", window(...))``), so that each copy of a row is held by itself.
+
+    Args:
+        until: the event time at which a watermark drops the row: the window's end, or the event time itself
+            where it is grouped by that. It must be what Spark compares. None: no watermark drops rows.
+        late: what becomes of a record of which a tuple comes too late: ``ack``, or ``fail`` (error LATE).
+        name: the operator's name in causes, unique in the query.
+
+    Raises:
+        UsageError: the rows come from a `read_stream` without ``delayed_acks=True``, from behind a second
+            grouping or a rich bolt, or from behind `withWatermark` (call that behind).
+    """
+    if late not in ("ack", "fail"):
+        raise UsageError(f"hold(late={late!r}): ack or fail")
+    moment = sql.expr(until) if isinstance(until, str) else until
+    at_ms = sql.lit(_NEVER) if moment is None else sql.unix_millis(moment)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        node = node_of(rows)
+        whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
+        refuse_watermark(whole, name)
+        if ANCHOR not in whole.columns and not streams_read(whole):
+            return whole.withColumn(ANCHOR, sql.lit(None).cast(from_arrow_type(HELD_TYPE)))
+        stream, carry, subscriptions = described(whole, name)
+        if carry is not Carry.WIDE:
+            raise UsageError(
+                f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
+                " and hold them behind that, BasicBolts or fail_when, before any grouping"
+            )
+        refuse_limit(whole)
+        stream.loose.add(name)
+        ledger = Application.of(whole.sparkSession).ledger.accumulator
+        task = HoldTask(name, stream.id, ledger, subscriptions, late == "fail")
+        timed = whole.withColumn(UNTIL, at_ms)
+        return _mapped(timed, task, _without_anchor(timed).append(pa.field(ANCHOR, HELD_TYPE)))
+
+    return attach
+
+
+def collect_anchors() -> Column:
+    """Return the aggregate that keeps the anchors of a group's rows, for `groupBy(...).agg(...)`.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> held = lines.transform(spout.hold(None))
+    >>> counts = held.groupBy("key").agg(sql.count("*").alias("lines"), spout.collect_anchors())
+    >>> counts.columns
+    ['key', 'lines', '_windhover']
+
+    A join of several topics is such an aggregate too: read them by one `read_stream` of one group, and group
+    by what they share; the row is anchored on the tuples of all of them (``examples/stream_join.py``). Where
+    an aggregate is joined with rows of its own kind, ``concat`` their arrays under the name ``_windhover``;
+    each array must come into one row, since an anchor that is acked twice counts as never acked.
+    """
+    return sql.collect_list(ANCHOR).alias(ANCHOR)
+
+
+def ack_anchors(
+    bolt: BasicBolt | ArrowBolt | None = None, *, name: str | None = None, hooks: Sequence[TaskHook] = ()
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that acks what its rows hold, when they are written.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> minute = sql.window("timestamp", "1 minute")
+    >>> counts = (
+    ...     lines.transform(spout.hold(until=minute.end))
+    ...     .withWatermark("timestamp", "10 seconds")
+    ...     .groupBy(minute, "key")
+    ...     .agg(sql.count("*").alias("lines"), spout.collect_anchors())
+    ...     .transform(spout.ack_anchors())
+    ... )
+    >>> counts.columns
+    ['window', 'key', 'lines']
+
+    It stands last, behind `groupBy(...).agg(..., spout.collect_anchors())` in output mode ``append``. When
+    the micro-batch that writes a row is published, so are the acks of all tuples that went into the row. A
+    crash before that runs the batch again. State that is lost with its checkpoint loses no record: nothing
+    of it was acked, so it is put back by the session that takes over.
+
+    Args:
+        bolt: works on the rows first; a row that it fails fails the records of all tuples that went into it.
+        name: the operator's name in causes, unique in the query; None: the bolt's class, or ``ack_anchors``.
+        hooks: what watches the bolt; every task works on copies of them.
+
+    Raises:
+        UsageError: the rows have no column of anchors.
+    """
+    called = name or ("ack_anchors" if bolt is None else type(bolt).__name__)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        if ANCHOR not in rows.columns or rows.schema[ANCHOR].dataType.simpleString() != ANCHORS:
+            raise UsageError(
+                f"{called!r}: the rows carry no anchors; aggregate what spout.hold(...) returned with"
+                " .agg(..., spout.collect_anchors())"
+            )
+        application = Application.of(rows.sparkSession)
+        read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+        for stream in read:
+            stream.loose.add(called)
+        ledger = application.ledger.accumulator if read else None
+        schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
+        step = None if bolt is None else Step(called, bolt, schema, tuple(hooks))
+        is_keyed = isinstance(bolt, HandsOn)
+        return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step, is_keyed), schema)
+
+    return attach
+
+
+class HandsOn(ArrowBolt):
+    """Hands on what a `KeyedBolt` did in an operator before; no bolt of a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTask:
+    """Holds the rows of one task: names each of them, and reports them as outstanding.
+
+    Attributes:
+        name: the operator.
+        stream: id of the `read_stream` call.
+        ledger: the accumulator.
+        subscriptions: the keys along the paths that arrive.
+        fails_late: whether a row that a watermark dropped fails its root.
+    """
+
+    name: str
+    stream: str
+    ledger: Any
+    subscriptions: tuple[int, ...]
+    fails_late: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Hold rows; report when the last one was taken."""
+        held = [Held()]
+        entry = Entry(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
+        for batch in batches:
+            column = batch.column(batch.schema.get_field_index(ANCHOR))
+            anchors = Anchors(Carry.WIDE, column)
+            places = Places(_numbers(column.field("source")), _numbers(column.field("position")))
+            edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
+            entry = entry._replace(first=entry.first + batch.num_rows)
+            until = pc.fill_null(batch.column(batch.schema.get_field_index(UNTIL)), _DROPPED)
+            held.append(Held(anchors.roots(), edges, _numbers(until)))
+            named = pa.StructArray.from_arrays(
+                [column.field("source"), column.field("position"), pa.array(edges.view(np.int64))],
+                fields=list(HELD_TYPE),
+            )
+            rest = batch.drop_columns([ANCHOR, UNTIL])
+            yield pa.RecordBatch.from_arrays([*rest.columns, named], names=[*rest.schema.names, ANCHOR])
+        whole = Held(
+            np.concatenate([each.indices for each in held]),
+            np.concatenate([each.edges for each in held]),
+            np.concatenate([each.until_ms for each in held]),
+            self.fails_late,
+        )
+        add(self.ledger, self.stream, TaskReport(self.name, held=whole))
+
+
+@dataclass(frozen=True, slots=True)
+class AckTask:
+    """Acks the anchors that the rows of one task carry, and hands the rows on without them.
+
+    Attributes:
+        name: the operator.
+        stream: id of the `read_stream` call.
+        ledger: the accumulator; None where nothing is tracked.
+        step: the bolt that works on the rows, or None.
+        is_keyed: whether the step hands on what a `KeyedBolt` did, whose tuples are the anchors.
+    """
+
+    name: str
+    stream: str
+    ledger: Any
+    step: Step | None = None
+    is_keyed: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the anchors off; report when the last row was taken."""
+        acked = [Released()]
+        failures: list[tuple[Cause, Places]] = []
+        watch = None
+        if self.step is not None:
+            here = BoltContext(self.name, task_name().partition, task_name().batch)
+            watch = Watch(self.name, self.step.bolt, here, self.step.hooks)
+            watch.prepare()
+        for batch in batches:
+            place = batch.schema.get_field_index(ANCHOR)
+            rows = batch.remove_column(place)
+            failed: list[RowFailure] = []
+            if self.step is not None and watch is not None:
+                out = run_simple(
+                    self.step, ArrowRows(rows), watch, tracked=self.ledger is not None, arrow=True
+                )
+                rows, failed = arrow_of(out.rows, None), out.failures
+            ack, fails = _released(batch.column(place), failed)
+            acked.append(ack)
+            failures += fails
+            yield rows
+        if watch is not None:
+            watch.cleanup()
+        if self.ledger is not None:
+            released = Released(
+                Places(
+                    np.concatenate([each.places.sources for each in acked]),
+                    np.concatenate([each.places.positions for each in acked]),
+                ),
+                np.concatenate([each.edges for each in acked]),
+                tuple(failures),
+            )
+            counts = {} if watch is None else watch.counts
+            if self.is_keyed:
+                counts = counts_of_keyed(self.name, counts, released)
+            errors = () if watch is None else tuple(watch.errors)
+            add(
+                self.ledger,
+                self.stream,
+                TaskReport(self.name, released=released, counts=counts, errors=errors),
+            )
+
+
+def counts_of_keyed(name: str, counts: Counts, released: Released) -> Counts:
+    """Count what a keyed bolt emitted and settled: rows, and the tuples that they carried."""
+    failed = sum(len(places.sources) for _, places in released.failures)
+    settled = {
+        Counted(What.ACKED, name, SPARK): Measure(len(released.places.sources)),
+        Counted(What.FAILED, name, SPARK): Measure(failed),
+    }
+    emitted = {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
+    return emitted | {counted: measure for counted, measure in settled.items() if measure.tuples}
+
+
+def _released(column: pa.Array, failed: Sequence[RowFailure]) -> tuple[Released, list[tuple[Cause, Places]]]:
+    """Tell the anchors of rows that went through from those of rows that failed."""
+    anchors = column.flatten()
+    rows = _numbers(pc.list_parent_indices(column))
+    places = Places(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
+    edges = _numbers(anchors.field("edge")).view(np.uint64)
+    through = ~np.isin(rows, [row for row, _ in failed])
+    fails = [
+        (cause, Places(places.sources[rows == row], places.positions[rows == row])) for row, cause in failed
+    ]
+    return Released(Places(places.sources[through], places.positions[through]), edges[through]), fails
+
+
+def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return rows.mapInArrow(run, from_arrow_schema(schema))
+
+
+def _without_anchor(rows: DataFrame) -> pa.Schema:
+    """Return the Arrow schema of the rows, without what is hidden."""
+    fields = [field for field in rows.schema.fields if field.name not in (ANCHOR, UNTIL)]
+    return to_arrow_schema(StructType(fields), timezone="UTC")
+
+
+def _numbers(column: pa.Array) -> I64:
+    return np.asarray(column, dtype=np.int64)

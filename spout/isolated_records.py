@@ -1,0 +1,55 @@
+"""Which records of a batch were isolated, by name; pure.
+
+A task knows a root by its index; the driver has the batch's plan, and so the record's place in its topic.
+
+Source: DESIGN.md, section 3 rule 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from acker.identity import input_id_of, offset_of, partition_of
+from acker.topics import Input
+from replay.headers import location
+from spout.collector import Cause
+from spout.culprits import HUNG, WORKER_DIED
+from spout.fold import Outcome
+from spout.sources import topic_names
+
+LOGGED_MAX: Final = 100
+"""Isolated records of one batch that are logged by name; more are counted only."""
+
+
+class IsolatedRecord(NamedTuple):
+    """A record that ended or hung a process: its place, ``topic/partition@offset``, and why it failed."""
+
+    place: str
+    cause: Cause
+
+
+def isolated_records(outcome: Outcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
+    """Name what was isolated in a batch; inputs that are not known leave their source's number."""
+    plan = outcome.plan
+    known = {each.id for each in inputs}
+    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in known))
+    firsts = plan.starts()
+    for cause, roots in outcome.failed:
+        if cause.error not in (WORKER_DIED, HUNG):
+            continue
+        for root in roots.tolist():
+            at = max(number for number, first in enumerate(firsts) if first <= root)
+            run = plan.ranges[at]
+            offset = offset_of(run.start + root - firsts[at])
+            topic = topics.get(run.source, str(run.source))
+            yield IsolatedRecord(location(topic, partition_of(run.source), offset), cause)
+
+
+def counted(outcome: Outcome) -> Mapping[str, int]:
+    """Count the isolated records of a batch, by error."""
+    found: dict[str, int] = {}
+    for cause, roots in outcome.failed:
+        if cause.error in (WORKER_DIED, HUNG):
+            found[cause.error] = found.get(cause.error, 0) + len(roots)
+    return found

@@ -1,0 +1,224 @@
+"""`KafkaSpout`: a group without Spark, as Storm's ``ISpout`` and as the home of Kestrel's clients.
+
+Source: DESIGN.md, section 5.1; CONFORMANCE section H.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from threading import Condition
+from types import TracebackType
+from typing import Final, Self
+
+from acker.errors import UsageError
+from acker.identity import Root
+from acker.kafka_log import KafkaLog
+from acker.settings import Input
+from acker.topics import Topics
+from spout.collector import MessageId
+from spout.kestrel.client import Client, Runner
+from spout.kestrel.desk import Terms
+from spout.kestrel.engine import Engine
+from spout.kestrel.items import Item
+from spout.kestrel.service import SpoutService
+from spout.kestrel.status import SpoutStatus
+
+OPEN_MS: Final = 90_000
+"""How long `KafkaSpout.open` waits; the ackers themselves are given up after 60 s."""
+
+MAX_OPEN: Final = 100_000
+"""Records of one input that a client may have open at once."""
+
+TUPLES: Final = "spout"
+"""The client on whose name `next_tuple` opens."""
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class KafkaSpout:
+    """Reads inputs of one group, without Spark; every record is acked, or replayed, or a dead letter.
+
+    With Kestrel's verbs, any number of clients in one process; or in Storm's manner, tuple by tuple:
+
+    >>> with spout.KafkaSpout(topics, "sentences") as lines:
+    ...     with lines.client("worker-1") as client:
+    ...         items = client.open(1, wait_ms=30_000)
+    ...         print(client.confirm(items, wait_ms=10_000))
+    ...     tuple = lines.next_tuple(wait_ms=30_000)
+    ...     print(lines.ack(tuple.message_id), lines.ack(tuple.message_id))
+    1
+    True False
+
+    A group is held by one process: another one that opens it takes it over, what was open is replayed there,
+    oldest first, and every call here raises `SessionSuperseded`. So does a process that is started again:
+    each start is a new session. All methods may be called from several threads.
+
+    Args:
+        topics: topics.yaml, as `spout.load` returns it.
+        inputs: name of an input, or of several of one group.
+        runner: what moves it; None: two threads of its own.
+
+    Raises:
+        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, or one with an
+            ``ordering``.
+    """
+
+    def __init__(self, topics: Topics, inputs: str | Sequence[str], *, runner: Runner | None = None) -> None:
+        names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        if not names:
+            raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
+        found = [topics.input(name) for name in names]
+        if ordered := [one.name for one in found if one.ordered]:
+            raise UsageError(
+                f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"
+                " like; read it by read_stream, or set ordering: none"
+            )
+        self._runner: Runner = runner or _threads_for(topics, found)
+        self._names: set[str] = set()
+        self._tuples: dict[Root, Item] = {}
+        self._client = self.client(TUPLES)
+        self._is_open = False
+
+    # -- Storm's manner
+
+    def open(self, *, wait_ms: int = OPEN_MS) -> Self:
+        """Take the group and begin; what the session before this one had open is replayed.
+
+        Raises:
+            Unreachable: no acker, or no broker, answers in time.
+            TopicError: a topic is missing.
+            UsageError: it was opened before.
+        """
+        if self._is_open:
+            raise UsageError("this spout was opened before; make another one")
+        self._is_open = True
+        with ExitStack() as undo:
+            undo.callback(self._runner.stop)
+            self._runner.start(wait_ms)
+            undo.pop_all()
+        return self
+
+    def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
+        """Emit the oldest record that nobody has, of each input in turn.
+
+        Args:
+            wait_ms: how long to wait for one; 0: not at all.
+
+        Returns:
+            A tuple, whose `message_id` is to be handed to `ack` or `fail`; None: there was none in time, or
+            the spout is deactivated.
+        """
+        items = self._client.open_any(1, wait_ms=wait_ms)
+        if not items:
+            return None
+        self._forget_some()
+        item = items[0]
+        self._tuples[item.message_id.root] = item
+        return item
+
+    def ack(self, message_id: MessageId | Root, *, wait_ms: int | None = None) -> bool:
+        """Ack a tuple that `next_tuple` returned; tell whether it was pending.
+
+        Args:
+            message_id: the tuple's, or the root in it. One that is unknown, settled or timed out changes
+                nothing.
+            wait_ms: as in `Client.confirm`.
+        """
+        item = self._tuples.pop(_root(message_id), None)
+        return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
+
+    def fail(self, message_id: MessageId | Root, why: BaseException | str | None = None) -> bool:
+        """Fail a tuple: it is FAILED, and comes again after a back-off; tell whether it was pending."""
+        item = self._tuples.pop(_root(message_id), None)
+        return item is not None and self._client.fail(item, why) > 0
+
+    def deactivate(self) -> None:
+        """Emit and hand out nothing until `activate`; what is open may be settled all the while."""
+        with self._runner.guard:
+            self._runner.desk.is_active = False
+
+    def activate(self) -> None:
+        """Go on after `deactivate`."""
+        with self._runner.guard:
+            self._runner.desk.is_active = True
+            self._runner.guard.notify_all()
+            self._runner.stir()
+
+    def close(self) -> None:
+        """Publish what was settled, commit, leave. What is open the next session of the group gets."""
+        if self._is_open:
+            self._runner.stop()
+
+    # -- Kestrel's
+
+    def client(
+        self, name: str | None = None, *, max_open: int = MAX_OPEN, auto_abort_ms: int | None = None
+    ) -> Client:
+        """Make a client.
+
+        Args:
+            name: unique among the clients that are open; it stands in the causes of what it fails. None: one
+                is made up.
+            max_open: records of one input that it may have open at once; 1 or more.
+            auto_abort_ms: what it has not settled after this time is given back; None: it keeps it until the
+                root times out.
+
+        Raises:
+            UsageError: there is a client of this name, or a number is below 1.
+        """
+        if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
+            raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
+        with self._runner.guard:
+            called = name or f"client-{uuid.uuid4().hex[:8]}"
+            if called in self._names:
+                raise UsageError(
+                    f"there is a client {called!r} already; close it, or give this one another name"
+                )
+            self._names.add(called)
+        return Client(self._runner, Terms(called, max_open, auto_abort_ms), self._names.discard)
+
+    def status(self) -> SpoutStatus:
+        """Return what there is to tell: pending roots, verdicts, what waits and what is open."""
+        return self._runner.status()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _forget_some(self) -> None:
+        """Forget tuples that timed out and that nobody acks; now and then, when they may be many."""
+        if len(self._tuples) > 2 * self._client.open_total() + 1_000:
+            for root, item in list(self._tuples.items()):
+                if not item.is_open:
+                    self._tuples.pop(root, None)
+
+
+def _threads_for(topics: Topics, inputs: Sequence[Input]) -> Engine:
+    """Make what moves a spout over Kafka."""
+    name = uuid.uuid4().hex[:16]
+
+    def connect() -> KafkaLog:
+        return KafkaLog(topics.kafka, client_id=f"windhover-spout-{inputs[0].group}")
+
+    def make(guard: Condition) -> SpoutService:
+        return SpoutService(
+            connect, lambda: connect().message_reader(), topics, inputs, guard, new_id=name, report=_report
+        )
+
+    return Engine(make)
+
+
+def _root(message_id: MessageId | Root) -> Root:
+    return message_id.root if isinstance(message_id, MessageId) else message_id
+
+
+def _report(event: str, fields: Mapping[str, object]) -> None:
+    level = logging.INFO if event == "session_began" else logging.WARNING
+    _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

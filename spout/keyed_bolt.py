@@ -1,0 +1,142 @@
+"""A bolt that holds tuples of a key across micro-batches, and what it sees.
+
+What a call emits and acks is written with one micro-batch, so that an emission needs no anchor: the tuples
+are acked when the row is written, or neither is.
+
+Source: DESIGN.md, section 5.2; Storm's tick tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from acker.errors import TupleError
+from spout.bolts import BoltContext
+from spout.collector import Cause, cause_of
+
+
+class KeyedTuple:
+    """A tuple that is held: its values, by name.
+
+    >>> held = spout.KeyedTuple({"user": "u1", "action": "enter"}, None)
+    >>> held["action"]
+    'enter'
+    """
+
+    __slots__ = ("anchor", "values")
+
+    def __init__(self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None) -> None:
+        """Hold values; `anchor` is None where nothing is tracked."""
+        self.values = values
+        self.anchor = anchor
+
+    def __getitem__(self, field: str) -> Any:
+        """Return a value. Raises KeyError for an unknown name."""
+        return self.values[field]
+
+    def __repr__(self) -> str:
+        return f"KeyedTuple({dict(self.values)})"
+
+
+class KeyedCollector:
+    """Collects what one call of a keyed bolt does.
+
+    >>> enter, leave = (spout.KeyedTuple({"action": each}, None) for each in ("enter", "leave"))
+    >>> collector = spout.KeyedCollector("Sessions", [enter, leave])
+    >>> collector.ack(enter)
+    >>> collector.fail(leave, "nobody was there")
+    >>> collector.held
+    []
+    >>> collector.ack(enter)
+    Traceback (most recent call last):
+    ...
+    acker.errors.TupleError: bolt 'Sessions' acked KeyedTuple({'action': 'enter'}), which it does not hold
+
+    Attributes:
+        emissions: rows in the order of the bolt's `output`.
+        acked: tuples that are done.
+        failed: tuples that failed, with their causes.
+    """
+
+    __slots__ = ("_bolt", "_held", "acked", "emissions", "failed")
+
+    def __init__(self, bolt: str, held: Sequence[KeyedTuple]) -> None:
+        """Collect for the bolt of this name and the tuples that it may settle."""
+        self._bolt = bolt
+        self._held = list(held)
+        self.emissions: list[Sequence[Any]] = []
+        self.acked: list[KeyedTuple] = []
+        self.failed: list[tuple[KeyedTuple, Cause]] = []
+
+    @property
+    def held(self) -> list[KeyedTuple]:
+        """The tuples that are neither acked nor failed; they are held on."""
+        return self._held
+
+    def emit(self, values: Sequence[Any]) -> None:
+        """Emit one row; it is written with the batch in which the tuples of this call are acked."""
+        self.emissions.append(tuple(values))
+
+    def ack(self, *tuples: KeyedTuple) -> None:
+        """Settle tuples: they are held no longer, and acked when this batch is written.
+
+        Raises:
+            TupleError: one of them is not held: it was settled before, or is of another key.
+        """
+        for each in tuples:
+            self._release(each, "acked")
+            self.acked.append(each)
+
+    def fail(self, tuple: KeyedTuple, cause: BaseException | str | None = None) -> None:
+        """Fail the record that a tuple descends from; it is replayed.
+
+        Raises:
+            TupleError: as for `ack`.
+        """
+        self._release(tuple, "failed")
+        self.failed.append((tuple, cause_of(self._bolt, cause)))
+
+    def _release(self, released: KeyedTuple, did: str) -> None:
+        for place, each in enumerate(self._held):
+            if each is released:
+                del self._held[place]
+                return
+        raise TupleError(f"bolt {self._bolt!r} {did} {released!r}, which it does not hold")
+
+
+class KeyedBolt:
+    """Holds tuples in Spark's state store until it acks or fails them.
+
+    >>> class Sessions(spout.KeyedBolt):
+    ...     output = "user string, actions int"
+    ...     tick_ms = 60_000
+    ...     def execute(self, key, held, collector):
+    ...         if held[-1]["action"] == "leave":
+    ...             collector.emit((*key, len(held)))
+    ...             collector.ack(*held)
+    >>> held = [spout.KeyedTuple({"action": each}, None) for each in ("enter", "look", "leave")]
+    >>> collector = spout.KeyedCollector("Sessions", held)
+    >>> Sessions().execute(("u1",), held, collector)
+    >>> collector.emissions
+    [('u1', 3)]
+
+    An exception that escapes `execute` or `tick` fails all tuples that the key holds, under its own name.
+    """
+
+    output: ClassVar[str] = "value string"
+    """What it emits, as Spark DDL."""
+
+    tick_ms: ClassVar[int] = 0
+    """`tick` is called for a key that has got no tuple for this long; 0: never."""
+
+    def prepare(self, context: BoltContext) -> None:
+        """Get ready; called before each key, on the task's one copy of the bolt."""
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Work on all tuples that a key holds, oldest batch first; called when it has got new ones."""
+        raise NotImplementedError
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Work on what a quiet key holds; it is acked unless this is overridden."""
+        collector.ack(*held)

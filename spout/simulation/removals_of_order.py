@@ -1,0 +1,52 @@
+"""How the safeguards of ordered inputs are taken out. See `removals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import spout.settle
+from acker.identity import I64
+from spout.collector import Cause
+from spout.order import Gate, Lined
+from spout.order_watch import OrderWatch
+
+Replaced = list[tuple[Any, str, Any]]
+
+
+def gate() -> Replaced:
+    """Let the read task hand every record to the bolts."""
+    original = Gate.admit
+
+    def admit(self: Gate, index: int, key: bytes | None, origin: int | None) -> Cause | None:
+        original(self, index, key, origin)
+        return None
+
+    return [(Gate, "admit", admit)]
+
+
+def behind() -> Replaced:
+    """Let what ran behind a failure that the task did not see be acked."""
+
+    def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
+        return []
+
+    return [(spout.settle, "behind", behind)]
+
+
+def pending() -> Replaced:
+    """Plan a partition while roots of it are pending."""
+
+    def _under_way(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
+        return ""
+
+    return [(OrderWatch, "_under_way", _under_way)]
+
+
+def taken_over() -> Replaced:
+    """Plan a partition before a replay worker has taken over what was lost of it."""
+
+    def _not_taken_over(self: OrderWatch, source: int) -> str:
+        return ""
+
+    return [(OrderWatch, "_not_taken_over", _not_taken_over)]

@@ -1,0 +1,103 @@
+"""From a compiled topology to a DataFrame: one chain of stages, with one shuffle between each and the next.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from acker.errors import UsageError
+from spout.activation import Activation
+from spout.application import Application, Stream
+from spout.frames import Node, narrowed, node_of
+from spout.isolation import IsolatedRun
+from spout.ledger import add
+from spout.read_task import no_garbage_collection
+from spout.safety import Safety
+from spout.stage_pass import TASK, Parts, StagePass, passes_of
+from spout.stage_run import StageRun
+from spout.stream import read_stream
+from spout.task_runs import running
+from spout.topology import Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """The function that Spark's `mapInArrow` calls for a stage behind a shuffle."""
+
+    pass_: StagePass
+    stream: str
+    ledger: Any
+    safety: Safety
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the stage over the rows of one task; report when the last row was taken."""
+        with no_garbage_collection(), running(self.pass_, self.safety) as run:
+            if not isinstance(run, StageRun | IsolatedRun):
+                raise TypeError(f"a stage is run by a StageRun, not by a {type(run).__name__}")
+            for batch in batches:
+                yield run.arrive(batch)
+            yield from run.finish()
+            if self.pass_.tracked:
+                add(self.ledger, self.stream, run.report())
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFrame:
+    """The DataFrame of a topology, the passes that make it, the stream that it reads, and its two files."""
+
+    rows: DataFrame
+    passes: tuple[StagePass, ...]
+    stream: Stream
+    activation: Activation
+    status_path: Path
+
+
+def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
+    """Build the DataFrame of a topology.
+
+    Raises:
+        UsageError: as `spout.read_stream`.
+    """
+    read = compiled.read
+    application = Application.of(spark)
+    options: Any = dict(read.options)
+    source = node_of(read_stream(spark, read.topics, read.inputs, **options))
+    if source is None or source.options is None:
+        raise UsageError("read_stream returned rows that are not its own")
+    stream = application.streams[source.options.stream]
+    passes = passes_of(compiled.layout, _parts(compiled, tracked=stream.tracked))
+    rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
+    for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=True):
+        task = StageTask(stage, stream.id, application.ledger.accumulator, stream.safety)
+        rows = rows.repartitionById(partitions, sql.col(TASK)).mapInArrow(
+            _function(task), from_arrow_schema(stage.schema)
+        )
+    activation = Activation(application.sink_folder, stream.id)
+    return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))
+
+
+def _function(task: StageTask) -> Any:
+    """Wrap a task in a function, which is what `mapInArrow` takes."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return run
+
+
+def _parts(compiled: Compiled, *, tracked: bool) -> Parts:
+    inputs = {
+        name: tuple(compiled.read.topics.input(each).id for each in inputs)
+        for name, inputs in compiled.inputs.items()
+    }
+    return Parts(compiled.bolts, compiled.schemas, inputs, compiled.hooks, tracked)

@@ -1,0 +1,173 @@
+"""Each example as a user runs it: `python examples/NAME.py` beside a broker, an acker and a replay worker.
+
+What the examples' functions do with failures and restarts is judged in tests/integration/test_examples.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow.dataset as ds
+import pytest
+
+from acker.kafka_log import KafkaLog
+from acker.log import Outgoing
+from acker.provision import create_topics
+from acker.topics import Topics, load
+from spout.child import Child
+from tests.brokers import Broker
+from tests.programs import ROOT, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+AT = "2026-11-21T10:0{}:{} {}"
+
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is produced for an example that writes files, by input, and the rows that it has to write."""
+
+    lines: dict[str, Sequence[str]]
+    rows: Rows
+    kind: str = "parquet"
+    columns: tuple[str, ...] | None = None
+
+
+TO_FILES = {
+    "enrichment": Case(
+        {"visits": [f"user{n} 10.0.0.{n}" for n in range(40)]},
+        sorted((f"user{n} from {('AT', 'CH', 'DE')[n % 3]}",) for n in range(40)),
+        "json",
+        ("visit",),
+    ),
+    "sessions": Case({"actions": ["u1 enter", "u2 enter", "u1 leave"]}, [("u1", "enter leave")]),
+    "sql_only": Case(
+        {"orders": [json.dumps({"id": n, "total": 5.0 * n}) for n in range(4)]}, [(2, 10.0), (3, 15.0)]
+    ),
+    "stream_join": Case(
+        {
+            "purchases": [AT.format(0, "01", "p1 10")],
+            "payments": [AT.format(0, "03", "p1 8"), AT.format(2, "00", "p3 1")],
+        },
+        [("p1", 8.0)],
+    ),
+    "windowed_aggregation": Case(
+        {"clicks": [AT.format(0, "01", "a"), AT.format(0, "02", "a"), AT.format(2, "00", "d")]},
+        [("a", 2)],
+        columns=("page", "clicks"),
+    ),
+}
+ENDING = {
+    "diamond_join": {"14 characters, 3 words", "15 characters, 3 words"},
+    "word_count": {"2  the", "2  hawk", "1  waits", "1  hovers"},
+}
+"""Examples that print what is there now and end, with what they print."""
+
+
+@pytest.fixture(scope="module")
+def environ(broker: Broker) -> dict[str, str]:
+    """What the examples' topics.yaml takes from the environment."""
+    return {"KAFKA_BOOTSTRAP": broker.bootstrap, "PREFIX": "run-"}
+
+
+@pytest.fixture(scope="module")
+def topics(environ: dict[str, str]) -> Iterator[Topics]:
+    """Make the topics of examples/topics.yaml, and run an acker and a replay worker for them."""
+    config = ROOT / "examples" / "topics.yaml"
+    found = load(config, environ)
+    create_topics(found)
+    with serving(config, environ):
+        yield found
+
+
+@contextmanager
+def serving(config: Path, environ: dict[str, str]) -> Iterator[None]:
+    """Run an acker and a replay worker with an environment of their own as long as the context lasts."""
+    everything = {**os.environ, **environ}
+    with (
+        Child("acker", config, environ=everything) as acker,
+        Child("replay", config, environ=everything) as replay,
+    ):
+        acker.wait_ready()
+        replay.wait_ready()
+        yield
+
+
+def produce(topics: Topics, lines: dict[str, Sequence[str]]) -> None:
+    """Write lines, half of them to each partition of their input."""
+    log = KafkaLog(topics.kafka)
+    producer = log.producer()
+    for name, values in lines.items():
+        for number, value in enumerate(values):
+            producer.send(Outgoing(topics.input(name).topic, number % 2, value.encode()))
+    producer.flush(30_000)
+    producer.close()
+    log.close()
+
+
+def committed(folder: Path) -> list[str]:
+    """Return the files that Spark's file sink has committed; others are there that it still writes."""
+    logs = [path for path in (folder / "_spark_metadata").glob("[0-9]*") if not path.name.startswith(".")]
+    entries = [line for path in logs for line in path.read_text().splitlines()[1:]]
+    return sorted({unquote(urlparse(json.loads(entry)["path"]).path) for entry in entries})
+
+
+def rows_in(folder: Path, case: Case) -> Rows:
+    """Read the distinct rows that have been written up to now."""
+    files = committed(folder)
+    if not files:
+        return []
+    table = ds.dataset(files, format=case.kind).to_table(columns=case.columns and list(case.columns))
+    return sorted({tuple(row.values()) for row in table.to_pylist()})
+
+
+def test_every_example_is_run() -> None:
+    assert sorted([*TO_FILES, *ENDING]) == EXAMPLES
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", TO_FILES)
+def test_an_example_writes_its_rows_until_it_is_interrupted(
+    name: str, topics: Topics, environ: dict[str, str], tmp_path: Path
+) -> None:
+    case = TO_FILES[name]
+    produce(topics, case.lines)
+    arguments = (ROOT / "examples" / f"{name}.py", tmp_path / "out", tmp_path / "checkpoint")
+    with running(arguments, tmp_path / "log", folder=tmp_path, environ=environ) as example:
+        example.until(lambda: rows_in(tmp_path / "out", case) == case.rows)
+        example.send(signal.SIGINT)
+        assert example.ended() != 0
+        assert "KeyboardInterrupt" in example.said
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ENDING)
+def test_an_example_counts_what_is_there_and_ends(
+    name: str, broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """With the topics.yaml of the folder that it is run in."""
+    config = tmp_path / "topics.yaml"
+    config.write_text(
+        f'kafka: {{bootstrap.servers: "{broker.bootstrap}"}}\n'
+        f'acker: {{partitions: 2, topic_prefix: "{prefix}"}}\n'
+        f'inputs: {{sentences: {{id: 1, topic: "{prefix}s", group: "{prefix}g", partitions: 2}}}}\n'
+    )
+    topics = load(config, {})
+    create_topics(topics)
+    produce(topics, {"sentences": ["the hawk waits", "the hawk hovers"]})
+    with (
+        serving(config, {}),
+        running((ROOT / "examples" / f"{name}.py",), tmp_path / "log", folder=tmp_path) as example,
+    ):
+        assert example.ended() == 0, example.said
+        assert ENDING[name] <= {line.strip() for line in example.said.splitlines()}

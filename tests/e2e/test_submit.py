@@ -1,0 +1,118 @@
+"""`windhover submit` as a user runs it: a topology from a file, until a signal comes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from acker.kafka_log import KafkaLog
+from acker.log import Outgoing, TopicPartition
+from acker.provision import create_topics
+from acker.topics import load
+from spout.cli import run
+from tests.brokers import Broker
+from tests.gated import GATE
+from tests.programs import ROOT, running
+from tests.stream_worlds import serving
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+EXAMPLE = ROOT / "examples" / "word_count.yaml"
+
+
+def config_of(folder: Path, broker: Broker, prefix: str) -> Path:
+    """Write the topics.yaml beside the topology, with topics of this test alone."""
+    config = folder / "topics.yaml"
+    config.write_text(
+        f'kafka: {{bootstrap.servers: "{broker.bootstrap}"}}\n'
+        f'acker: {{partitions: 2, topic_prefix: "{prefix}"}}\n'
+        # longer than a first batch may take on a busy machine: what timed out would be counted again
+        f'inputs: {{sentences: {{id: 1, topic: "{prefix}s", group: "{prefix}g", partitions: 2,'
+        " timeout: 5m}}\n"
+    )
+    create_topics(load(config, {}))
+    return config
+
+
+def topology_of(folder: Path) -> Path:
+    """Write the example's topology, but that it runs on, and that its sink can be held up."""
+    lines = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("trigger:"))
+    path = folder / "word_count.yaml"
+    path.write_text(text.replace("examples.word_count:show", "tests.gated:show_when_allowed"))
+    return path
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Return the metrics of a topology by name and labels; none before it serves them."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return {}
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[:1] != "#"}
+
+
+@pytest.mark.timeout(600)
+def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
+    broker: Broker, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The batch that runs when SIGTERM comes is written, acked and settled before the process ends."""
+    config = config_of(tmp_path, broker, prefix)
+    topics = load(config, {})
+    log = KafkaLog(topics.kafka)
+    producer = log.producer()
+
+    def produce(*lines: bytes) -> None:
+        for number, line in enumerate(lines):
+            producer.send(Outgoing(topics.input("sentences").topic, number % 2, line))
+        producer.flush(30_000)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    gate = tmp_path / "gate"
+    arguments = ("-m", "spout.cli", "submit", topology_of(tmp_path), "--metrics-port", str(port))
+    produce(b"the hawk waits", b"\xff is no text", b"the hawk hovers")
+    with (
+        serving(config, "acker", "replay"),
+        running(arguments, tmp_path / "log", environ={GATE: str(gate)}) as topology,
+    ):
+        acked = "windhover_topology_roots_acked_total"
+        topology.until(lambda: scraped(port).get(acked) == 2)
+        assert "bolt count" in topology.said, "the plan is printed"
+        executed = 'windhover_topology_executed_total{component="split",source="lines",stream="default"}'
+        assert scraped(port)[executed] == 3
+
+        gate.with_suffix(".closed").touch()
+        produce(b"the end")
+        topology.until(lambda: "the sink waits" in topology.said)
+        topology.send(signal.SIGTERM)
+        topology.until(lambda: "stopping: no new tuples are emitted" in topology.said)
+        topology.until(lambda: scraped(port).get("windhover_topology_roots_pending") == 1)
+        produce(b"too late")
+        gate.touch()
+        assert topology.ended() == 128 + signal.SIGTERM, topology.said
+        # Spark's Python daemon may still say that its pipe broke, behind it
+        ends = [line for line in topology.said.splitlines() if line.startswith("stopped: ")]
+        assert ends == ["stopped: acked 3, failed 1, pending 0"]
+
+        words = set(re.findall(r"^ *[12]  (\w+)$", topology.said, re.MULTILINE))
+        assert words == {"the", "hawk", "waits", "hovers", "end"}
+        places = [TopicPartition(topics.input("sentences").topic, part) for part in range(2)]
+        dead = TopicPartition(topics.input("sentences").dead_letter.topic, 1)
+        eventually(lambda: log.ends([dead])[dead] > 0)
+        assert log.committed(topics.input("sentences").group, places) == {places[0]: 3, places[1]: 1}
+        capsys.readouterr()
+        assert run(["status", "--config", str(config), "-o", "json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+    assert sum(row["pending"] for row in rows) == 0, rows
+    producer.close()
+    log.close()

@@ -1,0 +1,27 @@
+"""Each harness runs for some seconds with every test run; a finding shows its input."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import lacking
+
+SECONDS = 4
+LIMIT_SECONDS = 120
+
+
+@pytest.mark.parametrize("harness", ["codec", "headers", "topics"])
+def test_a_harness_finds_nothing(harness: str) -> None:
+    """Only the named errors come out; see `tests.fuzz` for a longer run."""
+    if importlib.util.find_spec("atheris") is None:
+        lacking(
+            "atheris is not installed: uv sync --group fuzz, on Linux and a Python that it has a wheel for"
+        )
+    command = [sys.executable, "-m", f"tests.fuzz.{harness}", "-runs=20000", f"-max_total_time={SECONDS}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert found.returncode == 0, found.stderr[-5_000:] + found.stdout[-2_000:]
+    assert "Done " in found.stderr

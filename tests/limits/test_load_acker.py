@@ -1,0 +1,134 @@
+"""What one acker partition does when much waits, much is carried, or a record is as large as it can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acker.bins import BIN_ROOTS, REWRITE_STEPS, Bins
+from acker.codec import RECORD_BYTES_MAX, wire_codec
+from acker.cohort import Cohort, Emission, Session
+from acker.core import PartitionCore
+from acker.counters import AckerEventKind
+from acker.events import Event, Take, TakeSource, Tick
+from acker.identity import source_of
+from acker.limits import AckerLimits
+from acker.log import Outgoing, Record, record_bytes
+from acker.roots import Roots
+from acker.snapshot import carried_of
+from acker.state import bin_of, state_codec
+from tests.acker_world import SOURCE, TOPICS, World, edge
+from tests.limits.work import within
+
+QUIET = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0)
+
+
+def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> None:
+    """It was away for ten minutes: 48,000 ticks took two minutes, since each looked at all that waited."""
+    codec = wire_codec()
+    groups = range(40)
+    events: list[Event] = [
+        Take(f"g{n}", f"s{n}", 1, 0, 1, (TakeSource(source_of(n + 1, 0), f"t{n}", "id", 0, 0),))
+        for n in groups
+    ]
+    events += [Tick(f"g{n}", f"s{n}", 1, 500 * tick) for tick in range(1_200) for n in groups]
+    core = PartitionCore(0, 1, AckerLimits(), codec)
+    records = [Record("_ack_init", 0, at, None, codec.encode(event)) for at, event in enumerate(events)]
+    with within(cpu_seconds=15):
+        core.read_inits(records)
+        assert len(core.sessions.line) == 40 * (1 + core.limits.pending_ticks)
+        core.set_ends(0, 0)
+        assert core.count()
+    holders = [group.holder for group in core.sessions.groups.values()]
+    assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
+    assert len(core.sessions.line) == 0
+
+
+def emission_of(timeout_ms: int = 30_000) -> Emission:
+    """Return an emission."""
+    return Emission(Session("g", 1, "s"), "t", "id", 0, 0, timeout_ms)
+
+
+def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
+    """32,768 ranges of which one root each is left, all touched: filling took minutes.
+
+    What each misses and when each is due are random, so nothing of it compresses.
+    """
+    bins, emission, draw = Bins(), emission_of(), np.random.default_rng(1)
+    missing = draw.integers(1, 1 << 63, BIN_ROOTS + 1, np.uint64)
+    later_ms = draw.integers(1, 1 << 40, BIN_ROOTS + 1)
+    with within(cpu_seconds=10):
+        for n in range(BIN_ROOTS + 1):
+            roots = Roots(SOURCE, (3 << 48) + n * 40_000, 1)
+            roots.load(np.zeros(1, np.int64), missing[n : n + 1])
+            cohort = Cohort(roots, emission, 0, n)
+            cohort.load_touched(np.zeros(1, np.int64), later_ms[n : n + 1])
+            bins.put(cohort)
+    assert [len(bins.live(number)) for number in bins.numbers()] == [BIN_ROOTS, 1]
+    codec = state_codec()
+    part = bin_of(codec, 0, 0, carried_of(bins.live(0)))
+    assert len(codec.encode(part)) < RECORD_BYTES_MAX
+
+
+def test_bins_go_on_being_filled_when_lower_numbers_were_given_back() -> None:
+    """A new bin takes a free number; the next ranges go into it, not into a bin each."""
+    bins = Bins()
+    full = [Cohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n) for n in range(3)]
+    for cohort in full:
+        bins.put(cohort)
+    full[0].roots.settle_all()
+    assert bins.live(0) == []
+    for n in range(100):
+        bins.put(Cohort(Roots(SOURCE, (1 << 40) + n, 1), emission_of(), 0, 3 + n))
+    assert [len(bins.live(number)) for number in bins.numbers()] == [100, 1, 1]
+
+
+def test_every_bin_is_written_again_in_its_turn_though_one_changes_all_the_time() -> None:
+    """A restart looks for bins from the end of the log: none lies far back, and no step writes them all."""
+    bins = Bins()
+    for n in range(3):
+        bins.put(Cohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
+    assert bins.due({0, 1, 2}) == {0, 1, 2}
+    steps = [bins.due({1}) for _ in range(3 * REWRITE_STEPS)]
+    assert all(steps.count({1, number}) in (2, 3) for number in (0, 2))
+    assert max(map(len, steps)) == 2
+
+
+def test_a_step_that_carries_many_ranges_says_so_once() -> None:
+    """An event for each of them would be thousands of lines in the log."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0))
+    writer = world.session()
+    writer.take()
+    for n in range(200):
+        writer.init((2 * n, 2 * n + 1))
+    writer.acks(values=[(2 * n, 5) for n in range(200)])
+    world.settle()
+    told = [event.detail for event in world.events if event.kind is AckerEventKind.CARRIED]
+    assert len(told) == 1
+    assert told[0].startswith("200 open roots are carried in State")
+    writer.acks(values=[(2 * n, 5 ^ edge(2 * n)) for n in range(200)], seq=1)
+    world.settle()
+    assert set(world.of().values()) == {"ACKED"}
+
+
+@pytest.mark.parametrize("topic", [TOPICS.init, TOPICS.ack, TOPICS.fail])
+def test_garbage_of_the_largest_size_never_stops_an_acker(topic: str) -> None:
+    """A key as large as the broker takes was copied whole, and with the headers the copy was refused.
+
+    The transaction was aborted, the partition restored, the record read again, and in the end the acker
+    gave up: one record that anybody may write had stopped the group.
+    """
+    world = World(limits=QUIET)
+    writer = world.session()
+    writer.take()
+    writer.init((0, 3))
+    world.settle()
+    largest = 1_048_588 - record_bytes(Outgoing(topic, 0, None))
+    for key in (b"", b"k" * 200_000, b"k" * largest):
+        producer = world.writer_log.producer()
+        producer.send(Outgoing(topic, 0, b"v" * (largest - len(key)), key))
+        producer.flush(1_000)
+    writer.acks(runs=[(0, 3)])
+    world.settle()
+    assert world.of() == dict.fromkeys(range(3), "ACKED")
+    assert [len(r.key or b"") + len(r.value or b"") for r in world.quarantined()] == [900_000] * 3

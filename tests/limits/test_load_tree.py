@@ -1,0 +1,194 @@
+"""A tree of a million tuples: one root with a million descendants, through real bolts to its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.errors import TrackingError
+from acker.events import SourceRun
+from acker.log import Outgoing
+from spout.anchored import AnchoredRun
+from spout.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
+from spout.blob import decode, encode
+from spout.bolts import AnyBolt, BasicBolt, Bolt, BoltContext
+from spout.collector import BasicCollector, OutputCollector, Tuple
+from spout.fold import Evaluated, Outcome, TaskReport
+from spout.passes import FastRun, Pass
+from spout.plan import BatchPlan
+from spout.publish import Lane, publication_of
+from spout.rows import ArrowRows, Rows
+from spout.settle import settle
+from spout.steps import Step
+from tests.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
+from tests.limits.work import within
+
+TUPLES = 1_000_000
+NUMBER = pa.schema([("number", pa.int64())])
+CONTEXT = BoltContext("pass", 0, 1)
+ROOT = 5
+
+
+class Spread(BasicBolt):
+    """Emit a million tuples for one."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit every number up to the one that comes."""
+        for number in range(tuple["number"]):
+            collector.emit((number,))
+
+
+class SpreadByHand(Bolt):
+    """Emit a million tuples for one, anchored by hand."""
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit every number up to the one that comes, then ack it."""
+        for number in range(tuple["number"]):
+            self._collector.emit((number,), anchors=tuple)
+        self._collector.ack(tuple)
+
+
+class Drop(BasicBolt):
+    """Take every tuple but a certain one."""
+
+    def __init__(self, bad: int = -1) -> None:
+        self.bad = bad
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Ack, or fail, the tuple."""
+        if tuple["number"] == self.bad:
+            raise ValueError(f"number {self.bad}")
+
+
+class DropByHand(Bolt):
+    """Ack every tuple but a certain one, which it forgets; or none at all."""
+
+    def __init__(self, forgotten: int = -1, *, acks: bool = True) -> None:
+        self.forgotten = forgotten
+        self.acks = acks
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Ack the tuple or forget it."""
+        if self.acks and tuple["number"] != self.forgotten:
+            self._collector.ack(tuple)
+
+
+def run_of(bolt: AnyBolt, **about: Any) -> FastRun | AnchoredRun:
+    """Start a tracked pass of one bolt in a task."""
+    pass_ = Pass((Step(type(bolt).__name__, bolt, NUMBER),), **about)
+    return AnchoredRun(pass_, CONTEXT) if pass_.rich else FastRun(pass_, CONTEXT)
+
+
+def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> Outcome:
+    """Run a batch of ten records, one of which becomes a million, through a pass and another in two tasks."""
+    plan = BatchPlan(GROUP, "s1", 1, 1, 0, TIMEOUT_MS, True, (SourceRun(SOURCE, 0, 10),))
+    numbers = [tuples if row == ROOT else 1 for row in range(10)]
+    rows: Rows = ArrowRows(pa.RecordBatch.from_pydict({"number": numbers}))
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(10) << ORDINAL_BITS))
+    names = (type(first).__name__, type(second).__name__)
+    rich = isinstance(first, Bolt)
+    carry = Carry.PATHS if rich else Carry.PACKED
+    read = run_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
+    emitted = read.feed(rows, anchors)
+    leaving = read._pass.leaving
+    reports = [through_a_blob(replace(read.report(), plan=plan, ranges=plan.ranges))]
+    for task in (0, 1):
+        share = emitted.filter(pa.array(np.arange(emitted.num_rows) % 2 == task))
+        counted = run_of(second, arrives=carry, upstream=names[0], subscriptions=leaving)
+        for start in range(0, share.num_rows, 10_000):
+            part = share.slice(start, 10_000)
+            column = part.column(part.num_columns - 1)
+            counted.feed(ArrowRows(part.select([0])), Anchors(carry, column, leaving))
+        counted.finish()
+        reports.append(through_a_blob(counted.report()))
+    evaluated = [Evaluated(min(n, 1), 0, n, report) for n, report in enumerate(reports)]
+    return settle(evaluated, (), lambda stage: 1 + stage)
+
+
+def through_a_blob(report: TaskReport) -> TaskReport:
+    """Send a report as a task does."""
+    return decode(encode(report))
+
+
+def verdicts_of(outcome: Outcome, *, clock: int = 0) -> dict[int, str]:
+    """Publish a batch to an acker and return its verdicts."""
+    world = World()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 10))
+    world.settle()
+    publication = publication_of(outcome, Lane(writer.lane, 1))
+    for topic, records in ((TOPICS.fail, publication.fails), (TOPICS.ack, publication.acks)):
+        producer = world.writer_log.producer()
+        for record in records:
+            producer.send(Outgoing(topic, 0, CODEC.encode(record)))
+        producer.flush(0)
+    writer.tick(clock)
+    world.settle()
+    return world.of()
+
+
+ACKED = dict.fromkeys(range(10), "ACKED")
+
+
+def test_a_tree_of_a_million_tuples_is_acked() -> None:
+    """S27: a tree of a million costs the acker what a tree of one does, its edges cancel in the tasks."""
+    with within(cpu_seconds=15):
+        outcome = outcome_of(Spread(), Drop())
+    assert len(outcome.partial) == 0
+    assert verdicts_of(outcome) == ACKED
+
+
+def test_the_last_of_a_million_tuples_fails_its_root() -> None:
+    """And no other; by its own name."""
+    outcome = outcome_of(Spread(), Drop(bad=TUPLES - 1))
+    assert [(cause.message, roots.tolist()) for cause, roots in outcome.failed] == [("number 999999", [ROOT])]
+    assert verdicts_of(outcome) == ACKED | {ROOT: "FAILED"}
+
+
+@pytest.mark.parametrize(("first", "tuples"), [(Spread, 300_000), (SpreadByHand, 150_000)])
+def test_one_forgotten_tuple_of_very_many_keeps_its_root_open_until_it_times_out(
+    first: type[Spread] | type[SpreadByHand], tuples: int
+) -> None:
+    """Rule 3: one edge is missing, and the value says so.
+
+    A bolt that anchors and acks by hand does so tuple by tuple: fewer than a million go the same way.
+    """
+    with within(cpu_seconds=30):
+        outcome = outcome_of(first(), DropByHand(forgotten=123_456), tuples)
+    assert outcome.partial.tolist() == [ROOT]
+    held = {at: verdict for at, verdict in ACKED.items() if at != ROOT}
+    assert verdicts_of(outcome, clock=TIMEOUT_MS - 1) == held
+    assert verdicts_of(outcome, clock=TIMEOUT_MS) == held | {ROOT: "TIMED_OUT"}
+
+
+def test_very_many_forgotten_tuples_are_one_value() -> None:
+    """The task names each delivery, the driver folds them: nothing of the tree's size is published.
+
+    200,000 here, each by itself, as a million would be.
+    """
+    with within(cpu_seconds=30):
+        outcome = outcome_of(Spread(), DropByHand(acks=False), 200_000)
+    assert outcome.partial.tolist() == list(range(10))
+    [record] = publication_of(outcome, Lane("q/s1", 1)).acks
+    assert len(CODEC.encode(record)) < 400
+
+
+def test_more_tuples_than_an_ordinal_can_count_are_refused_by_name() -> None:
+    """The limit is 16,777,216 for one input of one pass; it is an error, never a wrong edge."""
+
+    with pytest.raises(TrackingError, match="more than 16,777,216 tuples for one input"):
+        pack(np.zeros(1, np.int64), np.array([ORDINALS_MAX]))
+    assert pack(np.array([3]), np.array([ORDINALS_MAX - 1])).tolist() == [(4 << ORDINAL_BITS) - 1]

@@ -1,0 +1,49 @@
+"""Any tuples held in any batches and released in any later ones: a root is complete when all of its are."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker.events import SourceRun
+from spout.delayed import Held, Places, Released
+from spout.fold import TaskReport
+from tests.unit.test_delayed import A, B, array, batch, held, open_roots, plan_of
+
+BATCHES = 4
+ROOTS = 6
+PLANS = [plan_of(SourceRun(A, 10 * n, 10 * n + 4), SourceRun(B, 7 * n, 7 * n + 2)) for n in range(BATCHES)]
+"""Each batch emits six roots of two sources."""
+
+Tuple = tuple[int, int, int]
+"""The batch that holds it, its root there, and the batch that releases it; `BATCHES`: none does."""
+
+tuples = st.tuples(st.integers(0, BATCHES - 1), st.integers(0, ROOTS - 1), st.integers(0, BATCHES))
+
+
+def place(batch_number: int, root: int) -> tuple[int, int]:
+    """Return source and position of a root."""
+    every = [(run.source, at) for run in PLANS[batch_number].ranges for at in range(run.start, run.end)]
+    return every[root]
+
+
+@given(st.lists(tuples.filter(lambda each: each[2] >= each[0]), max_size=30))
+def test_a_root_is_complete_when_every_tuple_of_it_was_released(script: list[Tuple]) -> None:
+    """S26, S31, P49, P54: in whatever order, across whatever batches, and not before."""
+    holds = {n: [each for each in script if each[0] == n] for n in range(BATCHES)}
+    edges: dict[int, Held] = {n: held(PLANS[n], *(root for _, root, _ in holds[n])) for n in range(BATCHES)}
+    done = []
+    for n in range(BATCHES):
+        parts = [
+            (place(since, root), edges[since].edges[number])
+            for since in range(n + 1)
+            for number, (_, root, until) in enumerate(holds[since])
+            if until == n
+        ]
+        at = Places(array(*(source for (source, _), _ in parts)), array(*(p for (_, p), _ in parts)))
+        acked = Released(at, np.array([edge for _, edge in parts], np.uint64))
+        reports = [TaskReport("hold", held=edges[n]), TaskReport("ack", released=acked)]
+        done.append(batch(PLANS[n], *reports))
+        waiting = {place(since, root) for since, root, until in script if since <= n < until}
+        assert open_roots(*done) == waiting

@@ -1,0 +1,144 @@
+"""Bytes of any kind where a record should be: a value or a `CodecError` comes out, in bounded memory."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acker import state
+from acker.checks import NAMED_MAX, wrong_acks
+from acker.codec import Codec, wire_codec
+from acker.errors import CodecError, TrackingError, UnknownVersion
+from acker.events import Acks, Fails, Init, Run, Take, Taken, Verdicts
+from acker.state import Carried, State, StatePart, carried_from, state_codec, state_from, unpack_ranges
+from replay.due import Due, Progress, due_codec
+from spout import blob
+from spout.collector import Cause
+from spout.fold import TaskReport, failures_of
+from tests.garbage import golden_records, mutated, values
+
+BYTES_MAX = 20_000_000
+"""What reading one short record may take at most."""
+
+CODECS: dict[Codec[Any], tuple[type, ...]] = {
+    wire_codec(): (Take, Taken, Init, Acks, Fails, Verdicts),
+    state_codec(): (StatePart, State, Carried),
+    due_codec(): (Due, Progress),
+}
+SEEDS = tuple(golden_records().values())
+HUGE = b"\x80\x80\x80\x80\x80\x80\x80\x80\x20"  # 2^60
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=["wire", "state", "due"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_only_a_codec_error_comes_out(codec: Codec[Any], data: st.DataObject) -> None:
+    """What does decode has fields of its types, or else it could not be encoded again."""
+    headers = st.sampled_from([codec.header(kind) for kind in CODECS[codec]])
+    found = data.draw(mutated(SEEDS) | st.builds(bytes.__add__, headers, st.binary(max_size=200)))
+    try:
+        value = codec.decode(found)
+    except CodecError:
+        return
+    assert codec.decode(codec.encode(value)) == value
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=["wire", "state", "due"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_was_encoded_decodes_to_itself(codec: Codec[Any], data: st.DataObject) -> None:
+    """Numbers at the edges of their types, too long names, positions in any order."""
+    value = data.draw(st.one_of([values(kind) for kind in CODECS[codec]]))
+    assert codec.decode(codec.encode(value)) == value
+
+
+@pytest.mark.parametrize("name", sorted(golden_records()))
+def test_a_count_of_2_to_the_60_costs_nothing(name: str) -> None:
+    """An array, a text or bytes that long, wherever in a record: refused before it is made."""
+    right = golden_records()[name]
+    tracemalloc.start()
+    try:
+        for at in range(10, len(right) + 1):
+            for codec in CODECS:
+                try:
+                    codec.decode(right[:at] + HUGE + right[at:])
+                except CodecError:
+                    continue
+        assert tracemalloc.get_traced_memory()[1] < BYTES_MAX
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_unknown_version_is_told_from_garbage() -> None:
+    """Where only ackers write, what a newer one wrote must not be passed over."""
+    with pytest.raises(UnknownVersion, match="unknown schema fingerprint 01 02"):
+        wire_codec().decode(b"\xc3\x01\x01\x02" + bytes(20))
+    with pytest.raises(CodecError) as raised:
+        wire_codec().decode(b"\xc3\x02" + bytes(20))
+    assert not isinstance(raised.value, UnknownVersion)
+
+
+def test_runs_that_name_a_block_a_thousand_times_are_refused_before_they_are_unfolded() -> None:
+    """Each run is right: unfolded, the 900,000 bytes of one such record would be 50 GB."""
+    runs = (Run(0, 32_768),) * 40
+    acks = Acks("l", 1, "g", "s", 1, 65_539, 0, runs, b"", b"", (), b"", 0)
+    assert wrong_acks(acks, 0, 1) == f"its runs name {40 * 32_768} positions"
+    assert NAMED_MAX < 40 * 32_768
+
+
+def test_a_state_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of deflated zeros is a gigabyte."""
+    monkeypatch.setattr(state, "STATE_BYTES_MAX", 1 << 20)
+    bomb = StatePart(0, 0, 1, zlib.compress(bytes(50 << 20), 9))
+    tracemalloc.start()
+    try:
+        for open_it in (
+            lambda: state_from(state_codec(), {0: bomb}),
+            lambda: carried_from(state_codec(), bomb),
+        ):
+            with pytest.raises(CodecError, match="unpacks to more than"):
+                open_it()
+        assert tracemalloc.get_traced_memory()[1] < BYTES_MAX
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=100, deadline=None)
+@given(body=mutated([zlib.compress(record) for record in SEEDS]) | mutated(SEEDS).map(zlib.compress))
+def test_only_a_codec_error_comes_out_of_a_part_of_state(body: bytes) -> None:
+    """A part is deflated, so what is in it is spoilt before and after that."""
+    part = StatePart(0, 0, 1, body)
+    try:
+        found = state_from(state_codec(), {0: part})
+        if found is not None:
+            list(unpack_ranges(found.ranges))
+        carried_from(state_codec(), part)
+    except CodecError:
+        pass
+
+
+REPORT = TaskReport("split", failures=failures_of([(3, Cause("split", "ValueError", "no"))]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    garbage=mutated([blob.encode(REPORT)])
+    | mutated([zlib.decompress(blob.encode(REPORT))]).map(zlib.compress)
+)
+def test_only_a_tracking_error_comes_out_of_a_report(garbage: bytes) -> None:
+    """The driver stops the query with it; nothing is acked by a report that it cannot read."""
+    with suppress(TrackingError):
+        assert isinstance(blob.decode(garbage), TaskReport)
+
+
+def test_a_report_cannot_bring_code() -> None:
+    """A pickle may name any function to call; ours names none, and another is not read."""
+    with pytest.raises(TrackingError, match="does not belong into a report"):
+        blob.decode(zlib.compress(pickle.dumps(print)))

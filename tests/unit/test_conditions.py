@@ -1,0 +1,35 @@
+"""The bolt behind a condition, and sessions that cannot be tracked; without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from acker.errors import UsageError
+from spout.application import Application
+from spout.bolts import BoltContext
+from spout.collector import Cause
+from spout.conditions import FLAG, FailWhen
+from spout.rows import ArrowRows, arrow_of
+from spout.steps import Step, run_simple
+from spout.watching import Watch
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_rows_that_match_fail_and_all_others_go_on_without_the_flag(tracked: bool) -> None:
+    """S83: null is no match, as everywhere in SQL; where nothing is tracked a match is only dropped."""
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2, 3, 4], FLAG: [False, True, None, True]})
+    step = Step("check", FailWhen("not this"), pa.schema([pa.field("n", pa.int64())]))
+    watch = Watch("check", step.bolt, BoltContext("check", 0, 1))
+    out = run_simple(step, ArrowRows(batch), watch, tracked=tracked, arrow=True)
+    assert arrow_of(out.rows, None).to_pydict() == {"n": [1, 3]}
+    assert out.parents.tolist() == [0, 2]
+    assert out.failures == [(row, Cause("check", "", "not this")) for row in (1, 3)]
+
+
+def test_a_session_of_spark_connect_is_refused_with_the_way_out() -> None:
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(
+        UsageError, match=r"pyspark\.sql\.connect\.session\.SparkSession is no classic .*local"
+    ):
+        Application.of(session)

@@ -1,0 +1,190 @@
+"""Acks of a later batch: what the batches of a held tuple contribute sums up to its root's edge at last."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acker.errors import TrackingError
+from acker.events import Acks, SourceRun, positions, values
+from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
+from spout.blob import decode, encode
+from spout.collector import Cause
+from spout.delayed import LATE, Entry, Held, Places, Released, held_edges
+from spout.fold import Evaluated, TaskReport
+from spout.plan import BatchPlan
+from spout.publish import Lane, Publication, publication_of
+from spout.settle import Moment, settle
+
+A, B = 1 << 16, 1 << 16 | 1
+BLOCK = 1 << WIRE_BLOCK_BITS
+BAD = Cause("notify", "ValueError", "no address")
+Root = tuple[int, int]
+
+
+def plan_of(*ranges: SourceRun) -> BatchPlan:
+    """Make a plan."""
+    return BatchPlan("g", "s", 1, 4, 99, 30_000, True, ranges)
+
+
+FIRST = plan_of(SourceRun(A, 10, 20), SourceRun(B, 5, 8))
+SECOND = plan_of(SourceRun(A, 20, 30))
+NOTHING = plan_of()
+
+
+def array(*numbers: int) -> I64:
+    """Make an array."""
+    return np.array(numbers, np.int64)
+
+
+def held(plan: BatchPlan, *roots: int, until_ms: int = 1_000, fails_late: bool = False) -> Held:
+    """Hold a tuple of each root, by index; a root that comes twice is held twice."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    places = Places(array(*(at[root][0] for root in roots)), array(*(at[root][1] for root in roots)))
+    edges = held_edges(places, (7,), array(*range(len(roots))), Entry(11, 0, 0))
+    return Held(array(*roots), edges, np.full(len(roots), until_ms), fails_late)
+
+
+def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> Released:
+    """Ack some of what was held."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    roots = [at[index] for index in tuples.indices.tolist()][rows]
+    places = Places(array(*(source for source, _ in roots)), array(*(position for _, position in roots)))
+    return Released(places, tuples.edges[rows])
+
+
+def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publication:
+    """Settle a batch and write its records, by way of the tasks' blobs."""
+    reads = [TaskReport("split", plan=plan, ranges=plan.ranges)] if plan.ranges else []
+    sent = [decode(encode(report)) for report in (*reads, *reports)]
+    evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
+    outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))
+    return publication_of(outcome, Lane("q/s", 1))
+
+
+def sums(*batches: Publication) -> dict[Root, int]:
+    """Sum up what batches contribute to each root."""
+    summed: dict[Root, int] = defaultdict(int)
+    for record in (record for each in batches for record in each.acks):
+        for run in record.runs:
+            for position in range(*run):
+                summed[record.source, position] ^= root_edge(record.source, position)
+        for position, value in zip(positions(record.positions), values(record.values), strict=True):
+            assert position >> WIRE_BLOCK_BITS == record.block
+            summed[record.source, int(position)] ^= int(value)
+    return summed
+
+
+def open_roots(*batches: Publication) -> set[Root]:
+    """Return the roots that are named and not complete."""
+    return {root for root, value in sums(*batches).items() if value != root_edge(*root)}
+
+
+def failed_roots(publication: Publication) -> dict[Root, tuple[str, str]]:
+    """Return the failed roots, with operator and error."""
+    return {
+        (record.source, int(position)): (cause.operator, cause.error)
+        for record in publication.fails
+        for cause in record.causes
+        for position in positions(cause.positions)
+    }
+
+
+def test_a_held_root_is_open_until_every_tuple_of_it_was_released() -> None:
+    """S31, S81, P49: one root has two tuples in two windows that close one after the other."""
+    tuples = held(FIRST, 0, 0, 11)
+    first = batch(FIRST, TaskReport("hold", held=tuples))
+    assert open_roots(first) == {(A, 10), (B, 6)}
+    second = batch(SECOND, TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))))
+    assert open_roots(first, second) == {(A, 10), (B, 6)}
+    third = batch(NOTHING, TaskReport("ack", released=released(FIRST, tuples, slice(1, 3))))
+    assert open_roots(first, second, third) == set()
+    assert set(sums(first, second, third)) == {
+        *((A, p) for p in range(10, 30)), *((B, p) for p in range(5, 8))
+    }  # fmt: skip
+
+
+def test_what_is_held_and_released_in_one_batch_is_acked_with_it() -> None:
+    tuples = held(FIRST, 3, 3)
+    both = batch(FIRST, TaskReport("hold", held=tuples), TaskReport("ack", released=released(FIRST, tuples)))
+    assert open_roots(both) == set()
+    assert all(not record.positions for record in both.acks), "a canonical record has them in runs"
+
+
+def test_older_roots_share_the_record_of_their_block_and_have_records_of_their_own_elsewhere() -> None:
+    """The wire's mark is kept per (source, block): two records of one batch for one block would be one."""
+    far = plan_of(SourceRun(A, 15, 16), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
+    tuples = held(far, 0, 1, 2)
+    publication = batch(SECOND, TaskReport("ack", released=released(far, tuples)))
+    assert [(record.source, record.block) for record in publication.acks] == [(A, 0), (A, 3), (B, 0)]
+    assert publication.acks[0].runs == ((20, 30),)
+
+
+def test_contributions_of_own_and_older_roots_stand_in_order() -> None:
+    """A record is canonical, or a repeat of it would look like other content."""
+    older, own = held(SECOND, 4), held(FIRST, 0, 9)
+    publication = batch(
+        FIRST, TaskReport("hold", held=own), TaskReport("ack", released=released(SECOND, older))
+    )
+    assert positions(publication.acks[0].positions).tolist() == [10, 19, 24]
+    both = [publication, batch(SECOND, TaskReport("hold", held=older))]
+    assert open_roots(*both) == {(A, 10), (A, 19)}
+
+
+def test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it() -> None:
+    """S86: Spark drops at or below it; a tuple without event time is dropped always."""
+    on_time, late, timeless = held(FIRST, 1, until_ms=1_001), held(FIRST, 2), held(FIRST, 3, until_ms=-1)
+    for fails, name in ((False, "acks"), (True, "fails")):
+        reports = [
+            TaskReport(f"{name}{n}", held=replace(each, fails_late=fails))
+            for n, each in enumerate((on_time, late, timeless))
+        ]
+        publication = batch(FIRST, *reports, watermark_ms=1_000)
+        assert open_roots(publication) == {(A, 11)}
+        lost = failed_roots(publication)
+        assert lost == ({(A, 12): ("fails1", LATE), (A, 13): ("fails2", LATE)} if fails else {})
+
+
+def test_a_row_that_fails_fails_the_roots_of_all_its_tuples_and_acks_none_of_them() -> None:
+    """S29, S78: of earlier batches and of this one, under one cause."""
+    older, own = held(FIRST, 0, 1, 12), held(SECOND, 4)
+    places = [released(FIRST, older, slice(0, 1)).places, released(SECOND, own).places]
+    report = TaskReport(
+        "notify",
+        released=replace(released(FIRST, older), failures=tuple((BAD, each) for each in places)),
+    )
+    publication = batch(SECOND, TaskReport("hold", held=own), report)
+    assert failed_roots(publication) == dict.fromkeys([(A, 10), (A, 24)], ("notify", "ValueError"))
+    assert not {(A, 10), (A, 24)} & sums(publication).keys()
+    assert {(A, 11), (B, 7)} <= sums(publication).keys()
+
+
+def test_only_the_newest_evaluation_releases() -> None:
+    """A sink with two actions evaluates the aggregate twice; acked twice the edges would cancel."""
+    tuples = held(FIRST, 0)
+    report = TaskReport("ack", released=released(FIRST, tuples))
+    twice = batch(NOTHING, report, report)
+    assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), twice) == set()
+
+
+def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:
+    report = TaskReport("ack", released=released(FIRST, held(FIRST, 0)))
+    with pytest.raises(TrackingError, match="no read task"):
+        settle([Evaluated(1, 1, 0, report)], (), lambda _stage: 1, Moment(SECOND, 0))
+
+
+def test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own() -> None:
+    """Two equal edges would cancel, and their root be acked while both are held."""
+    places = Places(array(A, A, A), array(10, 10, 10))
+    edges = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 0))
+    more = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 3))
+    other = held_edges(places, (), array(0, 0, 0), Entry(11, 1, 0))
+    assert len({*edges.tolist(), *more.tolist(), *other.tolist()}) == 9
+
+
+def test_the_records_of_a_batch_without_any_report_are_none() -> None:
+    assert batch(NOTHING) == Publication((), ())
+    assert isinstance(batch(SECOND).acks[0], Acks)

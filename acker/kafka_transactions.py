@@ -1,10 +1,12 @@
 """Transactions of Kafka under one transactional id.
 
-librdkafka knows three ends of a transaction that did not commit: one that must be aborted (`Aborted`,
-after it was), one whose producer is dead because another owner of the id was initialised (`Fenced`), and
-one whose outcome is unknown when the deadline is over (`Unreachable`). A refused record makes the
-transaction one of the first kind; but that a right is missing is told as it is, for no other attempt would
-find it.
+librdkafka knows four ends of a transaction that did not commit: one that must be aborted (`Aborted`,
+after it was), one whose producer is dead because another owner of the id was initialised (`Fenced`), one
+whose outcome is unknown when the deadline is over (`Unreachable`), and one whose producer dies of its abort
+(`Unreachable` as well: a new owner of the id ends what there is, and looks). The last happens where the abort
+overtakes the request that would have begun the transaction at the coordinator, which then knows of none
+(librdkafka's issue 4849). A refused record makes the transaction one of the first kind; but that a right is
+missing is told as it is, for no other attempt would find it.
 
 The group offsets go with the metadata of a consumer that never joined (generation -1, no member id): the
 broker then checks the producer's epoch alone, whoever is a member of the group meanwhile.
@@ -19,7 +21,7 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import Aborted, Fenced, LogError, NotAuthorized, WindhoverError
+from acker.errors import Aborted, Fenced, LogError, NotAuthorized, Unreachable, WindhoverError
 from acker.kafka_client import Deadline, KafkaClient
 from acker.kafka_refusals import Use, unauthorized
 from acker.kafka_writer import GroupMetadata, KafkaWriter, doing
@@ -57,7 +59,7 @@ class KafkaTransactions(KafkaWriter):
         self._metadata = metadata
         self._forbidden = forbidden
         self._in_transaction = False
-        self._fenced: str = ""
+        self._dead: Fenced | Unreachable | None = None
         self._unreported = 0
         self._unserved = 0
         self._patience_ms: int | None = None
@@ -82,7 +84,7 @@ class KafkaTransactions(KafkaWriter):
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction; its delivery report tells the offset."""
-        if self._fenced or not self._in_transaction:
+        if self._dead is not None or not self._in_transaction:
             self._require_open()
         self._written.add(record.topic)
         try:
@@ -132,9 +134,11 @@ class KafkaTransactions(KafkaWriter):
         if self._refused is None:
             self._call("committing", deadline, lambda: self._producer.commit_transaction(_seconds(deadline)))
         else:
-            self._undo(deadline)
-            if isinstance(self._refused, NotAuthorized):
-                raise self._refused
+            try:
+                self._undo(deadline)
+            finally:
+                if isinstance(self._refused, NotAuthorized):  # which the abort may not hide
+                    raise self._refused
             raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
         self._in_transaction = False
         self._hear_reports(deadline)
@@ -168,19 +172,25 @@ class KafkaTransactions(KafkaWriter):
             self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
 
     def _undo(self, deadline: Deadline) -> None:
-        self._call("aborting", deadline, lambda: self._producer.abort_transaction(_seconds(deadline)))
+        try:
+            self._call("aborting", deadline, lambda: self._producer.abort_transaction(_seconds(deadline)))
+        except LogError as error:
+            if _code_of(error) != KafkaError.INVALID_TXN_STATE:
+                raise
+            self._in_transaction = False
+            self._dead = Unreachable(f"{error}; what became of it is not known: make a new owner, and look")
+            raise self._dead from error
         self._in_transaction = False
 
     def _call(self, what: str, deadline: Deadline, call: Callable[[], None], use: Use | None = None) -> None:
         """Make a call of the transactional API, and leave no half-dead transaction behind."""
-        if self._fenced:
-            raise Fenced(self._fenced)
+        self._require_alive()
         use = use or Use(Operation.WRITE, transactional_id=self._id)
         doing = f"{what} a transaction of {self._id}"
         try:
             self._client.retry(doing, deadline, lambda: self._fatal(call), self._background, use)
         except Fenced as fenced:
-            self._fenced = str(fenced)
+            self._dead = fenced
             self._in_transaction = False
             raise
         except NotAuthorized:
@@ -190,11 +200,12 @@ class KafkaTransactions(KafkaWriter):
             self._raise_forbidden(doing)
             raise
         except Aborted as aborted:
-            if what != "aborting":
-                self._undo(self._client.deadline())
-            cause = aborted.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].code() in _UNTOLD:
-                self._raise_forbidden(doing)
+            try:
+                if what != "aborting":
+                    self._undo(self._client.deadline())
+            finally:
+                if _code_of(aborted) in _UNTOLD:
+                    self._raise_forbidden(doing)
             raise
 
     def _raise_forbidden(self, doing: str) -> None:
@@ -217,11 +228,20 @@ class KafkaTransactions(KafkaWriter):
                 self._producer.poll(0)  # raises what killed it, the first time
             raise
 
+    def _require_alive(self) -> None:
+        if self._dead is not None:
+            raise type(self._dead)(str(self._dead))
+
     def _require_open(self) -> None:
-        if self._fenced:
-            raise Fenced(self._fenced)
+        self._require_alive()
         if not self._in_transaction:
             raise LogError(f"transactional id {self._id} has no open transaction; call begin first")
+
+
+def _code_of(error: WindhoverError) -> int | None:
+    """Return the code of librdkafka that an error is made of."""
+    cause = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None
 
 
 def _seconds(deadline: Deadline) -> float:

@@ -13,11 +13,11 @@ Source: DESIGN.md, section 5.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from acker.codec import wire_codec
 from acker.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
-from acker.errors import Aborted, Fenced, LogError, Unreachable
+from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.inbox import Inbox
 from acker.limits import AckerLimits
 from acker.log import Log
@@ -112,8 +112,10 @@ class AckerService:
         try:
             for number, acker in list(self._owned.items()):
                 if acker.unwritten_since_ms is not None:
-                    with suppress(Aborted, Fenced, Unreachable):
+                    try:
                         acker.write()
+                    except WindhoverError as error:  # may not hide what the acker ends with
+                        self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
                 self._give_up(number)
         finally:
             self._inbox.close()

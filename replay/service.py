@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acker.errors import Aborted, Fenced, LogError, Unreachable
+from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.log import Log, Membership, Reader, TopicPartition
 from acker.topics import Topics
 from replay.limits import ReplayLimits
@@ -102,8 +102,9 @@ class ReplayService:
             for partition in self._partitions.values():
                 try:
                     partition.finish()
-                except (Aborted, Fenced, Unreachable) as error:
-                    # Another owner, or the next start, reads those verdicts again and finds nothing in them.
+                except WindhoverError as error:
+                    # Another owner, or the next start, reads those verdicts again and finds nothing in them;
+                    # and why the worker ends is told by what it ends with, which this may not hide.
                     self._worker.tell("not_committed", partition=partition.number, error=str(error))
                 finally:
                     partition.close()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acker.counters import AckerEventKind
-from acker.errors import Aborted, DataLoss, Disagreement, TopicError, Unreachable
+from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.events import Acks, pack_positions, pack_values
 from acker.identity import U64, root_edges_of_run
 from acker.inbox import BURST, Inbox
@@ -26,7 +26,7 @@ class Once:
     """Lets one call of an operation go wrong."""
 
     def __init__(self, moment: str, operation: str, error: Exception, times: int = 1) -> None:
-        self._moment, self._operation, self._error, self._times = moment, operation, error, times
+        self._moment, self._operation, self._error, self.times = moment, operation, error, times
 
     def before(self, operation: str) -> None:
         """Fail without effect."""
@@ -37,8 +37,8 @@ class Once:
         self._maybe("after", operation)
 
     def _maybe(self, moment: str, operation: str) -> None:
-        if self._times and (moment, operation) == (self._moment, self._operation):
-            self._times -= 1
+        if self.times and (moment, operation) == (self._moment, self._operation):
+            self.times -= 1
             raise self._error
 
 
@@ -234,6 +234,18 @@ def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> No
     assert left() == 1
     world.acker.close()
     assert left() == 0
+
+
+def test_a_log_that_refuses_while_an_acker_leaves_does_not_hide_why_it_leaves() -> None:
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=1_000))
+    refusal = Once("before", "commit", LogError("the producer is dead"), times=0)
+    world.crash(refusal)
+    writer = begin(world)
+    writer.tick(5_000)
+    world.settle()
+    refusal.times = 1
+    world.acker.close()
+    assert world.events[-1].detail == "the producer is dead"
 
 
 def paced(world: World) -> Writer:

@@ -351,6 +351,19 @@ def test_closing_commits_what_was_put_off(world: World) -> None:
     assert log.committed("windhover-replay", [verdict]) == log.ends([verdict])
 
 
+def test_a_log_that_refuses_while_a_worker_leaves_does_not_hide_why_it_leaves(world: World) -> None:
+    refusal = FailOnce("commit", LogError("the producer is dead"), skip=1)
+    worker = world.worker(refusal, limits=limits(position_interval_ms=60_000))
+    for end in (5, 9):
+        world.ack(65_536, end - 4, end)
+        world.settle(worker)
+    worker.close()
+    assert refusal.happened
+    assert [event.fields["error"] for event in world.events if event.name == "not_committed"] == [
+        "the producer is dead"
+    ]
+
+
 def test_attempts_go_on_counting_across_restarts(world: World) -> None:
     root = world.emit(b"x")
     for _ in range(2):

@@ -95,6 +95,7 @@ class Steps:
         return status_of(self.desk, self.service.status(self._world.now_ms))
 
     is_fit = True
+    is_idle = True
 
     def check(self) -> None:
         """Nothing stops it but an error, which the test sees itself."""

@@ -25,15 +25,17 @@ class Runner(Protocol):
         lock: around `desk` and `durable`.
         guard: the same lock, rung when there is news for clients.
         is_fit: whether `check` would raise nothing; under the guard.
+        is_idle: whether it waits for something to publish; under the guard.
     """
 
     lock: AbstractContextManager[object]
     guard: Condition
     is_fit: bool
+    is_idle: bool
 
     @property
     def desk(self) -> Desk:
-        """What there is to open; only under the guard."""
+        """What there is to open, always the same; only under the guard."""
 
     @property
     def durable(self) -> int:
@@ -79,6 +81,8 @@ class Client:
     def __init__(self, runner: Runner, terms: Terms, closed: Callable[[str], None]) -> None:
         self._runner = runner
         self._terms = terms
+        self._name = terms.client
+        self._desk = runner.desk
         self._lock = runner.lock
         self._guard = runner.guard
         self._is_closed = False
@@ -90,7 +94,7 @@ class Client:
     @property
     def name(self) -> str:
         """The client's name."""
-        return self._terms.client
+        return self._name
 
     def open(self, count: int = 1, input_name: str | None = None, *, wait_ms: int = 0) -> Items:
         """Open the oldest records that nobody has open.
@@ -149,10 +153,10 @@ class Client:
         with self._lock:  # not by the guard, which costs as much as all the rest
             if self._is_closed or not runner.is_fit:
                 self._checked()
-            count = runner.desk.confirm(self._terms.client, what)
+            count = self._desk.confirm(self._name, what)
             if wait_ms is not None:
                 self._settled(wait_ms)
-            elif count:
+            elif runner.is_idle and count:  # to ring for each of many would cost more than they do
                 runner.settled(at_once=False)
             return count
 
@@ -160,7 +164,7 @@ class Client:
         """Confirm the oldest items that are open here: `count`, or none when fewer are open."""
         with self._guard:
             desk = self._checked()
-            done = desk.confirm_oldest(self._terms.client, desk.queue(input_name), count)
+            done = desk.confirm_oldest(self._name, desk.queue(input_name), count)
             self._settled(wait_ms)
             return done
 
@@ -177,7 +181,7 @@ class Client:
             TupleError: another client has it open.
         """
         with self._guard:
-            count = self._checked().abort(self._terms.client, what)
+            count = self._checked().abort(self._name, what)
             if count:
                 self._guard.notify_all()
             return count
@@ -198,7 +202,7 @@ class Client:
             Unreachable: as in `confirm`.
         """
         with self._guard:
-            count = self._checked().fail(self._terms.client, what, why)
+            count = self._checked().fail(self._name, what, why)
             if count or wait_ms is not None:
                 self._settled(wait_ms)
             return count
@@ -212,18 +216,18 @@ class Client:
             TupleError: another client has it open, or it was split before.
         """
         with self._guard:
-            return self._checked().split(self._terms.client, item, parts)
+            return self._checked().split(self._name, item, parts)
 
     def open_count(self, input_name: str | None = None) -> int:
         """Return how many items of an input are open here."""
         with self._guard:
-            return self._runner.desk.queue(input_name).store.open_of(self._terms.client)
+            return self._desk.queue(input_name).store.open_of(self._name)
 
     def open_total(self) -> int:
         """Return how many items of all inputs are open here."""
         with self._guard:
-            queues = self._runner.desk.queues.values()
-            return sum(queue.store.open_of(self._terms.client) for queue in queues)
+            queues = self._desk.queues.values()
+            return sum(queue.store.open_of(self._name) for queue in queues)
 
     def close(self) -> int:
         """Give back what is open, oldest first, and leave; return how many items that are."""
@@ -232,8 +236,8 @@ class Client:
                 return 0
             self._is_closed = True
             self._finalizer.detach()
-            returned = self._runner.desk.leave(self._terms.client)
-            self._closed(self._terms.client)
+            returned = self._desk.leave(self._name)
+            self._closed(self._name)
             self._guard.notify_all()
             return returned
 
@@ -247,9 +251,9 @@ class Client:
 
     def _checked(self) -> Desk:
         if self._is_closed:
-            raise UsageError(f"client {self._terms.client!r} is closed; make another one")
+            raise UsageError(f"client {self._name!r} is closed; make another one")
         self._runner.check()
-        return self._runner.desk
+        return self._desk
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
         """Open of the first queue that has something; wait until one has."""
@@ -280,7 +284,7 @@ class Client:
 
     def _settled(self, wait_ms: int | None) -> None:
         """Let what was settled be published; wait until that is durable, if asked to."""
-        settlements = self._runner.desk.settlements
+        settlements = self._desk.settlements
         number = settlements.number if settlements else settlements.number - 1
         self._runner.settled(at_once=wait_ms is not None)
         if wait_ms is None:

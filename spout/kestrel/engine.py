@@ -50,6 +50,7 @@ class Engine:
         lock: around the desk.
         guard: the same lock, rung when there is news for clients.
         is_fit: whether `check` would raise nothing; under the guard.
+        is_idle: whether the publishing thread waits for something to publish; under the guard.
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
@@ -65,14 +66,14 @@ class Engine:
         self.is_fit = False
         self._error: BaseException | None = None
         self._is_stopping = self._is_urgent = False
-        self._wants_work = False
+        self.is_idle = False
         self._status: PlannerStatus | None = None
         self._status_ms = 0
         self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
 
     @property
     def desk(self) -> Desk:
-        """What there is to open; only under the guard."""
+        """What there is to open, always the same; only under the guard."""
         return self._service.desk
 
     @property
@@ -123,8 +124,8 @@ class Engine:
     def settled(self, *, at_once: bool) -> None:
         """Let the publishing thread go on; under the guard."""
         self._is_urgent = self._is_urgent or at_once
-        if self._wants_work or at_once:  # to ring for each of many confirmations would cost more than they do
-            self._wants_work = False
+        if self.is_idle or at_once:
+            self.is_idle = False
             self._work.notify()
 
     def orphan(self, client: str, closed: Callable[[str], None]) -> None:
@@ -185,9 +186,9 @@ class Engine:
     def _publish(self) -> None:
         while True:
             with self.guard:
-                self._wants_work = True
+                self.is_idle = True
                 self._work.wait_for(lambda: self._is_stopping or self.desk.settlements, WATCH_MS / 1000)
-                self._wants_work = False
+                self.is_idle = False
                 if not self._is_urgent and not self._is_stopping:
                     self._work.wait_for(lambda: self._is_urgent or self._is_stopping, LINGER_MS / 1000)
                 self._is_urgent = False

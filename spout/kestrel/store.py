@@ -30,9 +30,11 @@ class Lease:
         until_ms: when what is left of it is given back, wall time; None: never.
         parts: of items that were split, the parts that are still open.
         lost: why items were taken away that it held, by item.
+        is_whole: whether nothing of it was settled alone yet; `runs` are then what is open.
+        singles: what is open, once it is not whole.
     """
 
-    __slots__ = ("_left", "_whole", "client", "lost", "parts", "runs", "store", "until_ms")
+    __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
 
     def __init__(self, store: PendingStore, client: str, runs: tuple[Run, ...], until_ms: int | None) -> None:
         """Hold all items of the runs."""
@@ -42,32 +44,32 @@ class Lease:
         self.until_ms = until_ms
         self.parts: dict[int, set[int]] = {}
         self.lost: dict[int, str] = {}
-        self._whole = True
-        self._left: set[int] = set()
+        self.is_whole = True
+        self.singles: set[int] = set()
 
     def __len__(self) -> int:
         """Return how many of its items are still open."""
-        return sum(end - start for start, end in self.runs) if self._whole else len(self._left)
+        return sum(end - start for start, end in self.runs) if self.is_whole else len(self.singles)
 
     def __contains__(self, serial: object) -> bool:
         """Tell whether an item of it is still open."""
-        if self._whole:
+        if self.is_whole:
             return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
-        return serial in self._left
+        return serial in self.singles
 
     def left(self) -> list[Run]:
         """Return the items that are still open, ascending."""
-        return list(self.runs) if self._whole else runs_of_serials(self._left)
+        return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
     def items(self) -> set[int]:
         """Return the items that are still open as the set that the store changes.
 
         Most leases are settled in one go; the set is made when the first item is settled alone.
         """
-        if self._whole:
-            self._left = {serial for run in self.runs for serial in range(*run)}
-            self._whole = False
-        return self._left
+        if self.is_whole:
+            self.singles = {serial for run in self.runs for serial in range(*run)}
+            self.is_whole = False
+        return self.singles
 
 
 class PendingStore:
@@ -241,10 +243,11 @@ class PendingStore:
         return sum(self._waiting.add(*run) for run in runs)
 
     def _close(self, lease: Lease, serial: int) -> bool:
-        left = lease.items()
-        if serial not in left:
+        left = lease.items() if lease.is_whole else lease.singles
+        try:
+            left.remove(serial)
+        except KeyError:
             return False
-        left.remove(serial)
         self._open[lease.client] -= 1
         if not left:
             self._leases[lease.client].pop(lease, None)

@@ -158,7 +158,8 @@ class Producer(Protocol):
 class Transactions(Protocol):
     """Writes records in transactions under one transactional id.
 
-    After `Aborted` the transaction is gone and `begin` may be called again; after `Fenced` nothing may.
+    After `Aborted` the transaction is gone and `begin` may be called again; after `Fenced` nothing may, and
+    after `Unreachable` what became of it is for a new owner to find out.
     """
 
     def init(self, timeout_ms: int) -> None:

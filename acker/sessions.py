@@ -18,11 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from acker.cohort import Session
 from acker.events import Take, TakeSource
 from acker.identity import input_id_of
 from acker.line import Barrier, Line, Pending
+
+UNTOLD_MS_MAX: Final = 1_000
+"""A process of a session tells its clock before that has moved by more."""
 
 
 class Standing(Enum):
@@ -180,12 +184,14 @@ class Sessions:
         """Read the holder's clock off an init, and return how far behind it is of what was read before, ms.
 
         Two processes of a session may live at once for some seconds, or one after the other. What the one
-        with the slower clock emits has its whole timeout all the same, so the lag is added to it; and
-        the one that comes next is not told a clock from before the last emission.
+        with the slower clock emits has its whole timeout all the same, so the lag is added to it, and what
+        the faster one has not told yet; and the one that comes next is not told a clock from before the
+        last emission.
         """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
-        return clock.read_ms - now_ms
+        behind_ms = clock.read_ms - now_ms
+        return behind_ms + UNTOLD_MS_MAX if behind_ms else 0
 
     # -- counting
 

@@ -176,7 +176,8 @@ class VerdictPartition:
         4. Write them with their tombstones.
         5. Forget them; the rest goes on waiting.
 
-        What fails before the transaction leaves all waiting; where that fails, the partition is dropped.
+        What fails before the transaction leaves all waiting; where that fails, the partition is dropped. That
+        `_ack_due` no longer holds a root tells nothing before it is known that no other worker took it out.
         """
         taken = self.waiting.take(now_ms, self._worker.limits.fire_max)
         if not taken:
@@ -184,8 +185,10 @@ class VerdictPartition:
         try:
             known = known_of(self._worker, self._due, self.waiting.kept(taken))
             outcomes = outcomes_of(self._worker, [due for due in known.values() if due is not None], now_ms)
-        except WindhoverError:
+        except WindhoverError as error:
             self.waiting.done((), taken)
+            if isinstance(error, DataLoss):
+                self._require_owned()
             raise
         if outcomes:
             written = [outcome.written for outcome in outcomes if outcome.written is not None]
@@ -257,6 +260,14 @@ class VerdictPartition:
     def _waits(self, record: Outgoing) -> bool:
         """Tell whether a record lets a root wait."""
         return record.value is not None and record.topic == self._due.topic and record.key != PROGRESS_KEY
+
+    def _require_owned(self) -> None:
+        """Commit what is committed once more.
+
+        Raises:
+            Fenced: another worker owns the partition.
+        """
+        self._transact((), {self._verdict: self.intake.progress.next})
 
     def _begin(self, stored: Progress | None) -> Progress:
         log, worker = self._worker.log, self._worker

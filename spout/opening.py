@@ -1,8 +1,10 @@
 """How a planning process takes its group: ask, take, and wait for what N acker partitions answer.
 
-1. A fresh checkpoint asks first, with a `Take` of epoch 0 that changes nothing: who holds the group, and
-   what is known of its sources? Sources without history get a starting position; the session's epoch is
-   the holder's plus one. A restart knows its session and its sources from the journal and skips this.
+1. It asks first, with a `Take` of epoch 0 that changes nothing, under a name that nobody had before: who
+   holds the group, and what is known of its sources? With a fresh checkpoint, sources without history get a
+   starting position; the session's epoch is the holder's plus one. A restart knows its session and its
+   sources from the journal. Its predecessor asked under the same name and may have emitted since; the
+   answer to that would call free what is emitted, and stands before the answer to the question.
 2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
 3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
    restart whose first answer is old by then: the process before may have told its clock meanwhile.
@@ -96,9 +98,7 @@ class Opening:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
             check_commits(self._log, self._spec.group, [self._sources[source] for source in begun])
-            self._ask(SessionName(journal.epoch, journal.session), self._journalled(), now_ms, now_ms)
-        else:
-            self._ask(SessionName(0, new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
+        self._begin(now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Read what an acker partition wrote."""
@@ -129,11 +129,19 @@ class Opening:
         elif now_ms - self._asked_ms >= REPEAT_MS:
             self._send(self._answers.missing, now_ms)
 
+    def _begin(self, now_ms: int) -> None:
+        self._ask(SessionName(0, self._new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
+
+    def _resume(self, now_ms: int) -> None:
+        session = SessionName(self._journal.epoch, self._journal.session)
+        self._ask(session, self._journalled(), now_ms, now_ms)
+
     def _ask(self, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int) -> None:
         self._name = name
         self._named = tuple(sources[source] for source in sorted(sources))
         self._now = now
         self._began_ms = now_ms
+        self._first_ms = None
         self._later.clear()
         self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
         self._send(range(self._spec.partitions), now_ms)
@@ -144,7 +152,9 @@ class Opening:
 
     def _answered(self, now_ms: int) -> None:
         answers = self._answers
-        if self._name.epoch == 0:
+        if self._name.epoch == 0 and self._journal.session:
+            self._resume(now_ms)
+        elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources())
             self._draw(answers.holder, self._rewound(self._known_or_starting(answers.sources())), now_ms)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from acker.events import SourceRun, Taken, TakenSource
+from acker.sessions import UNTOLD_MS_MAX
 
-STEP_MS_MAX = 1_000
+STEP_MS_MAX: Final = UNTOLD_MS_MAX
 """A look at the clock adds at most this, however long ago the last one was; so do all looks since a tick."""
 
 QUESTION_SUFFIX = "?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, overload
 
 from spout.collector import Tuple
@@ -94,7 +95,7 @@ class Items(Sequence[Item]):
             KeyError: a record has no such field; see `spout.read_stream` for those that it has.
         """
         getter = GETTERS[name]
-        return [getter(message) for segment in self._segments for message in segment.messages]
+        return list(chain.from_iterable(map(getter, segment.messages) for segment in self._segments))
 
     def __len__(self) -> int:
         return sum(len(segment.messages) for segment in self._segments)

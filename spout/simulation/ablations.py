@@ -201,7 +201,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         _LATE, _biased(crash=0.03, slow=0.5, stall=0.02),
     ),
     "process-before": Ablation(
-        "a restart forgets that the process before may live and tell its clock", away.process_before,
+        "a restart forgets that the process before may live, asks nothing first, and an acker adds nothing"
+        " for what that one has not told", away.process_before,
         _LATE,
         _biased(
             0.0, pause=0.05, zombie=0.1, slow=0.9,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import acker.conflicts
+import acker.sessions
 import acker.snapshot
 import replay.disposition
 import replay.takeover
@@ -29,6 +30,7 @@ from spout.batches import Batches
 from spout.collector import Delivery
 from spout.cursor import SourceCursor, cursor_of
 from spout.intake import Room, choose
+from spout.opening import Opening
 from spout.session import SessionClock, SessionName
 from spout.simulation.query import QueryProcess
 from spout.sources import SourceSpec
@@ -136,8 +138,17 @@ def clock_stands_still() -> Replaced:
 
 
 def process_before() -> Replaced:
-    """Think that the process before is gone at a restart."""
-    return [(spout.tenure, "Sibling", lambda *_: None)]
+    """Think that the process before is gone at a restart, with nothing unanswered and nothing untold."""
+    fresh = Opening._begin
+
+    def begin(self: Opening, now_ms: int) -> None:
+        (Opening._resume if self._journal.session else fresh)(self, now_ms)
+
+    return [
+        (spout.tenure, "Sibling", lambda *_: None),
+        (acker.sessions, "UNTOLD_MS_MAX", 0),
+        (Opening, "_begin", begin),
+    ]
 
 
 def tick_of_a_second() -> Replaced:

@@ -15,6 +15,7 @@ from acker.limits import AckerLimits
 from acker.log import Outgoing
 from acker.memory_clients import NoFaults
 from acker.service import AckerService
+from acker.sessions import UNTOLD_MS_MAX
 from replay.due import Progress
 from replay.intake import Intake
 from spout.journal import Journal, batch_ranges
@@ -30,12 +31,12 @@ class When(NoFaults):
     """Lets something happen just before the n-th call of an operation."""
 
     def __init__(self, operation: str, n: int, happens: Callable[[], None]) -> None:
-        self._operation, self._left, self._happens = operation, n, happens
+        self._operation, self.left, self._happens = operation, n, happens
 
     def before(self, operation: str) -> None:
         if operation == self._operation:
-            self._left -= 1
-            if self._left == 0:
+            self.left -= 1
+            if self.left == 0:
                 self._happens()
 
 
@@ -56,6 +57,33 @@ def test_a_record_that_is_taken_over_in_part_is_not_begun_anew_by_the_next_worke
     world.settle(world.worker(), until_ms=world.now_ms + 60_000)
 
     assert sorted(copy.value for copy in world.copies() if copy.value) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_worker_that_was_overtaken_before_it_reads_what_is_due_gives_the_partition_up() -> None:
+    """Seeds 427479 and 527659: NothingBlocks, a replay worker ended with DataLoss.
+
+    It was held on its way to read a root off `_ack_due`. Another one made the copy meanwhile, the topic was
+    compacted, and the first one called for a person because the root was gone.
+    """
+    world = replay_world.World()
+    world.lose(world.emit(b"x"))
+    first = world.worker()
+    world.settle(first)
+    world.kill(first)
+
+    def overtake() -> None:
+        world.silence(late)
+        world.settle(world.worker(), until_ms=world.now_ms + 60_000)
+        world.cluster.compact("_ack_due", drop_tombstones=True)
+
+    held = When("stable_ends", 0, overtake)
+    late = world.worker(held)
+    world.settle(late)
+    world.now_ms += 30_000
+    held.left = 1
+    late.step(world.now_ms)
+
+    assert (late.status().fenced, len(world.copies())) == (1, 1)
 
 
 def test_progress_stands_where_it_was_until_the_record_that_was_begun_is_read() -> None:
@@ -174,10 +202,73 @@ def test_what_a_process_with_a_slow_clock_emits_has_its_whole_timeout() -> None:
     writer.tick(500 + TIMEOUT_MS)
     world.settle()
     early = set(world.of())
-    writer.tick(5_000 + TIMEOUT_MS)
+    writer.tick(5_000 + TIMEOUT_MS + UNTOLD_MS_MAX)
     world.settle()
 
     assert (early, world.of()) == ({0}, {0: "TIMED_OUT", 1: "TIMED_OUT"})
+
+
+def test_what_a_process_with_a_slow_clock_emits_outlives_what_the_other_one_has_not_told_yet() -> None:
+    """Seed 529199: HonestDeadlines, a root timed out after 1,184 ms of 1,500.
+
+    A process that had been replaced woke up and emitted. What its clock lagged behind the last tick was added
+    to the timeout; but the clock of the other one stood ahead of its last tick.
+    """
+    world = acker_world.World()
+    writer = world.session()
+    writer.take(now=100)
+    writer.init((0, 1), now=100)
+    writer.tick(5_000)
+    writer.init((1, 2), now=4_999)
+    writer.tick(5_000 + UNTOLD_MS_MAX + TIMEOUT_MS - 1)
+    world.settle()
+    early = set(world.of())
+    writer.tick(5_000 + UNTOLD_MS_MAX + TIMEOUT_MS)
+    world.settle()
+
+    assert (early, set(world.of())) == ({0}, {0, 1})
+
+
+def test_a_restart_does_not_take_the_answer_to_its_predecessor_for_its_own() -> None:
+    """Seed 528092: EmittedOnce, a position stood in two batches of a query.
+
+    A restart died before it was answered. The process before it was held, woke up, and emitted; then came
+    another restart, and with it the answer to the first one, which did not know of that emission.
+    """
+    world = planning.World()
+    world.produce(5)
+    first = world.ready()
+    end = batch(first, planning.BEGINNING, world)
+    world.publish(planning.BEGINNING, end)
+    world.kill_acker()
+    opened: list[tuple[Planner, Journal]] = []
+
+    def emit_and_restart() -> None:
+        behind = batch(first, end, world)
+        opened.append((world.planner(behind), behind))
+
+    held = When("commit", 0, emit_and_restart)
+    names, settings = world.topics.ack_topics, world.topics.acker
+    world.acker = AckerService(
+        world.cluster.log(held), names, settings.partitions,
+        group=settings.group, limits=AckerLimits(poll_ms=0, pace_ms=0),
+    )  # fmt: skip
+    world.run(1_000)
+    world.kill(first)
+    world.produce(5)
+    producer = world.log.producer()
+    take = wire_codec().encode(Take("g", end.session, end.epoch, world.now_ms, 3, ()))
+    for partition in range(3):
+        producer.send(Outgoing(names.init, partition, take))
+    producer.flush(0)
+    assert acker_partition(source_of(1, 0), position_at(0, 5), 3) == 1
+    held.left = 1  # of acker partition 0, when all takes are read
+    world.run(planning.STEP_MS)
+    [(last, _)] = opened
+    while not last.is_ready:
+        world.run(planning.STEP_MS)
+
+    assert last.free()[source_of(1, 0)] == 10
 
 
 def test_an_init_tells_the_clock_so_that_the_first_tick_after_it_adds_at_most_a_second() -> None:

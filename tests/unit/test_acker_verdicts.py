@@ -11,6 +11,7 @@ import pytest
 
 from acker.events import Lost, Verdicts
 from acker.limits import AckerLimits
+from acker.sessions import UNTOLD_MS_MAX
 from tests.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
 
@@ -375,7 +376,7 @@ def test_verdicts_are_canonical(world: World, writer: Writer) -> None:
         writer.acks(runs=[(first, end)], seq=0, lane=f"{number}/s1")
     writer.acks(runs=[(32_768, 39_998)], seq=0)
     writer.acks(runs=[(0, 2)], source=other)
-    writer.tick(TIMEOUT_MS + 7)
+    writer.tick(TIMEOUT_MS + 7 + UNTOLD_MS_MAX)
     world.settle()
     found = [event for event in world.answers() if isinstance(event, Verdicts)]
     assert len(found) == 1

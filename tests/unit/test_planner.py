@@ -13,7 +13,7 @@ from acker.log import Outgoing, TopicPartition
 from spout.journal import BEGINNING
 from spout.session import STEP_MS_MAX
 from spout.sibling import SIBLING_MS
-from tests.planning import YAML, FlushesLeft, World, batch, positions
+from tests.planning import STEP_MS, YAML, FlushesLeft, World, batch, positions
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
@@ -112,10 +112,12 @@ def test_a_restart_whose_answers_come_far_apart_asks_for_the_clock_once_more() -
     end = batch(first, BEGINNING, world)
     answers = world.answers()
     world.kill(first)
-    world.kill_acker()
-    takes = world.takes()
     again = world.make()
     again.open(end, world.now_ms)
+    world.run(STEP_MS)  # the acker answers its question, and then dies
+    world.kill_acker()
+    takes = world.takes()
+    again.step(again.poll(0), world.now_ms)
     again.step(answers[:1], world.now_ms)
     again.step(answers[1:], world.now_ms + STEP_MS_MAX)
     assert not again.is_ready

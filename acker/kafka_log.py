@@ -220,7 +220,7 @@ class KafkaLog:
                     ).offset
                     for p, future in asked.items()
                 }
-                _require_answers(found)
+                _require_answers(found, none_later=spec not in (_LATEST, _EARLIEST))
                 return found
             except KafkaException as error:
                 code = error.args[0].code()
@@ -326,13 +326,21 @@ def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicP
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
-def _require_answers(found: Mapping[TopicPartition, int]) -> None:
+def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:
     """See that each partition has an offset: an answer without error may leave one out, under load.
+
+    Args:
+        found: what was answered.
+        none_later: whether -1 is an answer: there is no record so late. A start or an end there always is.
 
     Raises:
         KafkaException: one has none; ask again.
     """
-    missing = [f"{p.topic}/{p.partition}" for p, offset in found.items() if offset == OFFSET_INVALID]
+    missing = [
+        f"{p.topic}/{p.partition}"
+        for p, offset in found.items()
+        if offset == OFFSET_INVALID or (offset < 0 and not none_later)
+    ]
     if missing:
         text = f"the answer leaves out {', '.join(missing)}"
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))

@@ -135,8 +135,8 @@ class PartitionCore:
             if stranger:
                 self._quarantine(record, stranger)
                 return
-        lag_ms = self.sessions.emit(session, init.now)
-        timeout_ms = init.timeout_ms + lag_ms if init.timeout_ms > 0 else init.timeout_ms
+        grace_ms = self.sessions.emit(session, init.now)
+        timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
             known = self.sessions.sources.get(run.source)

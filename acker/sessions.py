@@ -181,7 +181,7 @@ class Sessions:
         self.line.append(Pending(session, clock.read_ms))
 
     def emit(self, session: Session, now_ms: int) -> int:
-        """Read the holder's clock off an init, and return how far behind it is of what was read before, ms.
+        """Read the holder's clock off an init, and return by how much longer its roots may stay open, ms.
 
         Two processes of a session may live at once for some seconds, or one after the other. What the one
         with the slower clock emits has its whole timeout all the same, so the lag is added to it, and what

@@ -3,8 +3,9 @@
 1. It asks first, with a `Take` of epoch 0 that changes nothing, under a name that nobody had before: who
    holds the group, and what is known of its sources? With a fresh checkpoint, sources without history get a
    starting position; the session's epoch is the holder's plus one. A restart knows its session and its
-   sources from the journal. Its predecessor asked under the same name and may have emitted since; the
-   answer to that would call free what is emitted, and stands before the answer to the question.
+   sources from the journal, and asks all the same: a predecessor that died unanswered took under the same
+   name, and the answer to that would call free what was emitted since. It stands before the answer to the
+   question, so that what comes behind is of this process.
 2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
 3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
    restart whose first answer is old by then: the process before may have told its clock meanwhile.

@@ -243,7 +243,7 @@ class PendingStore:
         return sum(self._waiting.add(*run) for run in runs)
 
     def _close(self, lease: Lease, serial: int) -> bool:
-        left = lease.items() if lease.is_whole else lease.singles
+        left = lease.items() if lease.is_whole else lease.singles  # no call for each of many confirmations
         try:
             left.remove(serial)
         except KeyError:

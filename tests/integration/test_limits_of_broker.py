@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from acker.codec import wire_codec
 from acker.errors import LogError
 from acker.events import Lost, Reason, Verdicts, pack_positions
-from acker.identity import source_of
+from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka_log import KafkaLog
 from acker.log import Log, Outgoing, Record, TopicPartition, record_bytes
 from acker.provision import create_topics
@@ -230,6 +230,27 @@ inputs:
 BATCHES_MAX = 5
 
 
+class Told:
+    """Asks the broker what can be read, and keeps what it said last."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.starts = log.starts
+        self.ends: dict[TopicPartition, int] = {}
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offset behind the last one that can be had of each partition."""
+        found = self._log.stable_ends(partitions)
+        self.ends |= found
+        return found
+
+
+def reached(journal: Journal) -> dict[TopicPartition, int]:
+    """Return how far each partition of the input is emitted."""
+    marks = {s: mark for s, mark in journal.sources.items() if not is_replay(s)}
+    return {TopicPartition("sentences", partition_of(s)): offset_of(mark.next) for s, mark in marks.items()}
+
+
 class Both:
     """An acker and a planning process, in turn."""
 
@@ -267,7 +288,8 @@ def test_a_group_reads_a_thousand_partitions_of_a_real_broker(tmp_path: Path) ->
         producer.flush(int(DEADLINE_S * 1_000))
         acker = AckerService(KafkaLog(topics.kafka), topics.ack_topics, 4, group=topics.acker.group)
         spec = PlannerSpec(tuple(topics.inputs.values()), topics.ack_topics, 4)
-        planner = Planner(KafkaLog(topics.kafka), spec, new_id="s1")
+        told = Told(KafkaLog(topics.kafka))
+        planner = Planner(KafkaLog(topics.kafka), spec, new_id="s1", reach=told)
         planner.open(BEGINNING, now_ms())
         both = Both(acker, planner)
         both.until(lambda: planner.is_ready)
@@ -278,16 +300,18 @@ def test_a_group_reads_a_thousand_partitions_of_a_real_broker(tmp_path: Path) ->
         assert planner.plan(first, None, now_ms()) == first
         acked(publisher, BEGINNING, first, 0)
         both.until(lambda: planner.status(now_ms()).acked == 3_000)
+        places = [TopicPartition("sentences", partition) for partition in range(1_000)]
         journals = [first]
-        for seq in range(1, BATCHES_MAX):  # one; a busy broker may leave a partition out of it
+        for seq in range(1, BATCHES_MAX):
             journals.append(planner.plan(journals[-1], None, now_ms()))
+            # a batch takes all that the broker says can be read; a busy one may say less than there is
+            assert reached(journals[-1]) == {p: max(reached(journals[-2])[p], told.ends[p]) for p in places}
             acked(publisher, *journals[-2:], seq)
             both.until(lambda: not planner.status(now_ms()).pending)
             if planner.status(now_ms()).emitted == 4_000:
                 break
         assert planner.status(now_ms()).acked == 4_000
         planner.commit()
-        places = [TopicPartition("sentences", partition) for partition in range(1_000)]
         assert log.committed("g", places) == dict.fromkeys(places, 4)
         planner.close()
         publisher.close()

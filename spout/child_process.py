@@ -40,6 +40,7 @@ CLOSED_MS: Final = 5_000
 
 READ_BYTES: Final = 1 << 18
 
+_UNKNOWN_END: Final = "an unknown end"
 _LENGTH = struct.Struct("!Q")
 _STDERR: Final = 2
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
@@ -183,7 +184,7 @@ class ChildProcess:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:  # somebody else has waited for it
-                self._ended = "an unknown end"
+                self._ended = _UNKNOWN_END
                 return True
             if pid:
                 self._ended = how_ended(status)
@@ -197,22 +198,28 @@ class ChildProcess:
             self._seen, self._since_ms = seen, now_ms
         waited_ms = now_ms - self._since_ms
         executes = seen[1] is Phase.EXECUTE
-        if executes and self._limit_ms and waited_ms >= self._limit_ms:
-            self._kill()
+        overdue = executes and self._limit_ms and waited_ms >= self._limit_ms
+        quiet = not executes and waited_ms >= QUIET_MS
+        closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
+        if not (overdue or quiet or closed) or not self._kill():
+            return
+        if overdue:
             raise ChildEnded("SIGKILL", Why.HUNG if self._sheet.looked_at == seen else Why.SPARED)
-        if not executes and waited_ms >= QUIET_MS:
-            self._kill()
+        if quiet:
             raise ChildEnded(f"did nothing for {QUIET_MS // 1_000} s", Why.QUIET)
-        if self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS:
-            self._kill()
-            raise ChildEnded("closed its socket")
+        raise ChildEnded("closed its socket")
 
-    def _kill(self) -> None:
+    def _kill(self) -> bool:
+        """End it; tell whether that was its end. One that ends by itself is seen late, when it dumps core."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
-        self._ended = "SIGKILL"
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:  # somebody else has waited for it
+            self._ended = _UNKNOWN_END
+            return False
+        self._ended = how_ended(status)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def how_ended(status: int) -> str:

@@ -10,12 +10,11 @@ import base64
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -27,6 +26,7 @@ from acker.errors import Unreachable, UsageError
 from spout import java, tether
 from spout.broker_settings import HOST, LOG4J, Door, server_properties
 from spout.jars import Repository, kafka_jars
+from spout.ports import free_port, is_free
 
 Report = Callable[[str], None]
 """Called with a sentence for each thing that takes a while."""
@@ -34,7 +34,6 @@ Report = Callable[[str], None]
 START_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 15_000
 _FORMAT_TIMEOUT_S = 60.0
-_PORTS = range(20_000, 32_000)  # below what Linux gives to outgoing connections, 32,768 and up
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 """Options of a JVM that starts soon and stays small; it stops for 20 to 50 ms at each young collection."""
 
@@ -138,7 +137,7 @@ class EmbeddedBroker:
             UsageError: the port is taken, or another broker runs in this directory.
             Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
         """
-        self._port = self._port or _free_port(self._wanted_port)
+        self._port = self._port or _port(self._wanted_port)
         self._find_doors()
         self._prepare()
         self._claim_directory()
@@ -226,14 +225,14 @@ class EmbeddedBroker:
         taken = {self._port}
         for name, advertised_port in self._advertised.items():
             if name not in self._doors:
-                port = _free_port(None, besides=taken)
+                port = free_port(besides=taken)
                 self._doors[name] = Door(name, port, advertised_port or port)
             taken.add(self._doors[name].port)
 
     def _write_settings(self) -> None:
         doors = list(self._doors.values())
         taken = {self._port, *(door.port for door in doors)}
-        text = server_properties(self._port, _free_port(None, besides=taken), doors, self._settings)
+        text = server_properties(self._port, free_port(besides=taken), doors, self._settings)
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
@@ -277,34 +276,11 @@ class EmbeddedBroker:
         raise Unreachable(self.obituary())
 
 
-def _free_port(wanted: int | None, besides: Collection[int] = ()) -> int:
-    """Return the wanted port if nobody listens on it, or a free one.
-
-    A free one lies below the range of outgoing connections, so that nothing takes it during a restart.
-    """
-    if wanted is not None:
-        if not _is_free(wanted):
-            raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
-        return wanted
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        first = int(probe.getsockname()[1]) % len(_PORTS)
-    for step in range(len(_PORTS)):
-        port = _PORTS[(first + step) % len(_PORTS)]
-        if port not in besides and _is_free(port):
-            return port
-    raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
-
-
-def _is_free(port: int) -> bool:
-    """Whether a server could listen on a port now; fading connections of an earlier one do not count."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
+def _port(wanted: int | None) -> int:
+    """Return the wanted port if nobody listens on it, or a free one."""
+    if wanted is not None and not is_free(wanted):
+        raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
+    return wanted or free_port()
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -16,10 +16,15 @@ from typing import NoReturn
 
 import pytest
 import structlog
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from spout.demo.spark import local_session
 from tests.brokers import CONTAINER, EMBEDDED, Broker, running
+
+# the same examples in every run, and no deadline for one: a machine that stands still finds nothing
+settings.register_profile("windhover", settings.get_profile("ci"))
+settings.load_profile("windhover")
 
 _MARK_OF_FIXTURE = {"broker": "kafka", "spark": "spark", "docker": "docker"}
 _NUMBERS = itertools.count(1)

@@ -42,9 +42,12 @@ class Program:
         """Wait for a condition as long as it runs."""
 
         def holds() -> bool:
+            code = (
+                self.exit_code
+            )  # before the condition, which it may have met with the last thing that it did
             met = bool(condition())
-            if not met and self.exit_code is not None:
-                raise AssertionError(f"it ended with {self.exit_code}:\n{self.said[-4_000:]}")
+            if not met and code is not None:
+                raise AssertionError(f"it ended with {code}:\n{self.said[-4_000:]}")
             return met
 
         try:

@@ -6,7 +6,6 @@ start: it stands in what the broker advertises, and a published random port chan
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Self
 
@@ -14,6 +13,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
+
+from spout.ports import free_port
 
 IMAGE = "apache/kafka:4.3.1"
 START_TIMEOUT_S = 60.0
@@ -94,10 +95,3 @@ class KafkaContainer(DockerContainer):
         raise RuntimeError(
             f"no broker in the container ({container.status}):\n{container.logs(tail=30).decode()}"
         )
-
-
-def free_port() -> int:
-    """Return a port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from spout.ports import free_port
 from tests.conftest import lacking
-from tests.containers.kafka_container import free_port
 
 ROOT = Path(__file__).parents[2]
-PROJECT = "windhover-test"
+PROJECT = f"windhover-test-{zlib.crc32(bytes(ROOT)):08x}"
+"""Another one for each checkout: one engine may serve several."""
 RECORDS = 5_000
 BUILD_AND_RUN_S = 1_800
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -16,6 +15,7 @@ from acker.log import Outgoing, TopicPartition
 from acker.provision import create_topics
 from acker.topics import load
 from spout.cli import run
+from spout.ports import free_port
 from tests.brokers import Broker
 from tests.gated import GATE
 from tests.programs import ROOT, running
@@ -75,9 +75,7 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
             producer.send(Outgoing(topics.input("sentences").topic, number % 2, line))
         producer.flush(30_000)
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     gate = tmp_path / "gate"
     arguments = ("-m", "spout.cli", "submit", topology_of(tmp_path), "--metrics-port", str(port))
     produce(b"the hawk waits", b"\xff is no text", b"the hawk hovers")

@@ -21,7 +21,8 @@ def test_a_harness_finds_nothing(harness: str) -> None:
         lacking(
             "atheris is not installed: uv sync --group fuzz, on Linux and a Python that it has a wheel for"
         )
-    command = [sys.executable, "-m", f"tests.fuzz.{harness}", "-runs=20000", f"-max_total_time={SECONDS}"]
+    flags = ["-seed=1", "-runs=20000", f"-max_total_time={SECONDS}"]
+    command = [sys.executable, "-m", f"tests.fuzz.{harness}", *flags]
     found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert found.returncode == 0, found.stderr[-5_000:] + found.stdout[-2_000:]
     assert "Done " in found.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from acker.kafka_log import KafkaLog
 from acker.log import TopicPartition
 from acker.topics import Topics, load
 from spout.options import ANCHOR
+from spout.ports import free_port
 from tests.brokers import Broker
 from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper
 from tests.stream_worlds import config_of, produce_lines, serving
@@ -283,9 +283,7 @@ def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: W
     assert status.spout.emitted == 3
     assert Counter(seen.read_text().split()) == {"emit": 5, "ack": 2, "execute": 2, "fail:ValueError": 1}
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    port = free_port()
     spout.serve_metrics(world.spark, port)
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode().splitlines()

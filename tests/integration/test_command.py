@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from acker.provision import create_topics
 from acker.topics import load
 from spout import cli
+from spout.ports import free_port
 from tests.brokers import Broker
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -95,12 +95,6 @@ def wait_for(started: subprocess.Popen[str], event: str) -> dict[str, object]:
         if line.startswith("{") and (found := json.loads(line))["event"] == event:
             return dict(found)
     raise AssertionError(f"{event} did not come; the log: {''.join(seen)}")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.mark.parametrize(

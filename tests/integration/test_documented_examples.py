@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from acker.kafka_log import KafkaLog
 from acker.log import Outgoing
 from acker.topics import Topics, parse
+from spout.ports import free_port
 from tests.brokers import Broker
 from tests.documented import ON_KAFKA, ON_SPARK, RECORDS, ROOT, plain_names, run_examples
 from tests.stream_worlds import config_of, serving
@@ -39,13 +39,6 @@ def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def sentences(text: str, name: str) -> Topics:
     """Let the input of an example be called as the examples call it."""
     return parse(text.replace(f"  {name}: {{", "  sentences: {"), file="topics.yaml", environ={})
-
-
-def free_port() -> int:
-    """Return a port that nobody uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.mark.parametrize("name", sorted(ON_SPARK))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from acker.kafka_log import KafkaLog
 from acker.topics import Topics, parse
 from examples import diamond_join, word_count
 from spout.flux import load_topology
+from spout.ports import free_port
 from spout.status import PlannerStatus
 from spout.submitted import SubmittedTopology
 from spout.topology import TopologyBuilder
@@ -244,11 +244,3 @@ def test_a_killed_topology_goes_on_from_its_checkpoint(world: World) -> None:
     found = wait_for(again, lambda status: status.acked == 1)
     assert (found.emitted, found.pending) == (0, 0)
     assert batches[-1] == batches[0]
-
-
-def free_port() -> int:
-    """Return a port that nobody has."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

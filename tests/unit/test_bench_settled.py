@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from acker.errors import CheckFailed
 from acker.events import SourceRun, Verdicts
 from acker.identity import source_of
+from spout.bench import settled as bench_settled
 from spout.bench.settled import Settled
 from tests.replay_world import INPUT_ID, World, topics
 
@@ -38,8 +40,12 @@ def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
     assert before <= first_at <= last_at
 
 
-def test_verdicts_that_do_not_come_are_an_error_with_what_came(world: World) -> None:
+def test_verdicts_that_do_not_come_are_an_error_with_what_came(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counter = settled(world)
+    seconds = iter([0, 0, 0, 2])  # begun, looked, seen, looked
+    monkeypatch.setattr(bench_settled, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     world.ack(OTHER, 0, 10)
     world.ack(SOURCE, 100, 104)
     with pytest.raises(CheckFailed, match="4 of 10 roots were acked in 1 s"):

@@ -126,6 +126,23 @@ def test_a_call_that_lasts_too_long_is_ended_and_known(start: Start, sheet: Shee
     assert sheet.read() == (Phase.EXECUTE, CALL)
 
 
+def test_a_child_that_ended_by_itself_is_not_taken_for_one_that_hung(
+    start: Start, sheet: Sheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a while until an end is seen: a large process leaves slowly, one that crashed dumps core."""
+
+    def exits(channel: Channel) -> None:
+        sheet.write(Phase.EXECUTE, CALL)
+        os._exit(3)
+
+    child = start(exits, 100)
+    monkeypatch.setattr(child, "_has_ended", lambda: child._ended is not None)  # looks too early
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ChildEnded) as ended:
+        child.ask()
+    assert (ended.value.how, ended.value.why) == ("exit status 3", Why.DIED)
+
+
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.CLEANUP, Phase.IDLE])
 def test_a_child_that_does_nothing_is_given_up(
     start: Start, sheet: Sheet, phase: Phase, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field
 from urllib.request import urlopen
 
@@ -11,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from acker.errors import UsageError
 from spout import metrics
+from spout.ports import free_port
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ def test_each_number_of_a_status_is_a_metric_and_a_collection_counts_its_members
 
 
 def test_metrics_are_served_and_a_port_in_use_is_a_usage_error() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     metrics.serve("acker", port).update(Status())
 
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

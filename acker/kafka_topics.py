@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -36,14 +36,12 @@ def describe_topics(
     wanted = list(names)
     if not wanted:
         return {}
-    described = {}
-    for name, future in admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s).items():
-        try:
-            described[name] = settled(future, timeout_s, Use(Operation.DESCRIBE, topic=name))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+    asked = admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+    uses = {name: Use(Operation.DESCRIBE, topic=name) for name in asked}
+    described = _existing(asked, timeout_s, uses)
     configured = _settings(admin, described, timeout_s) if settings and described else {}
+    if settings:  # one may have gone between the two questions
+        described = {name: found for name, found in described.items() if name in configured}
     return {
         name: TopicInfo(
             name=name,
@@ -57,13 +55,24 @@ def describe_topics(
     }
 
 
+def _existing(asked: Mapping[str, Future[T]], timeout_s: float, uses: Mapping[str, Use]) -> dict[str, T]:
+    """Return the answers for topics that exist, by topic."""
+    found: dict[str, T] = {}
+    for name, future in asked.items():
+        try:
+            found[name] = settled(future, timeout_s, uses[name])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return found
+
+
 def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
-    """Return the settings of topics that exist, by topic."""
+    """Return the settings of those topics that exist, by topic."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    found = {
-        resource.name: settled(future, timeout_s, Use(Operation.DESCRIBE_CONFIGS, topic=resource.name))
-        for resource, future in admin.describe_configs(resources, request_timeout=timeout_s).items()
-    }
+    asked = admin.describe_configs(resources, request_timeout=timeout_s)
+    uses = {place.name: Use(Operation.DESCRIBE_CONFIGS, topic=place.name) for place in asked}
+    found = _existing({place.name: future for place, future in asked.items()}, timeout_s, uses)
     return {
         name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
         for name, entries in found.items()

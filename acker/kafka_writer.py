@@ -85,8 +85,16 @@ class KafkaWriter:
                     self._background.heard()
             with suppress(KafkaException):  # what kills the producer is raised by the call that follows
                 self._producer.poll(0)
-            if self._background.is_hopeless:
-                raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
+            self._require_hope()
+
+    def _require_hope(self) -> None:
+        """See that the broker has not refused to let us in.
+
+        Raises:
+            NotAuthenticated: it has.
+        """
+        if self._background.is_hopeless:
+            raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
         """Queue one record; wait while the queue is full.
@@ -154,7 +162,7 @@ class KafkaProducer(KafkaWriter):
             self._await_first(record.topic)
 
     def _await_first(self, topic: str) -> None:
-        """Wait a moment until the first record is durable.
+        """Wait a moment until the first record is durable, or the broker does not let us in.
 
         The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
         would go on to the delivery callback with the exception set, which Python does not survive.
@@ -162,6 +170,7 @@ class KafkaProducer(KafkaWriter):
         deadline = self._client.deadline(CONNECT_MS)
         while len(self._producer) and self._refused is None and not deadline.is_over:
             self._serve(topic, FIRST_LOOK_S)
+            self._require_hope()
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until everything sent is durable."""

@@ -314,13 +314,20 @@ class Runner:
                 self._lock.notify_all()
 
     def _publish(self, now_ms: int, *, force: bool = False) -> None:
-        """Write the status file, now and then."""
+        """Write the status file, now and then.
+
+        A driver that lets the query end, once nothing is pending, reads that here, and then Spark kills this
+        process: so what was settled is committed before.
+        """
         path = self._options.status_path
         if path is None or (not force and 0 <= now_ms - self._published_ms < STATUS_EVERY_MS):
             return
         self._published_ms = now_ms
+        status = self._planner.status(now_ms, str(self._error or ""))
+        if status.state == "running" and not status.pending and self._activation.is_inactive():
+            self._planner.commit()
         try:
-            write_status(Path(path), self._planner.status(now_ms, str(self._error or "")))
+            write_status(Path(path), status)
         except OSError as error:
             _LOGGER.warning("the status file cannot be written: %s", error)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import trustme
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -34,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 from acker.rights import Resource, Right
 from spout.broker_settings import HOST
 from spout.embedded import EmbeddedBroker
+from tests.waiting import eventually
 
 DOOR = "SECURED"
 ITERATIONS = 4096
@@ -92,6 +94,8 @@ class Secured:
         rules = [_rule(user, right) for user, rights in users.items() for right in rights]
         for future in admin.create_acls(rules, request_timeout=ANSWER_S).values() if rules else ():
             future.result(ANSWER_S)
+        # the controller answers before the broker that lets them in has heard of it, of the rules last
+        eventually(lambda: set(rules) <= set(admin.describe_acls(_ALL, request_timeout=ANSWER_S).result()))
         self.passwords |= made
 
     def settings(self, user: str, **others: str) -> dict[str, str]:
@@ -128,6 +132,9 @@ def _pkcs8(key: bytes) -> bytes:
     return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+_ALL = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
 _RESOURCES = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,

@@ -15,7 +15,7 @@ from tests.brokers import Broker
 
 TEXT = """
 kafka: {{bootstrap.servers: "{bootstrap}"}}
-acker: {{partitions: 2, topic_prefix: "{prefix}"}}
+acker: {{partitions: 2, topic_prefix: "{prefix}", limits: {{retention_interval: 1d}}}}
 inputs:
 {inputs}
 """

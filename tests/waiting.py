@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from acker.log import Log, TopicPartition
+from acker.log import Log, Record, TopicPartition
+from acker.reading import read_piece
 
 TIMEOUT_S = 60.0
 
@@ -30,6 +31,18 @@ def settled(log: Log, places: Iterable[TopicPartition]) -> None:
     """Return when no transaction is open: a commit is answered before its markers are written."""
     places = list(places)
     eventually(lambda: log.stable_ends(places) == log.ends(places))
+
+
+def committed(log: Log, places: Iterable[TopicPartition]) -> list[Record]:
+    """Return the committed records of partitions, up to their ends once no transaction is open."""
+    places = list(places)
+    settled(log, places)
+    ends = log.stable_ends(places)
+    return [
+        record
+        for place, end in ends.items()
+        for record in read_piece(log, place, 0, end, committed=True, wait_ms=int(TIMEOUT_S * 1_000))
+    ]
 
 
 class Watch:

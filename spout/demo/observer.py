@@ -50,6 +50,7 @@ class Observer:
         self._source = source
         self._codec = wire_codec()
         self._verdict_topic = topics.ack_topics.verdict
+        self._ack_topic = topics.ack_topics.ack
         infos = log.topics([source.topic, source.replay_topic, source.dead_letter.topic])
         self._partitions = infos[source.topic].partitions
         self._done = [np.zeros(0, np.bool_) for _ in range(self._partitions)]
@@ -57,8 +58,10 @@ class Observer:
         self._origins: dict[tuple[int, int], str] = {}
         self._acked_copies: set[tuple[int, int]] = set()
         self._killed_at_wall: int | None = None
-        self._lost_across_kill: list[events.SourceRun] = []
-        wanted = [TopicPartition(self._verdict_topic, p) for p in range(topics.acker.partitions)]
+        self._lost_across_kill: list[tuple[events.SourceRun, int | None]] = []
+        self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
+        acks = (self._verdict_topic, topics.ack_topics.ack)
+        wanted = [TopicPartition(name, p) for name in acks for p in range(topics.acker.partitions)]
         for name in (source.replay_topic, source.dead_letter.topic):
             wanted += [TopicPartition(name, p) for p in range(infos[name].partitions)]
         self._reader = log.reader(committed=True)
@@ -92,11 +95,16 @@ class Observer:
         self._killed_at_wall = wall_ms
 
     def lost_across_kill(self) -> set[str]:
-        """Name the records, as origins, with a root that was open when the acker was killed and then lost."""
+        """Name the records, as origins, that the acker's kill may have cost.
+
+        A root of theirs was open at the kill and is lost, and not because its batch took longer than its
+        timeout: then it did not time out, or the acks that complete it stand in the log in time.
+        """
         return {
             origin
-            for run in self._lost_across_kill
+            for run, due_wall in self._lost_across_kill
             for position in range(run.start, run.end)
+            if due_wall is None or self._was_acked(run.source, position, due_wall)
             if (origin := self._origin_of(run.source, offset_of(position))) is not None
         }
 
@@ -109,6 +117,9 @@ class Observer:
             event = self._codec.decode(record.value)
             if isinstance(event, events.Verdicts):
                 self._settle(event)
+            return
+        if record.topic == self._ack_topic:
+            self._note_acks(record)
             return
         origin = parse_lineage(record.headers, record.topic, record.partition, record.offset).origin
         if record.topic == self._source.replay_topic:
@@ -133,11 +144,26 @@ class Observer:
         for lost in verdicts.lost:
             if input_id_of(lost.source) == self._source.id:
                 open_at_kill = self._killed_at_wall is not None and lost.emitted_wall <= self._killed_at_wall
+                timed_out = lost.reason is events.Reason.TIMED_OUT
+                due_wall = lost.emitted_wall + self._source.timeout_ms if timed_out else None
                 for start, end in events.runs_of(np.sort(events.positions(lost.positions))):
                     run = events.SourceRun(lost.source, start, end)
                     self.tally.lost_by_reason[lost.reason.value] += self._first_verdicts(run)
                     if open_at_kill:
-                        self._lost_across_kill.append(run)
+                        self._lost_across_kill.append((run, due_wall))
+
+    def _note_acks(self, record: Record) -> None:
+        """Keep when roots were acked whole."""
+        event = self._codec.decode(record.value)
+        if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
+            found = self._acked_at.setdefault(event.source, [])
+            found += [(start, end, record.timestamp_ms) for start, end in event.runs]
+
+    def _was_acked(self, source: int, position: int, before_wall: int) -> bool:
+        return any(
+            start <= position < end and at_wall < before_wall
+            for start, end, at_wall in self._acked_at.get(source, ())
+        )
 
     def _origin_of(self, source: int, offset: int) -> str | None:
         if is_replay(source):

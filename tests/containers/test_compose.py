@@ -54,7 +54,9 @@ def compose(docker: None) -> Iterator[Compose]:
 def test_docker_compose_up_runs_the_main_job_and_loses_nothing(compose: Compose) -> None:
     compose("up", "--build", "--detach", "--quiet-pull")
     compose("logs", "--follow", "demo")  # until it ends; compose adds a line of its own, so it is asked again
-    said = compose("logs", "--no-log-prefix", "--no-color", "demo")
+    container = compose("ps", "--all", "--quiet", "demo").strip()
+    # what it wrote to stdout: compose mixes in what went to stderr
+    said = subprocess.run(["docker", "logs", container], capture_output=True, text=True, check=True).stdout
     demo = json.loads(compose("ps", "--all", "--format", "json", "demo"))
     assert demo["ExitCode"] == 0, said
     outcome = json.loads(said.strip().splitlines()[-1])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from acker.errors import LogError
+from acker.errors import LogError, TopicError
 from acker.kafka_log import KafkaLog
 from acker.log import (
     Log,
@@ -43,6 +43,10 @@ class Cluster(ABC):
     @abstractmethod
     def new_log(self) -> Log:
         """Make another client's view."""
+
+    def new_patient_log(self) -> Log:
+        """Make a view of a client that is taken for dead only when its test has long ended."""
+        return self.new_log()
 
     @abstractmethod
     def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
@@ -93,9 +97,9 @@ class Cluster(ABC):
         owner.init(TIMEOUT_MS)
         return owner
 
-    def member(self, group: str, topics: Iterable[str]) -> Membership:
+    def member(self, group: str, topics: Iterable[str], log: Log | None = None) -> Membership:
         """Join a group."""
-        member = self.log.join(self.name(group), list(topics))
+        member = (log or self.log).join(self.name(group), list(topics))
         self._opened.append(member)
         return member
 
@@ -167,12 +171,27 @@ class KafkaCluster(Cluster):
         settings = {"bootstrap.servers": self._bootstrap, "max.poll.interval.ms": "6000"}
         return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
 
+    def new_patient_log(self) -> Log:
+        """Make a view of a client that is taken for dead after five minutes."""
+        patience = {"max.poll.interval.ms": "300000", "session.timeout.ms": "300000"}
+        settings = {"bootstrap.servers": self._bootstrap, **patience}
+        return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
+
     def create(self, topic: str, partitions: int = 1, *, compacted: bool = False) -> None:
         """Create a topic."""
         policy = "compact" if compacted else "delete"
-        wanted = NewTopic(topic, partitions, 1, config={"cleanup.policy": policy})
+        # tests write records of 1970
+        wanted = NewTopic(topic, partitions, 1, config={"cleanup.policy": policy, "retention.ms": "-1"})
         _all_done(self._admin.create_topics([wanted]))
-        eventually(lambda: topic in self.log.topics([topic]))
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+        def is_there() -> bool:
+            """A broker tells of a topic before it has made its logs."""
+            with suppress(TopicError):
+                return bool(self.log.ends(places))
+            return False
+
+        eventually(is_there)
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""

@@ -87,7 +87,7 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
         topology.until(lambda: scraped(port).get(acked) == 2)
         assert "bolt count" in topology.said, "the plan is printed"
         executed = 'windhover_topology_executed_total{component="split",source="lines",stream="default"}'
-        assert scraped(port)[executed] == 3
+        topology.until(lambda: scraped(port).get(executed) == 3)
 
         gate.with_suffix(".closed").touch()
         produce(b"the end")

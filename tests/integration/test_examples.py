@@ -14,7 +14,7 @@ import spout
 from acker.codec import wire_codec
 from acker.events import Verdicts, positions
 from acker.identity import partition_of, source_of
-from acker.log import TopicPartition
+from acker.log import Record, TopicPartition
 from acker.provision import create_topics
 from acker.topics import Topics, load
 from examples.enrichment import visits
@@ -40,6 +40,7 @@ class World(BoltWorld):
     def __init__(self, topics: Topics, spark: SparkSession, folder: Path) -> None:
         super().__init__(topics, spark, folder)
         parts = [TopicPartition(topics.ack_topics.verdict, n) for n in range(topics.acker.partitions)]
+        self._parts_decided = parts
         self._decided = self.log.reader(committed=True)
         self._decided.assign(dict.fromkeys(parts, 0))
         self._verdicts: dict[tuple[int, int], str] = {}
@@ -51,7 +52,7 @@ class World(BoltWorld):
 
     def verdicts(self, name: str, *, replays: bool = False) -> dict[tuple[int, int], str]:
         """Return what became of the records of an input, or of their copies, by partition and offset."""
-        for record in self._decided.poll(200):
+        for record in self._decisions():
             event = wire_codec().decode(record.value)
             if isinstance(event, Verdicts):
                 for source, start, end in event.acked:
@@ -63,6 +64,12 @@ class World(BoltWorld):
                     )
         sources = {source_of(self.topics.input(name).id, part, replay=replays) for part in range(2)}
         return {(partition_of(s), at): why for (s, at), why in self._verdicts.items() if s in sources}
+
+    def _decisions(self) -> Iterator[Record]:
+        """Read on to where the verdicts end now."""
+        ends = self.log.stable_ends(self._parts_decided)
+        while any(self._decided.position(part) < end for part, end in ends.items()):
+            yield from self._decided.poll(200)
 
     def start(self, name: str, rows: DataFrame, kind: str) -> StreamingQuery:
         """Write rows to files, in a folder and with a checkpoint of their own."""

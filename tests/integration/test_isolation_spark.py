@@ -19,7 +19,7 @@ from spout.topology import TopologyBuilder
 from tests.brokers import Broker
 from tests.poison_bolts import Decode, Poisoned, PoisonedBatch, PoisonedRich, WhereAmI
 from tests.stream_worlds import config_of, produce_lines, serving
-from tests.waiting import eventually, settled
+from tests.waiting import committed, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -79,16 +79,7 @@ class World:
     def dead_letters(self, name: str) -> list[Record]:
         """Return the dead letters of an input."""
         topic = self.topics.input(name).dead_letter.topic
-        places = [TopicPartition(topic, number) for number in range(2)]
-        settled(self.log, places)
-        reader = self.log.reader(committed=True)
-        reader.assign(dict.fromkeys(places, 0))
-        found: list[Record] = []
-        ends = self.log.stable_ends(places)
-        while any(reader.position(place) < end for place, end in ends.items()):
-            found += reader.poll(200)
-        reader.close()
-        return found
+        return committed(self.log, [TopicPartition(topic, number) for number in range(2)])
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +89,7 @@ def services(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("isolation")
     inputs = [
-        INPUT.replace("NAME", name).replace("ID", str(n)).replace("LIMIT", "3s" if name == "slow" else "2s")
+        INPUT.replace("NAME", name).replace("ID", str(n)).replace("LIMIT", "6s" if name == "slow" else "2s")
         for n, name in enumerate(INPUTS, 1)
     ]
     config = config_of(folder, broker, (), *inputs)
@@ -191,13 +182,13 @@ def test_in_a_topology_what_kills_or_hangs_fails_alone(world: World) -> None:
 
 
 def test_records_that_are_merely_slow_are_left_alone(world: World) -> None:
-    """Each takes a sixth of the limit; together they take longer than it."""
-    world.produce("slow", ["slow"] * 12)
+    """Each takes a twelfth of the limit; those of a partition take longer than it together."""
+    world.produce("slow", ["slow"] * 28)
     rows = world.read("slow").transform(spout.bolt(Poisoned()))
     with world.running("slow", rows) as query:
-        eventually(lambda: len(world.rows) >= 12 or query.exception(), DEADLINE_S)
+        eventually(lambda: len(world.rows) >= 28 or query.exception(), DEADLINE_S)
         assert query.exception() is None
-    assert world.rows == ["slow in attempt 0"] * 12
+    assert world.rows == ["slow in attempt 0"] * 28
     assert not world.dead_letters("slow")
 
 

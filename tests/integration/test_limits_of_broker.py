@@ -18,7 +18,6 @@ from acker.identity import is_replay, offset_of, partition_of, source_of
 from acker.kafka_log import KafkaLog
 from acker.log import Log, Outgoing, Record, TopicPartition, record_bytes
 from acker.provision import create_topics
-from acker.reading import read_piece
 from acker.service import AckerService
 from acker.topic_specs import MESSAGE_BYTES
 from acker.topics import parse
@@ -32,7 +31,7 @@ from spout.publish import Lane, publication_of
 from spout.publisher import Publisher
 from spout.sources import PlannerSpec
 from tests.brokers import Broker
-from tests.waiting import settled
+from tests.waiting import committed
 
 DEADLINE_S = 120.0
 TIMEOUT_MS = 30_000
@@ -105,14 +104,7 @@ class Installation:
 
     def read(self, topic: str) -> list[Record]:
         """Return what is committed in a topic's partition 0."""
-        return committed(self.log, TopicPartition(topic, 0))
-
-
-def committed(log: Log, where: TopicPartition) -> list[Record]:
-    """Return the committed records of a partition in which nobody writes any more."""
-    settled(log, [where])
-    end = log.stable_ends([where])[where]
-    return list(read_piece(log, where, 0, end, committed=True, wait_ms=TIMEOUT_MS))
+        return committed(self.log, [TopicPartition(topic, 0)])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
 from spout.consume import Kept, Place, RangeReader, Share
 from tests.brokers import Broker
-from tests.waiting import eventually
+from tests.waiting import eventually, settled
 
 FLUSH_MS = 30_000
 
@@ -56,6 +56,7 @@ class Topic:
         else:
             transactions.abort(FLUSH_MS)
         transactions.close()
+        settled(self.log, [here])
 
     def read(self, start: int, end: int) -> list[Row]:
         """Read a range, as one read task after another does in one worker."""

@@ -5,7 +5,6 @@ Whoever it does not let in says so within a deadline, and no password shows anyw
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,11 +30,13 @@ from acker.topics import Topics
 from spout import cli
 from spout.child import Child
 from spout.consume import Kept, RangeReader, Share
+from spout.ports import free_port
 from tests import command_plays, plays
 from tests.leaks import leaks, processes
 from tests.plays import Stagehand, text_for, topics_for
 from tests.sample_bolts import Split
 from tests.secured import Secured, secured
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -129,9 +130,7 @@ class Part(Child):
     """An acker or a replay worker that tells all it can: at --debug, with metrics, and librdkafka's logs."""
 
     def __init__(self, kind: Literal["acker", "replay"], folder: Path, locked: Secured) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         config = folder / f"{kind}.yaml"
         config.write_text(text_for(locked.settings(f"{HOUSE}{kind}", debug="conf,security"), HOUSE))
         command = ("-m", "spout.cli", "--debug", kind, "run", "--config", str(config))
@@ -252,6 +251,7 @@ def _make_a_replay_topic_that_has_to_grow(locked: Secured, prefix: str) -> None:
     admin = locked.admin
     for future in admin.create_topics(topics).values():
         future.result(30)
+    eventually(lambda: {topic.topic for topic in topics} <= admin.list_topics(timeout=30).topics.keys())
 
 
 @pytest.mark.parametrize(("wrong", "says"), REFUSALS.values(), ids=REFUSALS)
@@ -270,8 +270,15 @@ def test_a_client_that_is_not_let_in_says_so_within_a_deadline(
     assert leaks(settings["sasl.password"], [str(refused.value)]) == []
 
 
+def write(settings: dict[str, str], topic: str) -> None:
+    """Write a record, and wait until it is durable."""
+    producer = KafkaLog(settings).producer()
+    producer.send(Outgoing(topic, 0, b""))
+    producer.flush(30_000)
+
+
 WAITS: dict[str, Callable[[dict[str, str], str], object]] = {
-    "producer": lambda settings, topic: KafkaLog(settings).producer().send(Outgoing(topic, 0, b"")),
+    "producer": write,
     "transactions": lambda settings, _: KafkaLog(settings).transactions("any").init(30_000),
     "range": lambda settings, topic: list(RangeReader(settings, Share(topic, 0, 0, 1), Kept(0)).chunks()),
 }

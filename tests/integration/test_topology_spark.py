@@ -149,6 +149,8 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: World)
     running = world.submit(builder, sink=sink, metrics_port=port)
     found = wait_for(running, lambda status: status.acked + status.failed == 4)
     assert (found.acked, found.failed, found.pending) == (3, 1, 1)
+    # what was published is counted next
+    eventually(lambda: running.status().count("emitted", "lines") == 5)
     long = {("hawk", 1), ("hovers", 0), ("lost", 1)}
     short = {(word, "sort/default", 0) for word in ("a", "it", "is")}
     copied = {(word, "measure/default", task) for word, _ in long for task in (0, 1)}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from spout.broker_settings import HOST
+from spout.ports import free_port
 from spout.torture.clock import SteppedClock
 from spout.torture.disk import DISK_BYTES, small_disk
 from spout.torture.family import family_of, is_there, signal_all
@@ -110,10 +111,8 @@ def test_a_silent_proxy_holds_back_what_was_sent_and_delivers_it_when_it_heals(p
 
 
 def test_a_connection_to_a_server_that_is_down_is_closed() -> None:
-    with socket.create_server((HOST, 0)) as taken:
-        port = taken.getsockname()[1]
     with Proxy() as proxy:
-        proxy.connect_to(port)
+        proxy.connect_to(free_port())
         with connect(proxy) as client:
             assert not answers(client)
 

@@ -58,7 +58,7 @@ class Topics(Section):
 
     >>> topics = spout.load("topics.yaml")
     >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
-    ('sentences.word-count.replay', 3)
+    ('sentences.word-count.replay', 5)
     """
 
     kafka: Annotated[Mapping[str, str], PlainValidator(_settings)] = key(

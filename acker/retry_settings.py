@@ -26,7 +26,20 @@ _DAY: Final = UNITS_MS["d"]
 _FORMULA: Final = {"initial_ms": "initial", "multiplier": "multiplier", "max_ms": "max"}
 
 
+_NO_FAILURES: Final = {
+    "FAILED": "is what every rule is for; name the class of an exception, or Exception for any",
+    "TIMED_OUT": "is no failure, so no rule fits it; count_timed_out and time_limit decide what times out",
+    "ABANDONED": "is no failure, so no rule fits it; count_abandoned and max_abandoned decide what a takeover"
+    " puts back",
+    "ABSENT": "is no failure: there was no record, so it is never replayed; remove the rule",
+    "HELD": "is no failure: the record waits its turn, and no rule fits it; hold decides when it looks again",
+}
+"""Names that stand beside those of exceptions wherever losses are listed, and what decides about them."""
+
+
 def _error(value: str) -> str:
+    if value in _NO_FAILURES:
+        raise ValueError(_NO_FAILURES[value])
     if not value.isidentifier():
         raise ValueError("is no name of a class")
     return value

@@ -11,6 +11,7 @@ Source: DESIGN.md, section 5.4.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -29,8 +30,15 @@ from replay.headers import clipped
 
 PROGRESS_KEY: Final = b"progress"
 
-HISTORY_MAX: Final = 16
-"""A history keeps the first loss and the latest 15: with the limits below at most 24 kB."""
+HISTORY_MAX: Final = 100
+"""So many entries a history has at most. Where that is too few it keeps the first loss and the latest ones,
+and an entry between them says how many were left out."""
+
+HISTORY_BYTES_MAX: Final = 48_000
+"""Text in a history; a hundred causes of usual length have half of it. Many roots are in memory at once."""
+
+LEFT_OUT: Final = "LEFT_OUT"
+"""Error of the entry of a history that stands for those that were left out."""
 
 MESSAGE_BYTES_MAX: Final = 512
 """A cause's message in a history is cut to this many bytes."""
@@ -38,6 +46,15 @@ MESSAGE_BYTES_MAX: Final = 512
 NAME_BYTES_MAX: Final = 256
 """An operator's name and an error's class are cut to this many bytes."""
 
+_LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
+_FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
+"""So few entries fit whatever they say."""
+
+_JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
+"""What `history_json` may write of what `parse_history` returns, if every character has to be escaped."""
+
+_LEFT_OUT_TEXT: Final = "losses left out here: "
+_LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
 _DEAD = frozenset({"", *DeadReason})
 
@@ -82,7 +99,7 @@ class Due:
         attempt: which emission was lost, from 1.
         abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
         first_emitted_ms: wall time of the first emission.
-        history: how each emission was lost, oldest first; at most `HISTORY_MAX`.
+        history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
         timed_out: see `abandoned`; 0 in what a worker of version 1 wrote.
         held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
     """
@@ -220,6 +237,9 @@ def sound(record: Record) -> Due | Progress | None:
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     """Append a loss to a history, within its limits: the first loss and the latest ones stay.
 
+    The second entry then stands for those that were left out, and says how many: its error is `LEFT_OUT`, it
+    names no root, and its attempt and time are those of the last of them.
+
     Of losses in a row that were held the last one stands for all: the attempts between it and the loss before
     it tell how many there were.
     """
@@ -231,7 +251,52 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     if history and loss.error == history[-1].error == HELD:
         history = history[:-1]
     whole = (*history, bounded)
-    return whole if len(whole) <= HISTORY_MAX else (whole[0], *whole[1 - HISTORY_MAX :])
+    return whole if len(whole) <= _FREE_MAX else _shortened(whole)
+
+
+def left_out_by(loss: Loss) -> int:
+    """Return how many losses an entry stands for that were left out; 0 for an entry that is a loss itself."""
+    found = _LEFT_OUT.match(loss.message) if loss.error == LEFT_OUT and not loss.root else None
+    return int(found[1]) if found else 0
+
+
+def left_out_entry(last: Loss, count: int) -> Loss:
+    """Return the entry that stands for losses that were left out.
+
+    Args:
+        last: the last of them.
+        count: how many they are.
+    """
+    message = f"{_LEFT_OUT_TEXT}{count}"
+    return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
+
+
+def left_out_of(history: tuple[Loss, ...]) -> int:
+    """Return how many losses a history has left out."""
+    return sum(map(left_out_by, history))
+
+
+def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
+    """Leave out of a history, behind its first loss, what does not fit."""
+    first, *rest = history
+    size = sum(map(_text_bytes, history))
+    if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
+        return history
+    count = left_out_by(rest[0])
+    at = 1 if count else 0
+    last = rest[0]
+    size += _LOSS_BYTES_MAX  # room for the entry that says so
+    while len(rest) - at > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
+        last = rest[at]
+        size -= _text_bytes(last)
+        count += 1
+        at += 1
+    return (first, left_out_entry(last, count), *rest[at:])
+
+
+def _text_bytes(loss: Loss) -> int:
+    texts = (loss.operator, loss.error, loss.message, loss.root)
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def history_json(history: tuple[Loss, ...]) -> bytes:
@@ -253,7 +318,7 @@ def _loss_json(all_but_root: tuple[object, ...]) -> str:
 
 def parse_history(value: bytes | None) -> tuple[Loss, ...]:
     """Read a history from its header; what is not one of ours is empty, and nothing raises."""
-    if value is None or len(value) > HISTORY_MAX * 8_192:
+    if value is None or len(value) > _JSON_BYTES_MAX:
         return ()
     try:
         entries = json.loads(value)

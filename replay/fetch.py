@@ -50,7 +50,9 @@ class Absence(Enum):
         The log no longer holds it, or has not come so far: retention, compaction, a topic that was cut.
     ``NEVER``
         There has been none: the offset is that of a transaction's marker, or of a record that was aborted.
-        In a compacted topic nobody can tell that from a record that was compacted away, which is GONE.
+        In a compacted topic nobody can tell that from a record that was compacted away, which is GONE. Nor
+        in one that was compacted once, and is no more: who knows that there was a record says so himself
+        (`replay.proof`).
     """
 
     GONE = "gone"

@@ -19,19 +19,20 @@ from acker.topics import Input
 from replay.copies import build_copy
 from replay.dead_letter import build_dead_letter
 from replay.disposition import DeadReason
-from replay.due import Due
+from replay.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due
 from replay.fetch import Absence, Wanted
+from replay.proof import was_a_record
 from replay.worker import Worker, bytes_max, unchanged
 
-OUR_HEADERS_BYTES_MAX: Final = 200_000
-"""No copy is larger than its record by more: a history has at most 24 kB of text, six times that in JSON if
-all of it has to be escaped. To add up what a copy has would cost more than to build it."""
+OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
+"""No copy is larger than its record by more: a history's text is six times as long in JSON if all of it has
+to be escaped. To add up what a copy has would cost more than to build it."""
 
 
 class Outcome(NamedTuple):
     """What is written for one root. `dead` is None for a copy; `input` is whose root it is.
 
-    Nothing is written, but for the tombstone, where there never was a record.
+    Nothing is written, but for the tombstone, where there never was a record and nothing proves one.
     """
 
     due: Due
@@ -116,6 +117,8 @@ def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str
         elif topic not in there:
             found.append((due, owner, Absence.GONE, DeadReason.RECREATED))
         elif (record := answers.get(place)) is not None:
+            if record is Absence.NEVER and was_a_record(due):
+                record = Absence.GONE
             found.append((due, owner, record, DeadReason.GONE if record is Absence.GONE else None))
     return found
 

@@ -2,7 +2,8 @@
 
 A root of a source topic is a first emission. A root of a replay topic is read once here, since its own
 headers tell its origin, its attempt and its history. One that never had a record (a marker of the transaction
-that wrote copies, initialised and then lost with its session) has nothing that could be lost.
+that wrote copies, initialised and then lost with its session) has nothing that could be lost. Where its
+verdict proves that there was one all the same, it is gone (`replay.proof`).
 
 Source: DESIGN.md, section 5.4.
 """
@@ -21,6 +22,7 @@ from replay.due import Due, Loss, extended, parse_history
 from replay.fetch import Absence, Wanted
 from replay.headers import HISTORY, Lineage, location, parse_lineage
 from replay.intake import LostRoot
+from replay.proof import was_read
 from replay.worker import Worker, topic_of
 
 
@@ -48,7 +50,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         worker.input_of(lost.source, lost.group)
     pasts = _pasts(worker, [root for root in roots if is_replay(root.lost.source)])
     known = [(root, pasts.get(_place(root), Past(_here(root)))) for root in roots]
-    return [_due(worker, root, past, now_ms) for root, past in known if past is not None]
+    found = [(root, _missed(root) if past is None else past) for root, past in known]
+    return [_due(worker, root, past, now_ms) for root, past in found if past is not None]
 
 
 def _place(root: LostRoot) -> Wanted:
@@ -57,6 +60,13 @@ def _place(root: LostRoot) -> Wanted:
 
 def _here(root: LostRoot) -> Lineage:
     return Lineage(location(*_place(root)))
+
+
+def _missed(root: LostRoot) -> Past | None:
+    """Return what is buried where the log shows no record, and the verdict proves that there was one."""
+    lost = root.lost
+    proven = was_read(lost.reason, lost.operator, error_class(lost.error))
+    return Past(_here(root), dead=DeadReason.GONE) if proven else None
 
 
 def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past | None]:

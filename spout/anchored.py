@@ -215,7 +215,7 @@ class AnchoredRun:
         try:
             return batch_of(values, step.schema), deliveries
         except MISFITS:
-            bad = dict(misfits(values, step.schema))
+            bad = dict(misfits(values, step.schema, step.name))
             if not self._pass.tracked:
                 raise
         for row, error in bad.items():

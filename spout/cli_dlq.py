@@ -41,7 +41,9 @@ Error = Annotated[
     str | None, typer.Option("--cause", help="Class of the last error; else FAILED, TIMED_OUT, ABANDONED.")
 ]
 Operator = Annotated[str | None, typer.Option(help="The operator that failed it last.")]
-Reason = Annotated[str | None, typer.Option(help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …")]
+Reason = Annotated[
+    str | None, typer.Option(help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …; in any case.")
+]
 Key = Annotated[str | None, typer.Option(help="The record's key; 0x… for bytes that are no text.")]
 Since = Annotated[
     str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z, or 2h for so long ago.")
@@ -196,10 +198,21 @@ def _filter(
     except ValueError as error:
         raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
     return Filter(
-        error=cause, operator=operator, dead=reason, key=wanted_key,
+        error=cause, operator=operator, dead=_reason(reason), key=wanted_key,
         since_ms=time_given("--since", since, now_ms), until_ms=time_given("--until", until, now_ms),
         handled=handled,
     )  # fmt: skip
+
+
+def _reason(text: str | None) -> str | None:
+    from replay.disposition import DeadReason
+
+    if text is None:
+        return None
+    try:
+        return DeadReason(text.upper())
+    except ValueError as error:
+        raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
 
 
 def _say_outcome(deed: Deed, outcome: Outcome) -> None:

@@ -32,7 +32,9 @@ Place = Annotated[
     str | None,
     typer.Argument(help="A record (sentences/3@1042), a copy of it, or a dead letter, by its place."),
 ]
-Names = Annotated[list[str] | None, typer.Option("--input", help="An input by its name or topic.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--input", help="With --key: an input by its name or topic.")
+]
 Key = Annotated[str | None, typer.Option(help="Records with this key instead; 0x… for bytes.")]
 Since = Annotated[str | None, typer.Option("--from", help="With --key: from this time on, or 2h ago.")]
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
@@ -52,6 +54,8 @@ def inspect(
 
     if (place is None) is (key is None):
         raise typer.BadParameter("name a record, such as sentences/3@1042, or give --key and --from")
+    if place is not None and (since is not None or inputs):
+        raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     notes: list[str] = []
     with opened(config, "inspect") as (topics, log):
         trail = Trail(log, topics)

@@ -17,7 +17,12 @@ offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
 
 Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
 To = Annotated[
-    str, typer.Option("--to", help="earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z.")
+    str,
+    typer.Option(
+        "--to",
+        help="earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z. An offset that a"
+        " partition does not hold becomes the nearest that it holds, and the output says so.",
+    ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
 

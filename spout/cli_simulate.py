@@ -9,6 +9,8 @@ import typer
 from spout.cli_bench import Json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spout.simulation.slices import Campaign, Finding
 
 FAILED = 1
@@ -22,13 +24,22 @@ def simulate(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs; with --ablations the most for each. Default: 1000, 5000.")
     ] = None,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 0,
+    first: Annotated[int | None, typer.Option("--from", min=0, help="The first seed. Default: 0.")] = None,
     profile: Annotated[
-        str, typer.Option(help="mixed, calm, rough, or the name of an ablation, whose bias is taken.")
-    ] = "mixed",
+        str | None,
+        typer.Option(
+            help="mixed, calm, rough, ordered, or the name of an ablation, whose bias is taken."
+            " Default: mixed."
+        ),
+    ] = None,
     ablate: Annotated[str | None, typer.Option(help="Take one safeguard out.")] = None,
     ablations: Annotated[
-        bool, typer.Option("--ablations", help="Take out each safeguard in turn, and print the table.")
+        bool,
+        typer.Option(
+            "--ablations",
+            help="Take out each safeguard in turn, under its own profile, and print the table."
+            " Goes with --seeds, --jobs and --json alone.",
+        ),
     ] = False,
     without: Annotated[str, typer.Option(help="Faults that are left out, separated by commas.")] = "",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps before all is healed.")] = None,
@@ -43,18 +54,37 @@ def simulate(
     from spout.simulation.run import PROFILES
     from spout.simulation.slices import Campaign
 
+    given = {
+        "--from": first, "--profile": profile, "--ablate": ablate, "--without": without or None,
+        "--steps": steps, "--records": records, "--groups": groups,
+    }  # fmt: skip
+    if ablations:
+        _refuse(name for name, value in given.items() if value is not None)
+        return _ablations(seeds or ABLATION_SEEDS, jobs, json=json)
+    profile = profile or "mixed"
     left_out = [fault for fault in without.split(",") if fault]
     for name, known in ((profile, {*PROFILES, *ABLATIONS}), (ablate, {None, *ABLATIONS})):
         if name not in known:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(sorted(map(str, known - {None})))}")
     if unknown := set(left_out) - FAULTS.keys():
         raise typer.BadParameter(f"no fault is called {', '.join(sorted(unknown))}")
-    if ablations:
-        return _ablations(seeds or ABLATION_SEEDS, jobs, json=json)
     changed = {"steps": steps, "records": records, "groups": groups}
     chosen = {name: value for name, value in changed.items() if value is not None}
-    campaign = Campaign(first, seeds or DEFAULT_SEEDS, profile, ablate, left_out, chosen)
+    campaign = Campaign(first or 0, seeds or DEFAULT_SEEDS, profile, ablate, left_out, chosen)
     return _simulate(campaign, jobs, json=json)
+
+
+def _refuse(names: Iterable[str]) -> None:
+    """Refuse options that ``--ablations`` would not heed.
+
+    Raises:
+        BadParameter: there are some.
+    """
+    if refused := list(names):
+        raise typer.BadParameter(
+            f"--ablations runs each safeguard under a profile of its own, from seed 0, and takes no"
+            f" {', '.join(refused)}; --ablate takes out one safeguard, with all of them"
+        )
 
 
 def _simulate(campaign: Campaign, jobs: int, *, json: bool) -> int:

@@ -196,13 +196,22 @@ class Tuple:
             KeyError: no field has this name.
             IndexError: no field has this position.
         """
-        if isinstance(field, int):
-            field = self._rows.names[field]
-        return self._rows.value(field, self._row)
+        try:
+            name = self._rows.names[field] if isinstance(field, int) else field
+            return self._rows.value(name, self._row)
+        except LookupError as error:
+            raise self._lookup_error(field, error) from None
 
     def value(self, position: int) -> Any:
-        """Return a value by position, as Storm's ``getValue``."""
-        return self._rows.value(self._rows.names[position], self._row)
+        """Return a value by position, as Storm's ``getValue``.
+
+        Raises:
+            IndexError: no field has this position.
+        """
+        try:
+            return self._rows.value(self._rows.names[position], self._row)
+        except LookupError as error:
+            raise self._lookup_error(position, error) from None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -247,6 +256,14 @@ class Tuple:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
+
+    def _lookup_error(self, field: str | int, error: LookupError) -> LookupError:
+        """Name the fields that there are, where the one that was asked for is not."""
+        size = len(self.fields)
+        if field in self.fields or (isinstance(field, int) and -size <= field < size):
+            return error
+        known = ", ".join(self.fields)
+        return type(error)(f"no field {field!r} in a tuple of {self.came_from}; its fields are: {known}")
 
     def __repr__(self) -> str:
         return f"Tuple({dict(zip(self.fields, self.values, strict=True))})"

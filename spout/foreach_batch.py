@@ -23,6 +23,7 @@ from spout.batch_log import logged
 from spout.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.options import ANCHOR
 from spout.publish import Lane
+from spout.query_plan import refuse_plan_of
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
@@ -77,11 +78,12 @@ class Sink:
 
         Raises:
             TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
+            UsageError: `limit` stands behind a tracked stream, or two operators of the query have one name.
             Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         application = Application.of(rows.sparkSession)
-        application.sunk.add(rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or "")
+        _see_plan(application, rows, query, batch_id)
         stream = application.stream_of(query)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
@@ -157,6 +159,18 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
         deterministic: whether the bolts emit the same when a batch is run again; see `skipped`.
     """
     return Sink(write, deterministic=deterministic)
+
+
+def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
+    """Look at the query's plan in the first batch of a run, before anything of it is written."""
+    run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
+    if query and run not in application.sunk:
+        try:
+            refuse_plan_of(rows.sparkSession, query)
+        except BaseException:
+            application.ledger.forget(query, batch_id)  # a shuffle's tasks have reported
+            raise
+    application.sunk.add(run)
 
 
 def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:

@@ -9,8 +9,9 @@ Source: DESIGN.md, section 5.2.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +23,9 @@ from spout.anchors import Carry
 from spout.application import Application, Stream
 from spout.groupings import Grouping
 from spout.map_task import MapTask
-from spout.options import ANCHOR, STREAM_OPTION, SourceOptions
+from spout.options import ANCHOR, BOLTS_OPTION, STREAM_OPTION, SourceOptions
 from spout.passes import Pass
-from spout.query_plan import refuse_limit
+from spout.query_plan import label, refuse_limit
 from spout.source import WindhoverSource
 from spout.stage_pass import StagePass
 from spout.steps import Step
@@ -44,6 +45,11 @@ _ATTRIBUTE = "_windhover_node"
 _METADATA = "windhover"
 
 
+def new_identity() -> str:
+    """Return what tells an operator behind Spark's own ones from others of its name."""
+    return uuid.uuid4().hex[:12]
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """What a DataFrame of ours is made of.
@@ -55,6 +61,7 @@ class Node:
         base: the rows that `pass_` works on, when they come from anywhere else.
         pass_: the last pass; None for a bare source.
         names: all bolts up to here.
+        id: tells its last pass from another one, so that no two of a query have one name.
     """
 
     session: SparkSession
@@ -63,6 +70,7 @@ class Node:
     base: DataFrame | None = None
     pass_: Pass | None = None
     names: tuple[str, ...] = ()
+    id: str = field(default_factory=new_identity)
 
     def frame(self, *, anchored: bool = False) -> DataFrame:
         """Build the DataFrame; `anchored` keeps the hidden column for a bolt behind Spark's operators."""
@@ -83,7 +91,8 @@ class Node:
         # what may be held needs no path, only its root: `spout.hold` names each row anew
         wide = self.stream.carry is Carry.WIDE and not self.pass_.rich and not consumer
         carry = self.stream.carry if packed or wide else Carry.PATHS
-        return self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
+        node = self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
+        return replace(node, id=new_identity()) if consumer else node
 
     def with_pass(self, pass_: Pass) -> Node:
         """Let another pass run."""
@@ -99,6 +108,7 @@ class Node:
         return replace(
             self.with_pass(replace(self.pass_, steps=(*self.pass_.steps, step))),
             names=(*self.names, step.name),
+            id=new_identity(),
         )
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
@@ -129,7 +139,12 @@ class Node:
         source = WindhoverSource if self.stream is not None else UntrackedSource
         self.session.dataSource.register(source.of(self.options))
         reader = self.session.readStream.format(source.name())
-        return (reader if self.stream is None else reader.option(STREAM_OPTION, self.stream.id)).load()
+        if self.stream is None:
+            return reader.load()
+        if self.pass_ is not None:
+            # one identity for all: sources that are read twice are refused when their batch is settled
+            reader = reader.option(BOLTS_OPTION, label(self.pass_.name, "source"))
+        return reader.option(STREAM_OPTION, self.stream.id).load()
 
     def mapped(self) -> DataFrame:
         """Build a DataFrame of the last pass over its base."""
@@ -143,6 +158,8 @@ class Node:
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task(batches)
 
+        if self.stream is not None:
+            run.__name__ = label(self.pass_.name, self.id)
         return self.base.mapInArrow(run, from_arrow_schema(self.pass_.schema))
 
     def metadata(self) -> dict[str, Any]:

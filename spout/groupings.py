@@ -54,10 +54,16 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
         partitions: how many tasks share the values, or None for one for each core.
 
     Raises:
-        UsageError: no field is named, or `partitions` is below 1.
+        UsageError: no field is named, a name is none, or `partitions` is no number from 1 on.
     """
     if not names:
         raise UsageError('fields() needs the name of a field: fields("word"); shuffle() takes none')
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise UsageError(
+                f"fields() takes the names one by one: {name!r} is none; where they are in a list, names, say"
+                " fields(*names)"
+            )
     return _checked(Grouping(names, partitions))
 
 
@@ -69,15 +75,18 @@ def shuffle(partitions: int | None = None) -> Grouping:
     >>> spout.shuffle(0)
     Traceback (most recent call last):
     ...
-    acker.errors.UsageError: a grouping over 0 partitions: at least 1 is needed
+    acker.errors.UsageError: a grouping over 0 partitions: a whole number of them is needed, at least 1
 
     Raises:
-        UsageError: `partitions` is below 1.
+        UsageError: `partitions` is no number from 1 on.
     """
     return _checked(Grouping((), partitions))
 
 
 def _checked(grouping: Grouping) -> Grouping:
-    if grouping.partitions is not None and grouping.partitions < 1:
-        raise UsageError(f"a grouping over {grouping.partitions} partitions: at least 1 is needed")
+    wanted = grouping.partitions
+    if wanted is not None and (type(wanted) is not int or wanted < 1):
+        raise UsageError(
+            f"a grouping over {wanted!r} partitions: a whole number of them is needed, at least 1"
+        )
     return grouping

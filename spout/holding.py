@@ -43,12 +43,12 @@ from spout.conditions import refuse_watermark
 from spout.counts import Counted, Counts, Measure, What
 from spout.delayed import Entry, Held, Places, Released, held_edges
 from spout.fold import TaskReport
-from spout.frames import described, node_of
+from spout.frames import described, new_identity, node_of
 from spout.hooks import TaskHook
 from spout.ledger import add, task_name
 from spout.options import ANCHOR
 from spout.outputs import output_schema
-from spout.query_plan import refuse_limit, streams_read
+from spout.query_plan import label, refuse_limit, streams_read
 from spout.rows import ArrowRows, arrow_of
 from spout.steps import RowFailure, Step, run_simple
 from spout.watching import Watch
@@ -327,6 +327,8 @@ def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> Dat
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
+    if task.stream:
+        run.__name__ = label(task.name, new_identity())
     return rows.mapInArrow(run, from_arrow_schema(schema))
 
 

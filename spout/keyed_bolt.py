@@ -8,7 +8,7 @@ Source: DESIGN.md, section 5.2; Storm's tick tuples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from acker.errors import TupleError
@@ -33,7 +33,11 @@ class KeyedTuple:
 
     def __getitem__(self, field: str) -> Any:
         """Return a value. Raises KeyError for an unknown name."""
-        return self.values[field]
+        try:
+            return self.values[field]
+        except KeyError:
+            known = ", ".join(self.values)
+            raise KeyError(f"no field {field!r} in a held tuple; its fields are: {known}") from None
 
     def __repr__(self) -> str:
         return f"KeyedTuple({dict(self.values)})"
@@ -59,11 +63,20 @@ class KeyedCollector:
         failed: tuples that failed, with their causes.
     """
 
-    __slots__ = ("_bolt", "_held", "acked", "emissions", "failed")
+    __slots__ = ("_bolt", "_check", "_held", "acked", "emissions", "failed")
 
-    def __init__(self, bolt: str, held: Sequence[KeyedTuple]) -> None:
-        """Collect for the bolt of this name and the tuples that it may settle."""
+    def __init__(
+        self, bolt: str, held: Sequence[KeyedTuple], check: Callable[[Sequence[Any]], None] | None = None
+    ) -> None:
+        """Collect for the bolt of this name and the tuples that it may settle.
+
+        Args:
+            bolt: the name.
+            held: the tuples.
+            check: raises where the values of an emission do not fit the bolt's `output`; None: any do.
+        """
         self._bolt = bolt
+        self._check = check
         self._held = list(held)
         self.emissions: list[Sequence[Any]] = []
         self.acked: list[KeyedTuple] = []
@@ -75,7 +88,14 @@ class KeyedCollector:
         return self._held
 
     def emit(self, values: Sequence[Any]) -> None:
-        """Emit one row; it is written with the batch in which the tuples of this call are acked."""
+        """Emit one row; it is written with the batch in which the tuples of this call are acked.
+
+        Raises:
+            TupleError: it has another number of values than the bolt's `output` has fields, or one of
+                another type.
+        """
+        if self._check is not None:
+            self._check(values)
         self.emissions.append(tuple(values))
 
     def ack(self, *tuples: KeyedTuple) -> None:

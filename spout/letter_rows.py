@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from acker.log import Headers, Record
 from acker.units import time_text
-from replay.due import Loss
+from replay.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.letters import Letter, own_headers
 from spout.tables import Column, count, cut, span
 
@@ -83,6 +83,7 @@ def details_of(found: Found, record: Record) -> dict[str, Any]:
         "first_emitted": moment(letter.lineage.first_emitted_ms),
         "timestamp": moment(letter.timestamp_ms),
         "why_handled": mark.why if mark else "",
+        "left_out": left_out_of(letter.history),
         "history": [loss_row(loss) for loss in letter.history],
         "headers": [{"name": name, "value": shown(value)} for name, value in own_headers(record.headers)],
         "windhover": [{"name": name, "value": shown(value)} for name, value in _windhovers(record.headers)],
@@ -97,7 +98,7 @@ def loss_row(loss: Loss) -> dict[str, Any]:
         "attempt": loss.attempt,
         "emitted": moment(loss.emitted_ms),
         "root": loss.root,
-        "reason": loss.reason.value,
+        "reason": LEFT_OUT if left_out_by(loss) else loss.reason.value,
         "age_ms": loss.age_ms,
         "operator": loss.operator,
         "error": loss.error,

@@ -20,7 +20,7 @@ from acker.identity import Root
 from acker.log import Record
 from acker.look import OpenRange
 from replay.disposition import DeadReason
-from replay.due import Due, Loss
+from replay.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
 from replay.fetch import Absence
 from replay.headers import Lineage
 from replay.letters import Deed, Letter
@@ -233,10 +233,23 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     """Return a row for each emission; those whose record was not read stand as their history tells."""
     losses = {loss.root: loss for loss in evidence.history}
     named = {one.place for one in evidence.emissions}
-    past = [_past_row(loss) for loss in evidence.history if loss.root not in named]
+    past = [_past_row(loss) for loss in _told(evidence.history) if loss.root not in named]
     rows = [(one.copy, _row(one, losses.get(one.place), now_ms)) for one in evidence.emissions]
     first, copies = ([row for is_copy, row in rows if is_copy is wanted] for wanted in (False, True))
     return [*first, *past, *copies]
+
+
+def _told(history: Sequence[Loss]) -> Sequence[Loss]:
+    """Return losses of several histories, with one entry for those that none of them tells any more."""
+    losses = [loss for loss in history if not left_out_by(loss)]
+    if len(losses) == len(history):
+        return losses
+    last = [loss for loss in history if left_out_by(loss)][-1]
+    ends = last.emitted_ms, last.attempt
+    earlier = [loss for loss in losses[1:] if loss.emitted_ms < last.emitted_ms]
+    between = [*earlier, *(loss for loss in losses[1:] if (loss.emitted_ms, loss.attempt) == ends)]
+    missing = left_out_by(last) - sum(loss.error != HELD for loss in between)
+    return losses if missing <= 0 else [*losses[:1], left_out_entry(last, missing), *losses[1:]]
 
 
 def _row(one: Emission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
@@ -266,7 +279,8 @@ def _row(one: Emission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
 
 def _past_row(loss: Loss) -> dict[str, Any]:
     return {
-        "attempt": loss.attempt, "root": loss.root, "state": loss.reason.value,
+        "attempt": loss.attempt, "root": loss.root,
+        "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
         "emitted": moment(loss.emitted_ms), "age_ms": loss.age_ms, "left_ms": None, "settled": None,
         "verdict": "",
         "operator": loss.operator, "error": loss.error, "message": loss.message,

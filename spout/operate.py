@@ -37,15 +37,27 @@ class Move:
         place: the partition in Kafka.
         committed: the offset that the group has committed; None if it has none.
         offset: where it begins anew.
+        asked: the offset that was asked for, where the log does not hold it; else None.
+        held: first offset of the log, and its end.
     """
 
     source: int
     place: TopicPartition
     committed: int | None
     offset: int
+    asked: int | None = None
+    held: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         """Say in a line what happens."""
+        if self.asked is None:
+            return self._what_happens()
+        first, end = self.held
+        return (
+            f"{self._what_happens()}; {self.asked:,} was asked for, and the log has {first:,} to {end:,} here"
+        )
+
+    def _what_happens(self) -> str:
         here = f"{self.place.topic}/{self.place.partition}"
         if self.committed is None:
             return f"{here}: nothing committed, begins at {self.offset:,}"
@@ -94,7 +106,8 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
     Args:
         log: the cluster.
         found: the input.
-        to: the place; an offset that a partition does not hold becomes the nearest that it holds.
+        to: the place; an offset that a partition does not hold becomes the nearest that it holds, and the
+            move says so.
         at_ms: wall time; where given, the first record at or after it counts, and `to` does not.
 
     Raises:
@@ -105,13 +118,14 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
     starts, ends = log.starts(places), log.stable_ends(places)
     wanted = _wanted(log, places, to, at_ms, starts, ends)
     committed = log.committed(found.group, places)
-    return [
-        Move(
-            spec.source, spec.place, committed.get(spec.place),
-            min(max(wanted[spec.place], starts[spec.place]), ends[spec.place]),
-        )
-        for spec in specs
-    ]  # fmt: skip
+    found_moves: list[Move] = []
+    for spec in specs:
+        first, end = starts[spec.place], ends[spec.place]
+        offset = min(max(wanted[spec.place], first), end)
+        asked = to if at_ms is None and isinstance(to, int) and to != offset else None
+        before = committed.get(spec.place)
+        found_moves.append(Move(spec.source, spec.place, before, offset, asked, (first, end)))
+    return found_moves
 
 
 def _wanted(

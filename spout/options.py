@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 STREAM_OPTION = "windhover_stream"
 """Name of the option that tells, in Spark's plan, which tracked `read_stream` call a source is."""
 
+BOLTS_OPTION = "windhover_bolts"
+"""Name of the option that tells there which bolts work within the source."""
+
 SOURCE_COLUMNS: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",

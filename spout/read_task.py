@@ -7,7 +7,7 @@ task").
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from confluent_kafka import Message
 from acker.events import SourceRun
 from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
 from spout.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
-from spout.collector import Cause, Tuple
+from spout.collector import Cause, Tuple, cause_of, cut
 from spout.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.counts import Counted, Counts, Measure, What, added
 from spout.fold import TaskReport, failures_of
@@ -81,13 +81,17 @@ class _Reading:
         """Read a range, and feed the bolts as it comes."""
         first = self._first(share)
         for messages, positions in self._read(share):
-            rows = MessageRows(messages, share.source, positions)
-            yield self._feed(rows, positions, positions - share.start + first, self._free(rows))
+            indices = positions - share.start + first
+            free, refused = self._asked(messages, share.source, positions)
+            if refused:
+                self._held += [(int(indices[row]), cause) for row, cause in refused.items()]
+            kept = [row for row in range(len(messages)) if row not in refused] if refused else None
+            yield from self._feed_kept(messages, share.source, positions, indices, kept, free)
 
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
         """Read a partition that stands in lines: its copies, sorted by their origins, and what is new."""
         task = self._task
-        name = next(one.name for one in self._options.read if one.id == input_id_of(source))
+        name = self._input_of(source)
         place = self._options.topics.inputs[name].topic, partition_of(source)
         gate = Gate(f"{place[0]}/{place[1]}", name, line_up)
         copies = Copies()
@@ -142,12 +146,19 @@ class _Reading:
             self._absent.append(SourceRun(share.source, expected, share.end))
         self._lost += reader.lost
 
-    def _feed(self, rows: MessageRows, positions: I64, indices: I64, free: Sequence[int]) -> pa.RecordBatch:
-        """Hand records to the bolts; `free` are the rows that are best effort."""
-        self._emitted += len(rows)
+    def _feed_kept(
+        self, messages: Sequence[Message], source: int, positions: I64, indices: I64,
+        kept: Sequence[int] | None, free: Collection[int],
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Hand records to the bolts: the rows `kept` (None: all); those of `free` are best effort."""
         if free:
-            self._untracked.append(indices[list(free)])
-        return self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+            self._untracked.append(indices[sorted(free)])
+        if kept is not None:
+            messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
+        if messages:
+            self._emitted += len(messages)
+            rows = MessageRows(messages, source, positions)
+            yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
 
     def _feed_in_order(
         self, gate: Gate, messages: Sequence[Message], source: int, positions: I64,
@@ -155,23 +166,45 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Hand records to the bolts that may go, and fail the others; best effort stands in no line."""
         indices = self._task.plan.index_of(source, positions)
-        free = set(self._free(MessageRows(messages, source, positions)))
+        free, refused = self._asked(messages, source, positions)
         kept: list[int] = []
         named = zip(indices.tolist(), messages, origins, strict=True)
         for row, (index, message, origin) in enumerate(named):
             cause = None if row in free else gate.admit(index, key_of(message), origin)
+            if cause is None and row in refused:
+                cause = refused[row]
+                gate.fail(index)
             if cause is None:
                 kept.append(row)
             else:
                 self._held.append((index, cause))
-        if kept:
-            rows = MessageRows([messages[row] for row in kept], source, positions[kept])
-            passed = [place for place, row in enumerate(kept) if row in free]
-            yield self._feed(rows, positions[kept], indices[kept], passed)
+        yield from self._feed_kept(messages, source, positions, indices, kept, free)
 
-    def _free(self, rows: MessageRows) -> list[int]:
+    def _asked(
+        self, messages: Sequence[Message], source: int, positions: I64
+    ) -> tuple[set[int], dict[int, Cause]]:
+        """Ask `tracked_when`: which rows are best effort, and why those fail for which it raised.
+
+        These are tracked, since nobody knows that they need not be.
+        """
         wanted = self._options.tracked_when
-        return [] if wanted is None else [row for row in range(len(rows)) if not wanted(Tuple(rows, row))]
+        free: set[int] = set()
+        refused: dict[int, Cause] = {}
+        if wanted is None or not self.tracked:
+            return free, refused
+        rows = MessageRows(messages, source, positions)
+        for row in range(len(messages)):
+            try:
+                if not wanted(Tuple(rows, row)):
+                    free.add(row)
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
+                cause = cause_of(self._input_of(source), error)
+                refused[row] = cause._replace(message=cut(f"tracked_when: {cause.message}"))
+        return free, refused
+
+    def _input_of(self, source: int) -> str:
+        """Return the name of a source's input, which is the operator of what fails before any bolt."""
+        return next(one.name for one in self._options.read if one.id == input_id_of(source))
 
     def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
         if not self.tracked:

@@ -5,7 +5,7 @@ Rows of a topic are in `spout.messages`. Nothing is converted before it is asked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -138,12 +138,35 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[Misfit]:
-    """Find the rows that `batch_of` cannot convert, each with its error."""
+def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None = None) -> list[Misfit]:
+    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` is who emitted them."""
     bad: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
             batch_of([row], schema)
         except MISFITS as error:
-            bad.append(Misfit(number, error))
+            bad.append(Misfit(number, size_error(row, schema.names, bolt) or error))
     return bad
+
+
+def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
+    """Find the rows that have not one value for each field, each with its error."""
+    try:
+        if set(map(len, rows)) <= {len(fields)}:
+            return []
+    except TypeError:
+        pass  # one of them is no row at all
+    sized = enumerate(size_error(row, fields, bolt) for row in rows)
+    return [Misfit(number, error) for number, error in sized if error is not None]
+
+
+def size_error(row: Any, fields: Sequence[str], bolt: str | None = None) -> TupleError | None:
+    """Say that an emission has not one value for each field; None: it has."""
+    size = len(row) if isinstance(row, Sized) else -1
+    if size == len(fields):
+        return None
+    who = "the bolt" if bolt is None else f"bolt {bolt!r}"
+    whose = f"whose fields are {', '.join(fields)}"
+    if size < 0 or isinstance(row, str | bytes):
+        return TupleError(f"{who} emitted {row!r:.60} for a row; emit a tuple of its values, {whose}")
+    return TupleError(f"{who} emitted {size} values, {whose}")

@@ -54,6 +54,7 @@ def settle(
     """
     reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
     waiting = _by_operator(each for each in evaluations if each.report.plan is None)
+    _refuse_namesakes(waiting)
     found: dict[str, list[list[TaskReport]]] = {}
     if moment is not None and not reads and not moment.plan.ranges:
         plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
@@ -65,12 +66,22 @@ def settle(
         plan, found[source] = its_plan, complete
         _follow(source, found, waiting)
     for name in sorted({*expected, *(n for n, s in waiting.items() if not _direct(s))}):
+        _refuse_namesake(name, found)
         found[name] = _complete_loose(name, waiting.get(name, {}), tasks_of)
         _follow(name, found, waiting)
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
     every = [report for stages in found.values() for stage in stages for report in stage]
     return _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+
+
+def namesakes(name: str) -> str:
+    """Say that two operators have one name, and the way out."""
+    return (
+        f"two operators of the query are called {name!r}: one would count as another evaluation of the other,"
+        " and what it left open would be acked; give one of them a name of its own (name=...). A bolt with"
+        " two branches directly behind it counts as two: let them read one stream in a spout.TopologyBuilder"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +157,20 @@ def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
     return grouped
 
 
+def _refuse_namesake(name: str, found: Iterable[str]) -> None:
+    """See that no operator that was found is called so too; the plan of a query is refused before."""
+    if name in found:
+        raise TrackingError(namesakes(name))
+
+
+def _refuse_namesakes(waiting: dict[str, Stages]) -> None:
+    """See that stages of one name are evaluations of one operator: the same bolts between the same ones."""
+    for name, stages in waiting.items():
+        ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
+        if len(ways) > 1:
+            raise TrackingError(namesakes(name))
+
+
 def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
     """Return the complete evaluations of the source, newest first."""
     if not reads:
@@ -198,6 +223,7 @@ def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[s
     """Find the complete evaluations of the bolts that receive an operator's rows directly."""
     while consumer := found[name][0][0].consumer:
         given = [_sum(report.gave for report in stage) for stage in found[name]]
+        _refuse_namesake(consumer, found)
         stages = waiting.pop(consumer, {})
         complete = [
             stages[stage]

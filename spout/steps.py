@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from acker.errors import UsageError
+from acker.errors import TupleError, UsageError
 from acker.identity import I64
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
 from spout.collector import (
@@ -31,7 +31,7 @@ from spout.collector import (
     cause_of,
 )
 from spout.hooks import TaskHook
-from spout.rows import MISFITS, ArrowRows, ListRows, arrow_of, batch_of, misfits
+from spout.rows import MISFITS, ArrowRows, ListRows, Misfit, arrow_of, batch_of, misfits, missized
 from spout.watching import ReportingCollector, Watch
 
 RowFailure = tuple[int, Cause]
@@ -112,9 +112,14 @@ def _related(
     edges = np.array([0, *ends], np.int64)
     counts = edges[1:] - edges[:-1]
     parents = np.repeat(np.arange(len(counts)), counts)
-    if not arrow:
-        return Emitted(ListRows(step.schema.names, emitted, came_from=StreamId(step.name)), parents, failures)
-    return _to_arrow(step, emitted, parents, failures, tracked=tracked)
+    if arrow:
+        return _to_arrow(step, emitted, parents, failures, tracked=tracked)
+    bad = missized(emitted, step.schema.names, step.name)
+    if bad:
+        if not tracked:
+            raise bad[0].error
+        emitted, parents, failures = _without(step, emitted, parents, failures, bad)
+    return Emitted(ListRows(step.schema.names, emitted, came_from=StreamId(step.name)), parents, failures)
 
 
 Called = tuple[list[Sequence[Any]], list[int], list[RowFailure]]
@@ -134,8 +139,11 @@ def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Ca
     for received in map(Tuple, repeat(rows), range(len(rows))):
         try:
             execute(received, collector)
-        except Exception as error:  # whatever user code raises fails its input
+        except Exception as raised:  # whatever user code raises fails its input
+            error = _told(watch.name, raised)
             if not tracked and not isinstance(error, FailTuple):
+                if error is not raised:
+                    raise error from raised
                 raise
             del emitted[ends[-1] if ends else 0 :]
             failures.append((len(ends), cause_of(watch.name, error)))
@@ -157,7 +165,7 @@ def _run_each_watched(
 
     def emit(values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None:
         if stream != DEFAULT_STREAM:
-            raise TypeError(f"emitted on stream {stream!r}; that needs a TopologyBuilder")
+            raise _one_stream(watch.name)
         emitted.append(values)
         watch.emitted(values)
 
@@ -205,16 +213,38 @@ def _to_arrow(
     """Convert emitted rows; where one does not fit the output, its input fails."""
     try:
         return Emitted(ArrowRows(batch_of(emitted, step.schema)), parents, failures)
-    except MISFITS:
-        bad = misfits(emitted, step.schema)
+    except MISFITS as error:
+        bad = misfits(emitted, step.schema, step.name)
         if not tracked:
-            raise
+            raise (bad[0].error if bad else error) from None
+    emitted, parents, failures = _without(step, emitted, parents, failures, bad)
+    return Emitted(ArrowRows(batch_of(emitted, step.schema)), parents, failures)
+
+
+def _without(
+    step: Step, emitted: list[Sequence[Any]], parents: I64, failures: list[RowFailure], bad: list[Misfit]
+) -> tuple[list[Sequence[Any]], I64, list[RowFailure]]:
+    """Fail the inputs of rows that do not fit, and drop all that was emitted for them."""
     causes: dict[int, Cause] = {}
     for row, error in bad:
         causes.setdefault(int(parents[row]), cause_of(step.name, error))
     keep = ~np.isin(parents, list(causes))
-    batch = batch_of([emitted[row] for row in np.flatnonzero(keep).tolist()], step.schema)
-    return Emitted(ArrowRows(batch), parents[keep], [*failures, *causes.items()])
+    kept = [emitted[row] for row in np.flatnonzero(keep).tolist()]
+    return kept, parents[keep], [*failures, *causes.items()]
+
+
+def _told(bolt: str, error: Exception) -> Exception:
+    """Say in the words of a collector what `list.append` says in its own; see `_run_each`."""
+    if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
+        return error
+    return _one_stream(bolt)
+
+
+def _one_stream(bolt: str) -> TupleError:
+    return TupleError(
+        f"bolt {bolt!r} named a stream in emit; a bolt on DataFrames has one stream: emit the values alone,"
+        " or declare streams in a bolt of a TopologyBuilder"
+    )
 
 
 def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked: bool) -> Emitted:
@@ -224,7 +254,7 @@ def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked
     watch.pulse.begin(step.name)
     try:
         bolt.execute(arrow_of(rows, bolt.fields), collector)
-        out = _delivered(collector, step.schema)
+        out = _delivered(collector, step)
         if watch.has_hooks:
             _show_done(rows, out, watch, watch.now_ns() - began_ns)
     except Exception as error:  # whatever user code raises fails its input
@@ -241,9 +271,9 @@ def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked
     return out
 
 
-def _delivered(collector: BatchCollector, schema: pa.Schema) -> Emitted:
+def _delivered(collector: BatchCollector, step: Step) -> Emitted:
     """Return what an Arrow bolt emitted, but for what it emitted on rows that it failed."""
-    batch = _joined(collector, schema)
+    batch = _joined(collector, step)
     parents = np.concatenate([np.empty(0, np.int64), *collector.parents])
     if collector.failures:
         keep = ~np.isin(parents, [row for row, _ in collector.failures])
@@ -251,17 +281,20 @@ def _delivered(collector: BatchCollector, schema: pa.Schema) -> Emitted:
     return Emitted(ArrowRows(batch), parents, collector.failures)
 
 
-def _joined(collector: BatchCollector, schema: pa.Schema) -> pa.RecordBatch:
+def _joined(collector: BatchCollector, step: Step) -> pa.RecordBatch:
     """Join everything that an Arrow bolt emitted into one batch of its output's types.
 
     Raises:
-        ValueError: another number of columns than the output has, or another stream.
+        TupleError: another number of columns than the output has, or another stream.
         ArrowException: a column cannot be cast to the output's type.
     """
+    schema = step.schema
     if any(stream != DEFAULT_STREAM for stream in collector.streams):
-        raise ValueError("emitted on another stream than the default one; that needs a TopologyBuilder")
-    if any(len(columns) != len(schema) for columns in collector.columns):
-        raise ValueError(f"emitted another number of columns than the output has: {', '.join(schema.names)}")
+        raise _one_stream(step.name)
+    for columns in collector.columns:
+        if len(columns) != len(schema):
+            fields = ", ".join(schema.names)
+            raise TupleError(f"bolt {step.name!r} emitted {len(columns)} columns, whose fields are {fields}")
     tables = [
         pa.Table.from_arrays([pa.chunked_array([column]) for column in columns], names=schema.names).cast(
             schema

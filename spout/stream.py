@@ -86,10 +86,10 @@ def read_stream(
             ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``, ``failOnDataLoss``; ``tracked``
             (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
             record for which it is false is best effort, as Storm's emit without a message id: whatever its
-            bolts do, it is acked with its micro-batch), ``delayed_acks`` (True: rows may be held
-            across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over`` (True: keep a
-            checkpoint whose session was refused, and draw a new one), ``status_path`` (a file for the
-            planner's status; without it `spout.stream_status` alone finds it).
+            bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
+            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over``
+            (True: keep a checkpoint whose session was refused, and draw a new one), ``status_path`` (a file
+            for the planner's status; without it `spout.stream_status` alone finds it).
 
     Returns:
         A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write

@@ -185,7 +185,8 @@ class TopologyBuilder:
                 core, and a shuffle lets tuples stay where they are.
 
         Raises:
-            UsageError: the name is taken, or cannot be one; it is no bolt; or `parallelism` is below 1.
+            UsageError: the name is taken, or cannot be one; it is no bolt; or `parallelism` is no number from
+                1 on.
         """
         self._check_name(name)
         if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt):
@@ -193,8 +194,10 @@ class TopologyBuilder:
                 f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt or ArrowBolt; derive it from"
                 " one of them"
             )
-        if parallelism is not None and parallelism < 1:
-            raise UsageError(f"bolt {name!r}: parallelism={parallelism}; it has at least 1 task")
+        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+            raise UsageError(
+                f"bolt {name!r}: parallelism={parallelism!r}; it is a whole number of tasks, at least 1"
+            )
         declared = self._bolts[name] = Declared(bolt, parallelism)
         return BoltDeclarer(name, declared.subscriptions)
 

@@ -48,6 +48,7 @@ MAY_CATCH_ALL = {
     "spout/bolt_work.py": "code of the user",
     "spout/anchored.py": "code of the user",
     "spout/keyed_rows.py": "code of the user",
+    "spout/read_task.py": "code of the user",
     "spout/ledger.py": "an accumulator's merge, which must never raise",
     "spout/guards.py": "code of the user",
     "spout/isolation.py": "the top of a child's work, which is raised again in its worker",

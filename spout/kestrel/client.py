@@ -137,15 +137,18 @@ class Client:
         """Confirm items, or parts of items: they are done, and their roots are acked.
 
         Args:
-            what: what `open` returned, whole, or items of it, or parts.
+            what: what `open` returned, whole, or items of it, or parts; all or none of a list.
             wait_ms: how long to wait until the broker has the confirmation for good; None: not at all, it is
                 on its way within some milliseconds.
 
         Returns:
-            How many were open and are confirmed now: 0 for one that is confirmed already, or timed out.
+            How many were open and are confirmed now: 0 for one that is confirmed already, or timed out, or is
+            of a spout that was closed.
 
         Raises:
-            TupleError: another client has it open; or parts of it are open.
+            UsageError: something is no item.
+            TupleError: another client has it open, here or in another spout; or parts of it are open; or it
+                was only peeked at.
             Unreachable: the broker did not have it in time; it is on its way all the same.
             WindhoverError: what stopped the spout.
         """
@@ -161,7 +164,11 @@ class Client:
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
-        """Confirm the oldest items that are open here: `count`, or none when fewer are open."""
+        """Confirm the oldest items that are open here: `count`, or none when fewer are open.
+
+        Raises:
+            TupleError: parts of one of them are open; none is confirmed then.
+        """
         with self._guard:
             desk = self._checked()
             done = desk.confirm_oldest(self._name, desk.queue(input_name), count)
@@ -178,7 +185,8 @@ class Client:
             How many were open.
 
         Raises:
-            TupleError: another client has it open.
+            UsageError: as in `confirm`.
+            TupleError: another client has it open, or it was only peeked at.
         """
         with self._guard:
             count = self._checked().abort(self._name, what)
@@ -198,7 +206,8 @@ class Client:
             How many were open.
 
         Raises:
-            TupleError: another client has it open.
+            UsageError: as in `confirm`.
+            TupleError: another client has it open, or it was only peeked at.
             Unreachable: as in `confirm`.
         """
         with self._guard:
@@ -213,7 +222,8 @@ class Client:
         To abort or fail one part does so with the item.
 
         Raises:
-            TupleError: another client has it open, or it was split before.
+            UsageError: it is no item, or `parts` is below 1.
+            TupleError: another client has it open, or it was split before, or only peeked at.
         """
         with self._guard:
             return self._checked().split(self._name, item, parts)

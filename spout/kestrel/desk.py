@@ -12,14 +12,14 @@ from confluent_kafka import Message
 
 from acker.errors import TupleError, UsageError
 from acker.events import Lost, Run, SourceRun, positions
-from acker.identity import I64, input_id_of, offset_of, partition_of
+from acker.identity import I64, Root, input_id_of, offset_of, partition_of
 from acker.settings import Input
-from spout.collector import Cause, cause_of
+from spout.collector import Cause, Tuple, cause_of
 from spout.kestrel.appetite import Appetite
-from spout.kestrel.items import Item, Items, Part
+from spout.kestrel.items import Item, Items, Part, shortened
 from spout.kestrel.settlements import Settlements
 from spout.kestrel.shelf import Shelf
-from spout.kestrel.store import Lease, PendingStore, own
+from spout.kestrel.store import NOBODY, Lease, PendingStore, own, refuse_parts
 
 LATE_KEPT = 1_000
 """Names of roots that were settled too late, kept until somebody looks; more are counted only."""
@@ -87,6 +87,12 @@ class Desk:
         self.is_active = True
         self.late = Late()
         self._by_id = {found.id: self.queues[found.name] for found in inputs}
+        self._stores = frozenset(queue.store for queue in self.queues.values())
+
+    def close(self) -> None:
+        """Let items of here count as late wherever they are settled from now on: this spout ends."""
+        for store in self._stores:
+            store.is_closed = True
 
     # -- what comes in
 
@@ -158,19 +164,22 @@ class Desk:
         if first is None:
             return None
         run = Run(first, first + 1)
-        return Items(Lease(queue.store, "", (), None), self.shelf.segments([run]))[0]
+        return Items(Lease(queue.store, NOBODY, (), None), self.shelf.segments([run]))[0]
 
     def confirm(self, client: str, what: What) -> int:
         """Confirm items; return how many of them were open."""
         if type(what) is Item:  # the one that is called for every record
             lease = what.lease
-            if lease.store.settle(client, lease, what.serial):
+            store = lease.store
+            if store not in self._stores and not self._has(client, lease):
+                return 0
+            if store.settle(client, lease, what.serial):
                 self.settlements.confirmed.append(what.serial)
                 return 1
             self._note_late(lease, what.serial)
             return 0
         if isinstance(what, Items):
-            if what.lease is None:
+            if what.lease is None or not self._has(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
             self.settlements.confirm(runs)
@@ -179,17 +188,27 @@ class Desk:
             return sum(end - start for start, end in runs)
         if isinstance(what, Part):
             lease, serial = what.item.lease, what.item.serial
+            if not self._has(client, lease):
+                return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
                 return 0
             self.settlements.confirmed.append(serial)
             return 1
-        return sum([self.confirm(client, each) for each in _owned(client, what)])
+        listed = self._owned("confirm", client, what)
+        _see_parts(client, listed)
+        return sum([self.confirm(client, each) for each in listed])
 
     def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
-        """Confirm the oldest items that a client has open; none when it has fewer open than `count`."""
+        """Confirm the oldest items that a client has open; none when it has fewer open than `count`.
+
+        Raises:
+            TupleError: parts of one of them are open; none is confirmed then.
+        """
         held = queue.store.oldest(client, count)
         if len(held) < count:
             return 0
+        for lease, serial in held:
+            refuse_parts(client, lease, serial)
         settled = [serial for lease, serial in held if queue.store.settle(client, lease, serial)]
         self.settlements.confirmed += settled
         return len(settled)
@@ -197,11 +216,15 @@ class Desk:
     def abort(self, client: str, what: What) -> int:
         """Put items back; return how many of them were open."""
         if isinstance(what, Items):
-            return 0 if what.lease is None else what.lease.store.put_back_all(client, what.lease)
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            return what.lease.store.put_back_all(client, what.lease)
         if isinstance(what, Item | Part):
-            item = what.item if isinstance(what, Part) else what
+            item = _item_of(what)
+            if not self._has(client, item.lease):
+                return 0
             return int(item.lease.store.put_back(client, item.lease, item.serial))
-        return sum([self.abort(client, each) for each in _owned(client, what)])
+        return sum([self.abort(client, each) for each in self._owned("abort", client, what)])
 
     def fail(self, client: str, what: What, why: BaseException | str | None) -> int:
         """Fail items: each gets a FAILED verdict; return how many of them were open."""
@@ -209,24 +232,31 @@ class Desk:
 
     def _fail(self, client: str, what: What, cause: Cause) -> int:
         if isinstance(what, Items):
-            runs = [] if what.lease is None else what.lease.store.drop_all(client, what.lease)
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            runs = what.lease.store.drop_all(client, what.lease)
             if runs:
                 self.settlements.fail(runs, cause)
             return sum(end - start for start, end in runs)
         if isinstance(what, Item | Part):
-            item = what.item if isinstance(what, Part) else what
+            item = _item_of(what)
+            if not self._has(client, item.lease):
+                return 0
             if not item.lease.store.drop(client, item.lease, item.serial):
                 self._note_late(item.lease, item.serial)
                 return 0
             self.settlements.fail([Run(item.serial, item.serial + 1)], cause)
             return 1
-        return sum([self._fail(client, each, cause) for each in _owned(client, what)])
+        return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
         """Split an item into parts, each to be confirmed."""
         if parts < 1:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
-        item.lease.store.split(client, item.lease, item.serial, parts)
+        if not isinstance(item, Item):
+            raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
+        if self._has(client, item.lease):
+            item.lease.store.split(client, item.lease, item.serial, parts)
         return [Part(item, number) for number in range(parts)]
 
     def leave(self, client: str) -> int:
@@ -236,6 +266,40 @@ class Desk:
     def open_by_client(self) -> Mapping[str, Mapping[str, int]]:
         """Return how many items each client has open, by input."""
         return {name: queue.store.open_by_client() for name, queue in self.queues.items()}
+
+    def _has(self, client: str, lease: Lease) -> bool:
+        """Tell whether a lease is of this spout; one of a spout that was closed is late, and counts nothing.
+
+        The store decides: serials begin at 0 in every spout, and clients of two spouts may have one name.
+
+        Raises:
+            TupleError: another client has it open, here or in another spout, or nobody.
+        """
+        if lease.store in self._stores or lease.client == NOBODY:
+            own(client, lease)
+            return True
+        if lease.store.is_closed:
+            return False
+        raise TupleError(
+            f"client {client!r} settled what {lease.client!r} of another spout has open; each client settles"
+            " what it opened, so hand it to that client"
+        )
+
+    def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
+        """Return what is to be settled; all of it is looked at before anything is settled.
+
+        Raises:
+            UsageError: something is no item.
+            TupleError: something is another client's.
+        """
+        if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
+            raise _no_item(verb, what)
+        listed = list(what)
+        for each in listed:
+            if not isinstance(each, Item | Part):
+                raise _no_item(verb, each)
+            self._has(client, _item_of(each).lease)
+        return listed
 
     def _note_late(self, lease: Lease, serial: int) -> None:
         """Note a settlement of an item that was taken away; a repeated one is nothing to note."""
@@ -247,15 +311,26 @@ class Desk:
         return [int(at) for found in self.shelf.positions([run]).values() for at in found]
 
 
-def _owned(client: str, what: Iterable[Item | Part]) -> list[Item | Part]:
-    """Return what is to be settled; all of it is looked at before anything is settled.
+def _item_of(what: Item | Part) -> Item:
+    return what.item if isinstance(what, Part) else what
+
+
+def _no_item(verb: str, what: object) -> UsageError:
+    return UsageError(
+        f"{verb}: {shortened(what)} is no item; pass what `open` returned, an item or a part of it, or a list"
+        " of items and parts"
+    )
+
+
+def _see_parts(client: str, listed: Iterable[Item | Part]) -> None:
+    """See that no item is confirmed before its parts.
 
     Raises:
-        TupleError: something is no item, or another client's.
+        TupleError: parts of one are open that do not stand before it.
     """
-    listed = list(what)
+    done: dict[Item, set[int]] = {}
     for each in listed:
-        if not isinstance(each, Item | Part):
-            raise TupleError(f"{each!r} is no item that was opened here")
-        own(client, (each.item if isinstance(each, Part) else each).lease)
-    return listed
+        if isinstance(each, Part):
+            done.setdefault(each.item, set()).add(each.number)
+        elif each.lease.parts:
+            refuse_parts(client, each.lease, each.serial, done.get(each, frozenset()))

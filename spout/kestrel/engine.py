@@ -160,6 +160,7 @@ class Engine:
                 self._error = self._error or error
                 self._is_stopping = True
                 self.is_fit = False
+                self.desk.close()
                 _LOGGER.error("spout stopped: %s", error)
                 for each in (self.guard, self._hunger, self._work):
                     each.notify_all()

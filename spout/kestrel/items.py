@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, overload
+from reprlib import Repr
+from typing import Any, Final, overload
 
 from spout.collector import Tuple
 from spout.kestrel.shelf import Segment
 from spout.kestrel.store import Lease
 from spout.messages import GETTERS, MessageRows
+
+SHOWN: Final = 60
+"""Characters of a wrong argument that stand in the error."""
+
+_BRIEFLY: Final = Repr()
+_BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN
 
 
 class Item(Tuple):
@@ -36,8 +43,8 @@ class Item(Tuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its client still has it: not settled, not put back, not timed out."""
-        return self.serial in self.lease
+        """Whether its client still has it: not settled, not put back, not timed out, its spout not closed."""
+        return self.serial in self.lease and not self.lease.store.is_closed
 
     def __hash__(self) -> int:
         """Return a hash, for sets of items."""
@@ -123,3 +130,8 @@ class Items(Sequence[Item]):
 
     def __repr__(self) -> str:
         return f"Items({len(self)} of {self.lease.client if self.lease else 'nobody'})"
+
+
+def shortened(value: object) -> str:
+    """Return a wrong argument as it stands in an error: short, whatever it is."""
+    return _BRIEFLY.repr(value)

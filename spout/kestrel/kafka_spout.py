@@ -22,7 +22,7 @@ from spout.collector import MessageId
 from spout.kestrel.client import Client, Runner
 from spout.kestrel.desk import Terms
 from spout.kestrel.engine import Engine
-from spout.kestrel.items import Item
+from spout.kestrel.items import Item, shortened
 from spout.kestrel.service import SpoutService
 from spout.kestrel.status import SpoutStatus
 
@@ -119,20 +119,33 @@ class KafkaSpout:
         self._tuples[item.message_id.root] = item
         return item
 
-    def ack(self, message_id: MessageId | Root, *, wait_ms: int | None = None) -> bool:
+    def ack(self, message_id: MessageId | Root | Item, *, wait_ms: int | None = None) -> bool:
         """Ack a tuple that `next_tuple` returned; tell whether it was pending.
 
         Args:
-            message_id: the tuple's, or the root in it. One that is unknown, settled or timed out changes
-                nothing.
+            message_id: the tuple's, or the root in it, or the tuple itself. One that is unknown, settled or
+                timed out changes nothing.
             wait_ms: as in `Client.confirm`.
+
+        Raises:
+            UsageError: it is none of these.
+            TupleError: it is a tuple that a client has open, or another spout.
         """
-        item = self._tuples.pop(_root(message_id), None)
+        item = self._taken("ack", message_id)
         return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
 
-    def fail(self, message_id: MessageId | Root, why: BaseException | str | None = None) -> bool:
-        """Fail a tuple: it is FAILED, and comes again after a back-off; tell whether it was pending."""
-        item = self._tuples.pop(_root(message_id), None)
+    def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
+        """Fail a tuple: it is FAILED, and comes again after a back-off; tell whether it was pending.
+
+        Args:
+            message_id: as in `ack`.
+            why: as in `Client.fail`.
+
+        Raises:
+            UsageError: as in `ack`.
+            TupleError: as in `ack`.
+        """
+        item = self._taken("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
 
     def deactivate(self) -> None:
@@ -150,6 +163,8 @@ class KafkaSpout:
     def close(self) -> None:
         """Publish what was settled, commit, leave. What is open the next session of the group gets."""
         if self._is_open:
+            with self._runner.guard:
+                self._runner.desk.close()
             self._runner.stop()
 
     # -- Kestrel's
@@ -192,6 +207,15 @@ class KafkaSpout:
     ) -> None:
         self.close()
 
+    def _taken(self, verb: str, message_id: object) -> Item | None:
+        """Return the tuple that is to be settled, and forget it; None for one that is unknown."""
+        if not isinstance(message_id, Item):
+            return self._tuples.pop(_root(verb, message_id), None)
+        root = message_id.message_id.root
+        if self._tuples.get(root) == message_id:
+            self._tuples.pop(root, None)  # another thread may have acked it meanwhile
+        return message_id
+
     def _forget_some(self) -> None:
         """Forget tuples that timed out and that nobody acks; now and then, when they may be many."""
         if len(self._tuples) > 2 * self._client.open_total() + 1_000:
@@ -215,8 +239,20 @@ def _threads_for(topics: Topics, inputs: Sequence[Input]) -> Engine:
     return Engine(make)
 
 
-def _root(message_id: MessageId | Root) -> Root:
-    return message_id.root if isinstance(message_id, MessageId) else message_id
+def _root(verb: str, message_id: object) -> Root:
+    """Return what a message id is of.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(message_id, MessageId):
+        return message_id.root
+    if isinstance(message_id, Root):
+        return message_id
+    raise UsageError(
+        f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple itself, of"
+        " what `next_tuple` returned"
+    )
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:

@@ -11,13 +11,17 @@ Source: CONFORMANCE S154 to S166; Kestrel's ``PersistentQueue``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from heapq import heappop, heappush, nsmallest
 from itertools import count as counting
+from typing import Final
 
 from acker.errors import TupleError
 from acker.events import Run
 from spout.intervals import IntervalSet
+
+NOBODY: Final = ""
+"""Who holds the lease of an item that was only peeked at."""
 
 
 class Lease:
@@ -73,10 +77,15 @@ class Lease:
 
 
 class PendingStore:
-    """The items of one input."""
+    """The items of one input.
+
+    Attributes:
+        is_closed: whether its spout was closed, or stopped: nothing of it can be settled any more.
+    """
 
     def __init__(self) -> None:
         """Begin without an item."""
+        self.is_closed = False
         self._waiting = IntervalSet()
         self._leases: dict[str, dict[Lease, None]] = {}
         self._open = Counter[str]()
@@ -157,7 +166,7 @@ class PendingStore:
         if lease.client != client:
             own(client, lease)
         if lease.parts:
-            _refuse_parts(client, lease, [Run(serial, serial + 1)])
+            refuse_parts(client, lease, serial)
         return self._close(lease, serial)
 
     def settle_all(self, client: str, lease: Lease) -> list[Run]:
@@ -167,7 +176,8 @@ class PendingStore:
             TupleError: another client holds it, or parts of its items are open.
         """
         own(client, lease)
-        _refuse_parts(client, lease, lease.left())
+        for serial in lease.parts:
+            refuse_parts(client, lease, serial)
         return self._close_all(lease)
 
     def drop(self, client: str, lease: Lease, serial: int) -> bool:
@@ -267,19 +277,29 @@ def own(client: str, lease: Lease) -> None:
     """See that a lease is a client's.
 
     Raises:
-        TupleError: another client holds it.
+        TupleError: another client holds it, or nobody.
     """
+    if lease.client == NOBODY:
+        raise TupleError(
+            f"client {client!r} settled an item that was only peeked at; open it first, and settle what"
+            " `open` returned"
+        )
     if lease.client != client:
         raise TupleError(
             f"client {client!r} settled what {lease.client!r} has open; each client settles what it opened"
         )
 
 
-def _refuse_parts(client: str, lease: Lease, runs: Iterable[Run]) -> None:
-    found = [(serial, left) for serial, left in lease.parts.items() if any(s <= serial < e for s, e in runs)]
-    if found:
+def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozenset()) -> None:
+    """See that no part of an item is open but those in `done`.
+
+    Raises:
+        TupleError: one is.
+    """
+    left = lease.parts.get(serial, set()) - done
+    if left:
         raise TupleError(
-            f"client {client!r} confirmed an item of which {len(found[0][1])} parts are open; confirm those"
+            f"client {client!r} confirmed an item of which {len(left)} parts are open; confirm those"
         )
 
 

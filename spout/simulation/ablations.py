@@ -163,20 +163,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a lower session takes its group back", away.lower_session,
         ("PutBack",), _biased(takeover=0.03),
     ),
-    "ordered-init-parts": Ablation(
-        "the parts of an init are flushed together, and gaps between watermarks are forgotten",
-        away.ordered_parts, ("NoLoss", "NothingBlocks"),
-        _biased(
-            0.0, partial=0.2, sleep=0.05,
-            sizes={
-                "partitions": 2, "first_offset": 65_532, "records": 24, "batch_records": 50, "groups": 1,
-                "source_partitions": 1, "max_spout_pending": 1_000, "steps": 160,
-            },
-        ),
-        pair="gaps-of-a-source",
-    ),
     "gaps-of-a-source": Ablation(
-        "what lies free below the highest watermark is forgotten", away.gaps,
+        "what lies free below the highest watermark is forgotten (that an init's parts are written one after"
+        " another is not shown apart: with the gaps known, nothing was found that falls without it)",
+        away.gaps,
         ("NoLoss", "NothingBlocks"),
         _biased(
             0.0, crash=0.05, sleep=0.05,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from acker.events import Lost, Taken
 from acker.log import Outgoing, TopicPartition
-from spout.simulation.facts import Broken, Journalled, RootTruth
+from spout.simulation.facts import Broken, Journalled, RootTruth, SpoutLook
 from spout.simulation.truth import Truth
 
 
@@ -40,6 +40,12 @@ class Checker:
 
     def acker_rests(self, truth: Truth, partition: int) -> None:
         """The acker of a partition has read, applied and committed everything that is there."""
+
+    def worker_rests(self, truth: Truth, partition: int, at: int) -> None:
+        """A replay worker had nothing to do in a verdict partition, as it stood at `at`; no fault met it."""
+
+    def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
+        """A planning thread has read all verdicts, and has had the chance to commit."""
 
     def end(self, truth: Truth) -> None:
         """Everything was healed, and nothing moves any more."""

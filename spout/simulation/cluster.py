@@ -41,7 +41,7 @@ class WatchedPartition(MemoryPartition):
         """Begin an empty log."""
         super().__init__(name)
         self._watch = watch
-        self._held: set[int] = set()
+        self._held: dict[int, Record] = {}
 
     def begin_at(self, offset: int) -> None:
         """Let an empty log begin at an offset, as one does whose first records are deleted."""
@@ -51,22 +51,27 @@ class WatchedPartition(MemoryPartition):
         """Append a record and tell of it."""
         offset = super().append(record, now_ms, owner)
         if owner is None:
-            self._held.add(offset)
+            self._held[offset] = self._records[-1]
         self._watch.appended(self.name, offset, record, owner)
         return offset
 
     def end_transaction(self, owner: str, now_ms: int, *, committed: bool) -> None:
         """End an owner's transaction here and tell of it."""
         offsets = self._open.get(owner)
+        written = [self._records[offset - self._base] for offset in offsets or () if offset >= self._base]
         super().end_transaction(owner, now_ms, committed=committed)
         if committed:
-            self._held.update(offsets or ())
+            self._held.update((record.offset, record) for record in written)
         if offsets is not None:
             self._watch.ended(self.name, owner, offsets, committed=committed)
 
     def ever_held(self, offset: int) -> bool:
         """Tell whether a committed record has ever stood at an offset, whatever became of it."""
         return offset in self._held
+
+    def original(self, offset: int) -> Record | None:
+        """Return the committed record that was written at an offset, whatever became of it."""
+        return self._held.get(offset)
 
     def visible(self, offset: int) -> Record | None:
         """Return the committed record at an offset below the stable end; None where there is none."""

@@ -75,7 +75,9 @@ class RootTruth:
         touches: (at, touched_at) of each record that resets its timeout.
         verdict: its verdict, None while it is open.
         copies: its copies and dead letters.
-        held: how many emissions of its record before it were held (`ordering`).
+        parent: the root whose copy it is; None for a first emission.
+        verdict_number: which verdict it got, of all.
+        waits_since_ms: since when a replay worker surely knows that it is lost; None where none is sure to.
     """
 
     source: int
@@ -92,9 +94,9 @@ class RootTruth:
     at: int
     now_ms: int
     attempt: int
-    abandoned: int
     origin: str
     missing: int
+    parent: RootTruth | None = None
     complete_at: int | None = None
     absent_at: int | None = None
     failed_at: int | None = None
@@ -105,11 +107,31 @@ class RootTruth:
     verdict_ms: int = 0
     lost: Lost | None = None
     copies: list[Outgoing] = field(default_factory=list)
-    held: int = 0
+    verdict_number: int = 0
+    waits_since_ms: int | None = None
 
     def is_like(self, other: RootTruth) -> bool:
         """Whether it is open, in the session of another one."""
         return self.verdict is None and (self.group, self.holder) == (other.group, other.holder)
+
+    @property
+    def emissions(self) -> list[RootTruth]:
+        """All emissions of its record so far, the first one first, itself last."""
+        found, root = [self], self.parent
+        while root is not None:
+            found.append(root)
+            root = root.parent
+        return found[::-1]
+
+    @property
+    def abandoned(self) -> int:
+        """How many emissions of its record before it were abandoned."""
+        return sum(root.verdict == "ABANDONED" for root in self.emissions[:-1])
+
+    @property
+    def held(self) -> int:
+        """How many emissions of its record before it were held (`ordering`)."""
+        return sum(root.was_held for root in self.emissions[:-1])
 
     @property
     def was_held(self) -> bool:
@@ -149,6 +171,7 @@ class AckerPartition:
     clocks: dict[tuple[str, Holder], int] = field(default_factory=dict)
     ticks: dict[tuple[str, Holder], list[Stamp]] = field(default_factory=dict)
     takes: dict[str, list[tuple[int, Holder]]] = field(default_factory=dict)
+    begun: dict[tuple[str, Holder], int] = field(default_factory=dict)
     unanswered: dict[tuple[str, str], int] = field(default_factory=dict)
     marks: dict[tuple[str, str, Holder, str], tuple[int, dict[tuple[int, int], int]]] = field(
         default_factory=dict
@@ -173,3 +196,23 @@ class Journalled(NamedTuple):
     holder: Holder
     ranges: tuple[SourceRun, ...]
     opened_at: int
+
+
+class SpoutLook(NamedTuple):
+    """A planning thread that has read all verdicts and was not disturbed.
+
+    Attributes:
+        process: its name.
+        group: the group.
+        holder: the session.
+        wall_ms: the time by its clock when its step began, which is what the step goes by.
+        ended_ms: when it ended; it may have been held in between.
+        since_ms: since when it has not been disturbed, by the same clock.
+    """
+
+    process: str
+    group: str
+    holder: Holder
+    wall_ms: int
+    ended_ms: int
+    since_ms: int

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
-from acker.causes import error_class
-from acker.events import Lost, Taken
-from acker.identity import is_replay, offset_of, partition_of
+from acker.events import Lost, Reason, Taken
+from acker.identity import offset_of, partition_of
 from acker.log import Outgoing
 from replay.backoff import Backoff, delay_ms
 from replay.dead_letter import DEAD
-from replay.headers import ABANDONED, ATTEMPT, CAUSE, OPERATOR, ORIGIN, REASON
+from replay.headers import ORIGIN
 from spout.simulation.checker import Checker
 from spout.simulation.facts import Holder, RootTruth
+from spout.simulation.originals import story_flaw
 from spout.simulation.truth import Truth
 
 MESSAGE_BYTES_MAX = 500
@@ -74,6 +75,7 @@ class HonestDeadlines(Checker):
         due = truth.first_due(root)
         if kind == "ABANDONED":
             self._before(root, truth.put_back_at(root), "the takeover")
+        self._told(truth, root, lost)
         if kind != "TIMED_OUT":
             return
         if due is None:
@@ -94,6 +96,16 @@ class HonestDeadlines(Checker):
         if late_ms > self.LATE_MS and not root.touches and lived <= 1:
             raise self.broken(f"{root} timed out at {lost.decided_at}, {late_ms} ms late")
         self._stands_still(truth, root, lost, tick.now_ms)
+
+    def _told(self, truth: Truth, root: RootTruth, lost: Lost) -> None:
+        """Refuse a time of decision that no take or tick of the session that decides has told."""
+        holders = [root.holder]
+        if is_abandoned := lost.reason is Reason.ABANDONED:
+            takes = truth.partitions[root.partition].takes.get(root.group, ())
+            holders = [holder for _, holder in takes if holder > root.holder]
+        if not any(truth.told_clock(root, holder, lost.decided_at) for holder in holders):
+            whose = "a higher session" if is_abandoned else "its session"
+            raise self.broken(f"{root} is {lost.reason} at {lost.decided_at}, which {whose} never told")
 
     def _before(self, root: RootTruth, at: int | None, what: str) -> None:
         """Refuse a loss that a contribution or a fail written before it makes wrong."""
@@ -130,6 +142,7 @@ class PutBack(Checker):
     def __init__(self) -> None:
         """Begin with no takeover."""
         self._last: dict[int, tuple[int, tuple[int, int, int]]] = {}
+        self._latest: dict[tuple[int, str, int], int] = {}
 
     def taken(self, truth: Truth, partition: int, taken: Taken) -> None:
         """Only the highest session is accepted, and nothing of a lower one is open then."""
@@ -162,19 +175,33 @@ class PutBack(Checker):
         self._last[partition] = at, order
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
-        """A copy is never early; the first one after a takeover does not wait."""
-        if root is None or root.lost is None or dead or root.was_held:
+        """A copy is never early; what does not wait comes in the order of the verdicts, oldest first."""
+        if root is None or root.lost is None or root.was_held:
             return
-        retry = truth.input_of(root).retry
-        abandoned = root.abandoned + (root.verdict == "ABANDONED")
-        number = (
-            abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned - root.held)
-        )
-        backoff = Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, 0.0)
-        wait_ms = delay_ms(backoff, number, 0.0) if number > 0 else 0
-        early_ms = root.verdict_ms + wait_ms - truth.now_ms
-        if early_ms > 2 * truth.skew_ms_max:
+        early_ms = root.verdict_ms + _wait_ms(truth, root, 0.0) - truth.now_ms
+        if early_ms > 2 * truth.skew_ms_max and not dead:
             raise self.broken(f"{root} is put back {early_ms} ms before its back-off is over")
+        # Clocks that disagree let an older one be due later, when another worker takes the rest over.
+        if _is_first_takeover(root) and not truth.skew_ms_max:
+            line = root.partition, record.topic, record.partition
+            if root.verdict_number < self._latest.get(line, 0):
+                raise self.broken(f"{root} is put back after a root that was abandoned behind it")
+            self._latest[line] = root.verdict_number
+
+    def worker_rests(self, truth: Truth, partition: int, at: int) -> None:
+        """What was abandoned for the first time waits for nothing, and nothing waits beyond its back-off."""
+        for root in truth.owing[partition]:
+            if root.verdict_at >= at:
+                continue
+            if root.waits_since_ms is None:
+                root.waits_since_ms = truth.now_ms
+            waited_ms = truth.now_ms - root.waits_since_ms
+            longest_ms = _wait_ms(truth, root, 1.0) + 2 * truth.skew_ms_max
+            if waited_ms > longest_ms or longest_ms == 0:
+                raise self.broken(
+                    f"{root} is {root.verdict} and was not put back when the replay worker rested,"
+                    f" {waited_ms} ms after it knew; its back-off is at most {longest_ms} ms"
+                )
 
     def acker_rests(self, truth: Truth, partition: int) -> None:
         """An acker that has nothing to do owes nobody an answer."""
@@ -183,6 +210,23 @@ class PutBack(Checker):
                 raise self.broken(
                     f"partition {partition} rests and never answered session {session} of {group}"
                 )
+
+
+def _is_first_takeover(root: RootTruth) -> bool:
+    """Tell whether a root is put back without back-off."""
+    return root.verdict == "ABANDONED" and not root.abandoned
+
+
+def _wait_ms(truth: Truth, root: RootTruth, jitter: float) -> int:
+    """Return how long a lost root waits, with no jitter or the whole of it."""
+    found = truth.input_of(root)
+    if root.was_held:
+        return found.hold_ms
+    abandoned = root.abandoned + (root.verdict == "ABANDONED")
+    number = abandoned - 1 if root.verdict == "ABANDONED" else max(1, root.attempt - abandoned - root.held)
+    backoff = Backoff(found.retry.initial_ms, found.retry.multiplier, found.retry.max_ms, 0.0)
+    wait_ms = delay_ms(backoff, number, 0.0) if number > 0 else 0
+    return ceil(wait_ms * (1.0 + found.retry.jitter * jitter))
 
 
 class Limits(Checker):
@@ -252,19 +296,9 @@ class FailureHasAName(Checker):
             raise self.broken(f"{root} failed with a message of {len(lost.message)} characters")
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
-        """The headers say which attempt it was, and why it ended."""
+        """The headers tell its whole past: which attempt it was, why each one ended, and where it began."""
         if root is None or root.lost is None:
             return
-        headers = dict(record.headers)
-        attempt = root.attempt if dead else root.attempt + 1
-        gone = dead and headers.get(DEAD, b"") in (b"GONE", b"RECREATED")
-        if gone and is_replay(root.source):
-            return  # what was before stood in the headers of a record that is no longer there
-        wanted = {
-            ORIGIN: root.origin, ATTEMPT: str(attempt), REASON: root.verdict, OPERATOR: root.lost.operator,
-            CAUSE: ": ".join(part for part in (error_class(root.lost.error), root.lost.message) if part),
-            ABANDONED: str(root.abandoned + (root.verdict == "ABANDONED")),
-        }  # fmt: skip
-        for name, value in wanted.items():
-            if headers.get(name, b"") != (value or "").encode():
-                raise self.broken(f"{root}: header {name} is {headers.get(name)!r}, should be {value!r}")
+        flaw = story_flaw(truth, root, record, dead=dead)
+        if flaw:
+            raise self.broken(f"the {'dead letter' if dead else 'copy'} of {root}: {flaw}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from acker.codec import wire_codec
 from acker.events import Take, TakeSource
 from acker.identity import generation_of, is_replay, position_at
-from acker.log import Outgoing
+from acker.log import Headers, Outgoing
 from acker.settings import Input
+from replay.headers import HISTORY
 from spout.simulation.query import Checkpoint
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Operator:
         value = f"{self.produced}|{self._kind()}".encode()
         few = self.world.options.compacted_source or self.world.options.ordering != "none"
         key = b"%d" % self.rng.randrange(4 if few else 1_000)
-        record = Outgoing("lines", number, value, key)
+        record = Outgoing("lines", number, value, key, _headers(self.produced))
         self.produced += 1
         if number not in self._open and not self.world.happens("markers"):
             log.append(record, self.world.now_ms)
@@ -225,3 +226,9 @@ class Operator:
         topic = self.world.topics.ack_topics.init
         for number in range(self.rng.randint(1, truth.count) if self.rng.random() < 0.3 else truth.count):
             self.world.cluster.at(topic, number).append(Outgoing(topic, number, value), self.world.now_ms)
+
+
+def _headers(number: int) -> Headers:
+    """Return a source record's own headers: two of one name, one without a value, perhaps one like ours."""
+    own: Headers = (("line", b"%d" % number), ("line", b"again"), ("empty", None))
+    return (*own, (HISTORY, b"of another pipeline")) if number % 3 == 0 else own

@@ -25,7 +25,7 @@ from spout.planner import Planner
 from spout.publish import Lane, publication_of
 from spout.publisher import Publisher
 from spout.settle import settle
-from spout.simulation.facts import FAILED, Evaluation, Holder, Journalled
+from spout.simulation.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook
 from spout.simulation.process import Process
 from spout.simulation.topology import Done, Sent, run_task
 from spout.sources import PlannerSpec, topic_names
@@ -129,6 +129,7 @@ class QueryProcess(Process):
         self._running: Running | None = None
         self._error: WindhoverError | None = None
         self._span: list[int] | None = None
+        self._calm_since_ms: int | None = None
         self._opened_at = world.truth.at
         self._stage = 0
         # What the engine holds in memory: the next batch, and the offset before it. A zombie goes on from
@@ -163,14 +164,34 @@ class QueryProcess(Process):
     def _thread(self) -> None:
         """Poll and step the planner; what goes wrong surfaces when the engine plans next."""
         try:
-            self._planner.step(self._planner.poll(0), self.wall_ms)
+            records = self._planner.poll(0)
+            began_ms = self.wall_ms
+            self._planner.step(records, began_ms)
         except WindhoverError as error:
             self._error = error
             return
+        self._tell_of_step(began_ms)
         if self._planner.is_ready and self._span is None:
             session = self._planner.status(self.wall_ms).session
             self._span = [self.started_ms, FOREVER_MS]
             self.world.truth.alive.setdefault(session, []).append(self._span)
+
+    def _tell_of_step(self, began_ms: int) -> None:
+        """Tell that all verdicts were read, and could be committed, where nothing was in the way."""
+        if self.is_disturbed or self.is_zombie or not self._planner.is_ready:
+            self._calm_since_ms = None
+            return
+        if self._calm_since_ms is None:
+            self._calm_since_ms = self.wall_ms
+        if not self.world.is_healed and self.world.options.rate("uneven"):
+            return
+        status = self._planner.status(self.wall_ms)
+        self.world.truth.spout_stepped(
+            SpoutLook(
+                self.name, self._input.group, Holder(status.epoch, status.session), began_ms,
+                self.wall_ms, self._calm_since_ms,
+            )
+        )  # fmt: skip
 
     def _engine(self) -> None:
         """Go on with the batch, or plan the next one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ import spout.simulation.layout
 import spout.tenure
 from acker.cohort import Session
 from acker.core import PartitionCore
-from acker.events import Init, SourceRun, Take
+from acker.events import SourceRun, Take
 from acker.identity import generation_of, position_at
 from acker.log import Log, Record, TopicPartition
 from acker.partition import PartitionAcker
@@ -25,15 +25,13 @@ from acker.retention import Retention
 from acker.sessions import Sessions, Standing
 from acker.verdicts import Settlements
 from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
-from spout.announce import INIT_RUNS_MAX, Announcer, pieces
 from spout.batches import Batches
 from spout.collector import Delivery
 from spout.cursor import SourceCursor, cursor_of
 from spout.intake import Room, choose
 from spout.opening import Opening
-from spout.session import SessionClock, SessionName
+from spout.session import SessionClock
 from spout.simulation.query import QueryProcess
-from spout.sources import SourceSpec
 
 Replaced = list[tuple[Any, str, Any]]
 
@@ -81,32 +79,6 @@ def inputs_by_group() -> Replaced:
 
 
 # -- spout
-
-
-def ordered_parts() -> Replaced:
-    """Send the parts of an init together, and forget gaps."""
-
-    def init(
-        self: Announcer, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
-        specs: Mapping[int, SourceSpec], *, grace_ms: int = 0,
-    ) -> None:  # fmt: skip
-        parts: dict[tuple[int, str], list[SourceRun]] = {}
-        for owner, run in pieces(runs, self._partitions):
-            parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
-        for (owner, topic), found in sorted(parts.items()):
-            spec = specs[found[0].source]
-            timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
-            for first in range(0, len(found), INIT_RUNS_MAX):
-                self._send(
-                    self._topics.init, owner,
-                    Init(
-                        self._group, name.id, name.epoch, now, wall_ms, timeout_ms,
-                        self._partitions, topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
-                    ),
-                )  # fmt: skip
-        self._producer.flush(30_000)
-
-    return [(Announcer, "init", init), *gaps()]
 
 
 def gaps() -> Replaced:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+import traceback
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from acker.errors import WindhoverError
 from spout.simulation.ablations import ABLATIONS, Ablation, removed
 from spout.simulation.facts import Broken
 from spout.simulation.options import Options, Profile, draw
@@ -19,6 +23,20 @@ PROFILES: dict[str, Profile] = {
     "ordered": Profile(orders=1.0),
 }
 """What `--profile` may say, besides the name of an ablation."""
+
+
+NEVER_CRASHES: Final = "NeverCrashes"
+"""The rule that an exception breaks which is no `WindhoverError`: no checker's, but of every step."""
+
+BUGS: Final = (
+    WindhoverError, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
+    LookupError, MemoryError, NameError, OSError, ReferenceError, RuntimeError, StopIteration, TypeError,
+    ValueError, struct.error, zlib.error,
+)  # fmt: skip
+"""What a bug raises: all of Python's own, and what its modules raise beside them."""
+
+TRACE_FRAMES: Final = 5
+"""So many calls are told, the innermost ones."""
 
 
 class Run(NamedTuple):
@@ -69,10 +87,32 @@ def run_options(options: Options, ablation: Ablation | None = None) -> Run:
     with removed(ablation):
         world = World(options)
         try:
-            world.run()
+            _run(world)
         except Broken as broken:
             return Run(options, world, broken)
     return Run(options, world, None)
+
+
+def _run(world: World) -> None:
+    """Run a world; a process of the product would have died of whatever it raises.
+
+    Raises:
+        Broken: a rule was broken, or nobody has caught an exception.
+    """
+    try:
+        world.run()
+    except Broken:
+        raise
+    except BUGS as error:
+        raise crashed(error) from error
+
+
+def crashed(error: Exception) -> Broken:
+    """Make a finding of an exception that nothing has caught."""
+    frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
+    lines = [f"  {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]
+    told = "".join(traceback.format_exception_only(error)).strip()
+    return Broken(NEVER_CRASHES, "\n".join([told, *lines]))
 
 
 def profile_of(name: str, ablate: str | None = None) -> Profile:
@@ -111,13 +151,7 @@ def ablate(name: str, count: int, first: int = 0) -> Fall:
     wanted = ABLATIONS[name].falls
     message = ""
     for number in range(count):
-        options = draw(first + number, ABLATIONS[name].profile, name)
-        try:
-            run = run_options(options, ABLATIONS[name])
-        except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
-            others[type(error).__name__] += 1  # the product does not stand what the ablation makes of it
-            message = str(error)
-            continue
+        run = run_options(draw(first + number, ABLATIONS[name].profile, name), ABLATIONS[name])
         if run.broken is not None:
             if run.broken.rule in wanted:
                 return Fall(name, number + 1, run.broken.rule, str(run.broken), tuple(others))

@@ -88,4 +88,15 @@ class ReplayProcess(Process):
             self._service = ReplayService(
                 self.client, self.world.topics, jitter=self.rng.random, limits=self._limits
             )
-        self._service.step(self.wall_ms)
+        at = self.world.truth.at
+        worked = self._service.step(self.wall_ms)
+        if worked or self.is_disturbed or self.is_zombie or not self._is_roomy:
+            return
+        if self.world.truth.undisposed:
+            for number in self._service.status().partitions:
+                self.world.truth.worker_rests(number, at)
+
+    @property
+    def _is_roomy(self) -> bool:
+        """Whether what waits for its back-off never keeps it from reading verdicts."""
+        return self._limits.waiting_max > self.world.options.records * self.world.options.groups

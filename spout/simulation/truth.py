@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING
 from acker.codec import wire_codec
 from acker.events import Lost, Taken, Verdicts, positions
 from acker.identity import acker_partition, is_replay, offset_of, partition_of
-from acker.log import Outgoing, TopicPartition
+from acker.log import Outgoing, Record, TopicPartition
 from acker.settings import AckTopics, Input
 from acker.topics import Topics
 from replay.headers import HISTORY
-from spout.simulation.facts import AckerPartition, Evaluation, Holder, Journalled, RootTruth, Stamp
+from spout.simulation.facts import (
+    AckerPartition,
+    Evaluation,
+    Holder,
+    Journalled,
+    RootTruth,
+    SpoutLook,
+    Stamp,
+)
 from spout.simulation.truth_contributions import ContributionTruth
 from spout.simulation.truth_inits import InitTruth
 
@@ -44,6 +52,7 @@ class Truth:
         self.open: dict[tuple[str, Holder], int] = {}
         self.open_roots = 0
         self.undisposed = 0
+        self.owing: list[dict[RootTruth, None]] = [{} for _ in range(self.count)]
         self.partitions = [AckerPartition() for _ in range(self.count)]
         self.froms: dict[tuple[int, int], int] = {}
         self.settled_to: dict[tuple[int, int], int] = {}
@@ -155,8 +164,10 @@ class Truth:
         self.verdicts += 1
         self.open_roots -= 1
         self.open[root.group, root.holder] -= 1
+        root.verdict_number = self.verdicts
         if self.is_owed(root):
             self.undisposed += 1
+            self.owing[root.partition][root] = None
 
     # -- copies and dead letters
 
@@ -184,6 +195,7 @@ class Truth:
             return
         if self.is_owed(root):
             self.undisposed -= 1
+        self.owing[root.partition].pop(root, None)
         root.copies.append(record)
         if not dead:
             self.parents[where.topic, where.partition, offset] = root
@@ -204,6 +216,16 @@ class Truth:
         for checker in self.checkers:
             checker.acker_rests(self, number)
 
+    def worker_rests(self, number: int, at: int) -> None:
+        """Note that a replay worker had nothing to do in a verdict partition, as it stood at `at`."""
+        for checker in self.checkers:
+            checker.worker_rests(self, number, at)
+
+    def spout_stepped(self, look: SpoutLook) -> None:
+        """Note that a planning thread has read all verdicts, and has had the chance to commit."""
+        for checker in self.checkers:
+            checker.spout_stepped(self, look)
+
     def end(self) -> None:
         """Note that everything was healed and has had its time."""
         for checker in self.checkers:
@@ -223,6 +245,27 @@ class Truth:
             if stamp.at > root.at and stamp.clock_ms >= clock_ms:
                 return stamp
         return None
+
+    def told_clock(self, root: RootTruth, holder: Holder, clock_ms: int) -> bool:
+        """Tell whether the acker partition of a root has ever heard a clock of a session, by take or tick."""
+        part, key = self.partitions[root.partition], (root.group, holder)
+        told = (stamp.clock_ms for stamp in part.ticks.get(key, ()))
+        return part.begun.get(key) == clock_ms or clock_ms in told
+
+    def original(self, root: RootTruth) -> Record | None:
+        """Return the record of a root as it was written, whatever became of it; None if there was none."""
+        where = self.cluster.at(root.topic, partition_of(root.source))
+        return where.original(int(offset_of(root.position)))
+
+    def settled_below(self, source: int) -> int:
+        """Return the offset below which each root of a source's newest generation has its verdict."""
+        generation = max(g for s, g in self.froms if s == source)
+        key = source, generation
+        at = max(self.settled_to.get(key, 0), self.froms[key])
+        while (root := self.roots.get((source, at))) is not None and root.verdict is not None:
+            at += 1
+        self.settled_to[key] = at
+        return int(offset_of(at))
 
     def clock_before(self, root: RootTruth) -> int:
         """Return the clock of a root's session as it stood when the root's init was written."""

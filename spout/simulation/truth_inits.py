@@ -57,6 +57,7 @@ class InitTruth:
             part.holders[take.group] = holder
             part.takes.setdefault(take.group, []).append((self._truth.at, holder))
             part.clocks.setdefault((take.group, holder), take.now)
+            part.begun.setdefault((take.group, holder), take.now)
             part.ticks.setdefault((take.group, holder), [])
 
     def _tick(self, number: int, tick: Tick) -> None:
@@ -101,10 +102,9 @@ class InitTruth:
             init.now, init.wall, init.timeout_ms + clock_ms - init.now if init.timeout_ms else 0,
             clock_ms, self._truth.at, self._truth.now_ms,
             attempt=1 if parent is None else parent.attempt + 1,
-            abandoned=0 if parent is None else parent.abandoned + (parent.verdict == "ABANDONED"),
-            held=0 if parent is None else parent.held + parent.was_held,
             origin=location if parent is None else parent.origin,
             missing=root_edge(source, position),
+            parent=parent,
         )  # fmt: skip
         self._truth.roots[source, position] = root
         self._truth.located.setdefault(location, []).append(root)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from acker.events import Lost
 from acker.identity import generation_of, offset_of, partition_of, position_at
-from acker.log import TopicPartition
+from acker.log import Outgoing, TopicPartition
+from spout.commits import COMMIT_EVERY_MS
 from spout.simulation.checker import Checker
-from spout.simulation.facts import COMPLETE, Evaluation, Journalled, RootTruth
+from spout.simulation.facts import COMPLETE, Evaluation, Journalled, RootTruth, SpoutLook
+from spout.simulation.originals import content_flaw
 from spout.simulation.truth import Truth
 
 
@@ -152,6 +155,14 @@ class NoLoss(Checker):
         if where.visible(int(offset_of(root.position))) is not None:
             raise self.broken(f"{root} is ABSENT, but the log holds it")
 
+    def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
+        """A copy or a dead letter holds all of the record that it stands for."""
+        if root is None or root.lost is None:
+            return
+        flaw = content_flaw(truth, root, record, dead=dead)
+        if flaw:
+            raise self.broken(f"the {'dead letter' if dead else 'copy'} of {root}: {flaw}")
+
     def committed(self, truth: Truth, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Everything below a committed offset has a verdict, in one generation at least."""
         inputs = [found for found in truth.topics.inputs.values() if found.group == group]
@@ -209,6 +220,47 @@ class NothingBlocks(Checker):
     """Rule 6."""
 
     rule = "a restart emits nothing that was settled, and a failing record holds nothing back"
+
+    SLACK_MS = 500
+    """A commit may be late by one look of the planning thread."""
+
+    def __init__(self) -> None:
+        """Begin with nothing committed."""
+        self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._settled: dict[str, deque[tuple[int, dict[TopicPartition, int]]]] = {}
+
+    def committed(self, truth: Truth, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note how far a group has come; another process may commit less afterwards, and that heals."""
+        for where, offset in offsets.items():
+            self._committed[group, where] = max(offset, self._committed.get((group, where), 0))
+
+    def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
+        """What was settled some seconds ago is committed, whatever is pending behind it."""
+        looks = self._settled.setdefault(look.process, deque())
+        if any(part.holders.get(look.group) != look.holder for part in truth.partitions):
+            looks.clear()
+            return
+        while looks and looks[0][0] < look.since_ms:
+            looks.popleft()
+        while looks and looks[0][0] <= look.wall_ms - COMMIT_EVERY_MS - self.SLACK_MS:
+            for where, settled in looks.popleft()[1].items():
+                committed = self._committed.get((look.group, where), 0)
+                if committed < settled:
+                    raise self.broken(
+                        f"{look.group} has committed {committed} of {where.topic}/{where.partition},"
+                        f" and {settled} was settled more than {COMMIT_EVERY_MS} ms ago"
+                    )
+        looks.append((look.ended_ms, self._prefixes(truth, look.group)))
+
+    @staticmethod
+    def _prefixes(truth: Truth, group: str) -> dict[TopicPartition, int]:
+        """Return of each partition of a group's inputs, replay topics too, up to where all is settled."""
+        known = truth.partitions[0].known.items()
+        return {
+            TopicPartition(one.topic, partition_of(source)): truth.settled_below(source)
+            for source, one in known
+            if one.group == group
+        }
 
     def journalled(self, truth: Truth, batch: Journalled) -> None:
         """A new batch holds nothing that had its verdict before the process was started."""

@@ -9,10 +9,15 @@ passes its deadline, and an acker counts a tick only when it has applied every c
   Likewise for a root that was abandoned though its contribution stood there before the take.
 - It stands there later, or never: the driver was late. It was away or slow; a blow on the driver, the broker,
   their network or the disk between the root's emission and that tick explains it, else the batch was slow.
+- Spark plans a session's next batch when the one before has ended, and published its acks. So where that is
+  planned after that tick, no blow fell in between, and still there is no contribution, acks were lost.
 - Records that are meant to fail, or not to be acked, explain themselves.
 - A verdict TIMED_OUT with no such tick before it came early, which is never right.
 - Where there is no committed record (a transaction's marker, an aborted record) a position is ABSENT once a
   read task has said so; one that is lost before that is neither replayed nor buried.
+
+A driver that ends by itself is started again, as a cluster would, but something must explain that it ended: a
+blow on it, its network, its disk or the broker, not long before.
 
 What a replay worker's death costs needs no rule: a root that was lost has one copy or dead letter, or not.
 
@@ -21,7 +26,7 @@ Source: DESIGN.md, rules 7, 8 and 9, section 4 ("Order between the three topics"
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import accumulate
@@ -49,13 +54,17 @@ class Cause(StrEnum):
     DRIVER_AWAY = "driver away"
     SLOW_BATCH = "batch slower than the timeout"
     ACKER = "acker had the acks in time"
+    ACKS_AWAY = "acks never came"
     EARLY = "timed out early"
     NO_RECORD = "no record there"
     UNEXPLAINED = "unexplained"
 
 
-FAULTS: Final = (Cause.ACKER, Cause.EARLY, Cause.UNEXPLAINED)
+FAULTS: Final = (Cause.ACKER, Cause.ACKS_AWAY, Cause.EARLY, Cause.UNEXPLAINED)
 """Causes that no rule allows."""
+
+ENDS_WITHIN_MS: Final = 30_000
+"""A driver may end so long after a blow is over: so long its clients wait for an answer."""
 
 _BY_DEED: Final = {
     Deed.CUT: Cause.NETWORK_CUT,
@@ -73,17 +82,31 @@ class Strike(NamedTuple):
     over_ms: int
 
 
+def unexplained_endings(strikes: Sequence[Strike]) -> list[Strike]:
+    """Return drivers that ended by themselves though no blow explains it."""
+    blows = [strike for strike in _on_driver(strikes) if strike.deed is not None]
+    return [
+        ending
+        for ending in strikes
+        if ending.deed is None
+        and not any(blow.began_ms <= ending.began_ms <= blow.over_ms + ENDS_WITHIN_MS for blow in blows)
+    ]
+
+
+def _on_driver(strikes: Sequence[Strike]) -> list[Strike]:
+    """Return what a driver feels; a clock that steps explains nothing, since no deadline hangs on it."""
+    felt = (Victim.DRIVER, Victim.BROKER)
+    return [strike for strike in strikes if strike.victim in felt and strike.deed is not Deed.CLOCK]
+
+
 class Inquest:
     """Finds causes; what it needs of the evidence is prepared once."""
 
     def __init__(self, evidence: Evidence, strikes: Sequence[Strike]) -> None:
         """Prepare. `strikes` are in wall time, as the times of the evidence are."""
         self._evidence = evidence
-        self._strikes = [
-            strike
-            for strike in strikes
-            if strike.victim in (Victim.DRIVER, Victim.BROKER) and strike.deed is not Deed.CLOCK
-        ]
+        self._strikes = _on_driver(strikes)
+        self._planned = {session: sorted(times) for session, times in evidence.planned.items()}
         self._clocks = {
             key: (list(accumulate((mark.now for mark in marks), max)), marks)
             for key, marks in evidence.ticks.items()
@@ -102,7 +125,9 @@ class Inquest:
             return self._abandoned(root, story)
         if verdict.reason == Reason.TIMED_OUT:
             meant = key == NEVER_ACKED_AT_FIRST and emission.attempt == 1
-            return self._timed_out(root, story, verdict, meant=meant)
+            cause = self._timed_out(root, story, verdict, meant=meant)
+            may_fail = key == ALWAYS_FAILS or (key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS)
+            return Cause.SLOW_BATCH if cause is Cause.ACKS_AWAY and may_fail else cause
         if key == ALWAYS_FAILS and error_class(verdict.error) == PoisonLineError.__name__:
             return Cause.MEANT_TO_FAIL
         flaky = key == FAILS_TWICE and emission.attempt <= FAILING_ATTEMPTS
@@ -123,7 +148,7 @@ class Inquest:
             return Cause.EARLY
         if self._contributed_before(root, story, tick.at_ms):
             return Cause.ACKER
-        return Cause.MEANT_TO_TIME_OUT if meant else self._late(story, tick)
+        return Cause.MEANT_TO_TIME_OUT if meant else self._late(root, story, tick)
 
     def _first_tick_past(self, partition: int, session: SessionName, deadline: int) -> Mark | None:
         clock, marks = self._clocks.get((partition, session), ([], []))
@@ -135,10 +160,23 @@ class Inquest:
         contributed = self._evidence.contributed.get((root, story.session.id))
         return contributed is not None and contributed < at_ms
 
-    def _late(self, story: Story, tick: Mark) -> Cause:
-        near = [s for s in self._strikes if s.began_ms <= tick.at_ms and s.over_ms >= story.init_ms]
-        found = {_cause_of(strike) for strike in near}
-        return next((cause for cause in _FIRST_EXPLAINS if cause in found), Cause.SLOW_BATCH)
+    def _late(self, root: Root, story: Story, tick: Mark) -> Cause:
+        found = {_cause_of(strike) for strike in self._near(story.init_ms, tick.at_ms)}
+        blow = next((cause for cause in _FIRST_EXPLAINS if cause in found), None)
+        if blow is not None:
+            return blow
+        return Cause.ACKS_AWAY if self._acks_stayed_away(root, story, tick) else Cause.SLOW_BATCH
+
+    def _acks_stayed_away(self, root: Root, story: Story, tick: Mark) -> bool:
+        """Tell whether a batch was slow, but ended undisturbed, and still did not ack the root."""
+        if (root, story.session.id) in self._evidence.contributed:
+            return False
+        planned = self._planned.get(story.session, [])
+        after = bisect_right(planned, tick.at_ms)  # an Init of the batch itself stands before
+        return after < len(planned) and not self._near(story.init_ms, planned[after])
+
+    def _near(self, from_ms: int, to_ms: int) -> list[Strike]:
+        return [strike for strike in self._strikes if strike.began_ms <= to_ms and strike.over_ms >= from_ms]
 
 
 _FIRST_EXPLAINS: Final = (Cause.BROKER_AWAY, Cause.NETWORK_CUT, Cause.DISK_FULL, Cause.DRIVER_AWAY)

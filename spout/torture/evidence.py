@@ -84,6 +84,7 @@ class Evidence:
         stories: each root that was initialised.
         contributed: when a contribution that completes a root was appended, by root and session id.
         verdicts: all verdicts of each root.
+        planned: by session when its Inits were appended, in no order.
         ticks: by acker partition and session, in the log's order; likewise `takes`, by acker partition.
         copies: emission of each record of the replay topic, by partition and offset.
         replaced: how many copies or dead letters name a root as the one that they stand for.
@@ -95,6 +96,7 @@ class Evidence:
     stories: dict[Root, Story] = field(default_factory=dict)
     contributed: dict[tuple[Root, str], int] = field(default_factory=dict)
     verdicts: dict[Root, list[Verdict]] = field(default_factory=dict)
+    planned: dict[SessionName, list[int]] = field(default_factory=lambda: defaultdict(list))
     ticks: dict[tuple[int, SessionName], list[Mark]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[int, list[Mark]] = field(default_factory=lambda: defaultdict(list))
     copies: dict[tuple[int, int], Emission] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class Evidence:
         name = SessionName(init.epoch, init.session)
         if name < self._holders.get(record.partition, name):
             return
+        self.planned[name].append(record.timestamp_ms)
         story = Story(name, init.now + init.timeout_ms, record.timestamp_ms, record.partition)
         for source, start, end in init.runs:
             for position in range(start, end):

@@ -13,7 +13,7 @@ from typing import Final
 
 from acker.events import Reason
 from spout.demo.checks import Check
-from spout.torture.causes import FAULTS, Cause, Inquest, Strike
+from spout.torture.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
 from spout.torture.evidence import Emission, Evidence, Root
 from spout.torture.workload import UNDONE, words_of
 from spout.torture.writes import Write
@@ -94,7 +94,7 @@ class _Court:
             self._durable(), self._lost_records(), self._ended_once(), self._one_verdict(), self._early(),
             self._rows_right(), self._undone(), self._replaced_once(), *self._faults(), self._committed(),
             _check("no acker or replay worker ended by itself", self._after.endings),
-            _check("every zombie ended by itself", self._after.survivors),
+            self._driver_ended(), _check("every zombie ended by itself", self._after.survivors),
         )  # fmt: skip
         duplicates = self._duplicates()
         unruly = [f"{duplicates[name]} rows"] if (name := Cause.UNEXPLAINED.value) in duplicates else []
@@ -174,6 +174,7 @@ class _Court:
     def _faults(self) -> Iterable[Check]:
         sentences = {
             Cause.ACKER: "no acker lost a root whose acks it had in time",
+            Cause.ACKS_AWAY: "no acks stayed away though their batch had ended",
             Cause.EARLY: "no root timed out early",
             Cause.UNEXPLAINED: "every loss has a cause",
         }
@@ -215,6 +216,10 @@ class _Court:
         return {cause: count for cause, count in sorted(found.items()) if count}
 
     # -- the end
+
+    def _driver_ended(self) -> Check:
+        alone = unexplained_endings(self._after.strikes)
+        return _check("no driver ended by itself without a blow", (f"at {end.began_ms} ms" for end in alone))
 
     def _committed(self) -> Check:
         behind = (f"{name} at {where}" for name, where in self._after.uncommitted.items())

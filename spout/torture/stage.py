@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -72,10 +73,15 @@ class TortureOptions:
         Raises:
             UsageError: a value is out of its range.
         """
-        if self.minutes <= 0:
-            raise UsageError(f"--minutes {self.minutes}: must be more than 0")
-        if self.records_per_second <= 0:
-            raise UsageError(f"--records-per-second {self.records_per_second}: must be more than 0")
+        _require_positive("--minutes", self.minutes, "5 for five minutes")
+        _require_positive("--records-per-second", self.records_per_second, "60 for one each 17 ms")
+
+
+def _require_positive(option: str, value: float, example: str) -> None:
+    if not math.isfinite(value):
+        raise UsageError(f"{option} {value}: must be a number; give {example}")
+    if value <= 0:
+        raise UsageError(f"{option} {value}: must be more than 0")
 
 
 @dataclass(slots=True)

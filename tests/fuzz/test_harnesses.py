@@ -26,3 +26,22 @@ def test_a_harness_finds_nothing(harness: str) -> None:
     found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert found.returncode == 0, found.stderr[-5_000:] + found.stdout[-2_000:]
     assert "Done " in found.stderr
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError, KeyError])
+def test_an_error_of_the_journal_that_is_not_named_comes_out(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of the JSON, which Spark parses, pass; the same errors of what we read from it do not."""
+    if importlib.util.find_spec("atheris") is None:
+        lacking("atheris is not installed: uv sync --group fuzz")
+    from tests.fuzz import headers
+
+    def raises(offset: object) -> None:
+        raise error("found")
+
+    monkeypatch.setattr(headers, "journal_of", raises)
+    headers.one(b"no JSON")
+    headers.one(b"[" * 100_000)
+    with pytest.raises(error, match="found"):
+        headers.one(b"{}")

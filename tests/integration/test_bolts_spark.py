@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
-          "parted", "first", "counted")  # fmt: skip
+          "parted", "first", "counted", "cut", "limited", "shown", "named", "again")  # fmt: skip
 
 
 class World:
@@ -208,6 +208,16 @@ def test_sparks_own_operators_may_stand_before_and_between_bolts(world: World) -
     assert sorted(world.rows["loose"]) == [("bb",), ("ccc",), ("dd",)]
 
 
+def one_row(batch: DataFrame, _batch_id: int) -> None:
+    """Look at a part of a batch."""
+    batch.limit(1).collect()
+
+
+def shown(batch: DataFrame, _batch_id: int) -> None:
+    """Print a part of a batch."""
+    batch.show()
+
+
 def exploded(rows: DataFrame) -> DataFrame:
     """Repeat every row."""
     return rows.withColumn("copy", sql.explode(sql.array(sql.lit(1), sql.lit(2))))
@@ -217,6 +227,8 @@ def exploded(rows: DataFrame) -> DataFrame:
     ("name", "build", "write", "says"),
     [
         ("taken", lambda rows: rows, lambda batch, _: batch.take(1), "part"),
+        ("limited", lambda rows: rows, one_row, "part"),
+        ("shown", lambda rows: rows, shown, "part"),
         ("twice", exploded, None, "'split' received a root twice"),
         ("branches", lambda rows: rows.union(rows), None, "'split' received a root twice"),
     ],
@@ -234,6 +246,54 @@ def test_what_would_ack_without_work_stops_the_query(
     with world.running(name, frame, write) as query, pytest.raises(StreamingQueryException, match=says):
         query.awaitTermination(DEADLINE_S)
     assert world.published(name).said == 0
+
+
+def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(world: World) -> None:
+    """Rule 3: read tasks of few rows end although a limit drops most of what they emit."""
+    world.produce("cut", *["a"] * 8)
+    frame = world.read("cut").transform(spout.bolt(NoOrigin(), name="split")).limit(3)
+    says = "GlobalLimit stands behind a tracked stream"
+    with world.running("cut", frame) as query, pytest.raises(StreamingQueryException, match=says):
+        query.awaitTermination(DEADLINE_S)
+    assert world.rows["cut"] == []
+    assert world.published("cut").said == 0
+
+
+def shuffled(rows: DataFrame, times: int) -> DataFrame:
+    """Put bolts of one name behind shuffles of Spark's."""
+    for _ in range(times):
+        rows = rows.repartition(2).transform(spout.bolt(Keep(), name="keep", anchored=True))
+    return rows.drop(ANCHOR)
+
+
+def test_two_operators_of_one_name_stop_the_query_by_their_name(world: World) -> None:
+    """Rule 3: one would count as another evaluation of the other, and what it left open as acked."""
+    world.produce("named", "a", "b")
+    words = world.read("named").transform(spout.bolt(NoOrigin(), name="split", anchored=True)).select("*")
+    says = r"two operators of the query are called 'keep'.*name="
+    twice = shuffled(words, 2)
+    with world.running("named", twice) as query, pytest.raises(StreamingQueryException, match=says):
+        query.awaitTermination(DEADLINE_S)
+    within = world.read("named").transform(spout.bolt(Keep(), name="keep", anchored=True)).select("*")
+    for frame in (twice, shuffled(within, 1)):
+        with pytest.raises(UsageError, match=says):
+            spout.start(frame.writeStream.format("noop"))
+    assert world.rows["named"] == []
+    assert world.published("named").said == 0
+
+
+def test_a_frame_that_is_built_again_or_used_twice_has_one_operator_of_a_name(world: World) -> None:
+    """What was thrown away stands in no plan, and one frame may run in one query after another."""
+    world.produce("again", "a", "b")
+    words = world.read("again").transform(spout.bolt(NoOrigin(), name="split", anchored=True)).select("*")
+    shuffled(words, 1)
+    kept = shuffled(words, 1)
+    with world.running("again", kept) as query:
+        assert world.wait_for("again", 2, query).acked == {0, 1}
+    world.produce("again", "c", "d")
+    with world.running("again", kept) as query:
+        assert world.wait_for("again", 4, query).acked == {0, 1, 2, 3}
+    assert set(world.rows["again"]) == {("a",), ("b",), ("c",), ("d",)}  # a batch may run again when stopped
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-INPUTS = ("windows", "updated")
+INPUTS = ("windows", "updated", "named")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,26 @@ def test_rows_that_are_written_again_and_again_cannot_ack_their_tuples(world: Wo
     with pytest.raises(StreamingQueryException, match=r"output mode update writes a row .* again"):
         assert query.awaitTermination(DEADLINE_S), query.stop()
     assert world.published("updated").said == 0
+
+
+def test_two_holds_of_one_name_stop_the_query_by_their_name(world: World) -> None:
+    """Rule 3: only one of them would count, and what the other holds would be acked with its batch."""
+    lines = spout.read_stream(
+        world.spark, world.topics, "named", startingOffsets="earliest", delayed_acks=True
+    )
+    world.produce("named", "a", "b")
+    left, right = (
+        lines.filter(f"value {sign} X'61'")
+        .transform(spout.hold(None))
+        .groupBy("value")
+        .agg(count("*").alias("lines"), spout.collect_anchors())
+        for sign in ("=", "<>")
+    )
+    rows = left.union(right).transform(spout.ack_anchors())
+    says = "two operators of the query are called 'hold'.*name="
+    with pytest.raises(UsageError, match=says):
+        spout.start(rows.writeStream.format("noop").outputMode("update"))
+    assert world.published("named").said == 0
 
 
 def test_what_cannot_be_held_is_refused_when_it_is_built(world: World) -> None:

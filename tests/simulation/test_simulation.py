@@ -7,17 +7,26 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import replay.takeover
+from replay import disposition
+from replay.disposition import Disposition, LostEmission, Policy
 from spout.cli import run as command
+from spout.simulation import slices
 from spout.simulation.ablations import ABLATIONS
 from spout.simulation.checkers import checkers
+from spout.simulation.facts import Broken
 from spout.simulation.options import FAULTS, Profile, draw
 from spout.simulation.report import command as command_of
 from spout.simulation.run import PROFILES, ablate, run_options, seeds
 from spout.simulation.shrink import shrink
+from spout.simulation.world import World
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -125,11 +134,34 @@ def test_without_a_safeguard_its_checker_falls(name: str) -> None:
     assert fall.fell, f"{name} was not missed in {MISSED} seeds; others that fell: {fall.others}"
 
 
-def test_what_was_taken_out_is_back_after_the_run() -> None:
+def test_what_was_taken_out_is_back_after_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
     for ablation in ABLATIONS.values():
-        before = [(owner, name, getattr(owner, name)) for owner, name, _ in ablation.removal()]
-        run_options(draw(0, PROFILES["calm"], "calm"), None)
+        taken_out = ablation.removal()
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in taken_out]
+        chosen = replace(ablation, removal=partial(list, taken_out))
+
+        def look(world: World, taken_out: list[tuple[Any, str, Any]] = taken_out) -> None:
+            seen.append(all(vars(owner)[name] is stand_in for owner, name, stand_in in taken_out))
+
+        monkeypatch.setattr(World, "run", look)
+        run_options(draw(0, PROFILES["calm"], "calm"), chosen)
         assert all(getattr(owner, name) is kept for owner, name, kept in before)
+    assert seen == [True] * len(ABLATIONS)
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug of the product"), Broken("NoLoss", "a finding")])
+def test_what_was_taken_out_is_back_after_a_run_that_ended_early(error: Exception) -> None:
+    def fall(*_: object) -> object:
+        raise error
+
+    before = vars(replay.takeover)["dispose"]
+    options = draw(0, ABLATIONS["dead-letter"].profile, "dead-letter")
+    fallen = replace(ABLATIONS["dead-letter"], removal=lambda: [(replay.takeover, "dispose", fall)])
+    runs = [run_options(replace(options, seed=seed), fallen) for seed in range(5)]
+
+    assert any(run.broken for run in runs)
+    assert vars(replay.takeover)["dispose"] is before
 
 
 def test_a_finding_is_shrunk_and_repeated_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,3 +197,34 @@ def test_the_command_ends_with_0_when_all_held_and_with_2_when_it_is_called_wron
     assert command(["simulate", "--seeds", "2", "--json"]) == 0
     assert command(["simulate", "--ablate", "no-such-safeguard"]) == 2
     assert command(["simulate", "--without", "no-such-fault"]) == 2
+
+
+def test_ablations_refuse_what_they_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (
+        ("--from", "1"), ("--profile", "calm"), ("--ablate", "dead-letter"), ("--without", "crash"),
+        ("--steps", "10"), ("--records", "3"), ("--groups", "1"),
+    ):  # fmt: skip
+        assert command(["simulate", "--ablations", *option]) == 2
+        assert option[0] in capsys.readouterr().err
+
+
+def test_an_exception_of_the_product_is_a_finding_with_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        if lost.attempt >= 2:
+            raise KeyError("a bug of the product")
+        return disposition.dispose(policy, lost, now_ms, jitter)
+
+    monkeypatch.setattr(replay.takeover, "dispose", dispose)
+    monkeypatch.setattr(slices, "shrink", lambda run, ablate: shrink(run, ablate, tries=10))
+
+    assert command(["simulate", "--seeds", "10"]) == 1
+    told = capsys.readouterr().out
+    assert "NeverCrashes" in told
+    assert "KeyError: 'a bug of the product'" in told
+    assert "in dispose" in told
+    again = next(line for line in told.splitlines() if line.startswith("repeat it: windhover "))
+    assert command([*again.removeprefix("repeat it: windhover ").split(), "--json"]) == 1
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["rule"] == "NeverCrashes"

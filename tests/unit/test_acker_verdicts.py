@@ -112,7 +112,7 @@ def test_a_second_init_of_a_position_is_ignored(world: World, writer: Writer) ->
 
 
 def test_a_touched_root_lives_longer_and_only_that_root(world: World, writer: Writer) -> None:
-    """S16, S19, S21, S37, S62, P30."""
+    """S16, S19, S21, S37."""
     writer.init((0, 3), now=0)
     writer.acks(runs=[], touched=[1], touched_at=10_000)
     writer.tick(TIMEOUT_MS)
@@ -124,6 +124,41 @@ def test_a_touched_root_lives_longer_and_only_that_root(world: World, writer: Wr
     writer.tick(TIMEOUT_MS + 10_000)
     world.settle()
     assert world.of()[1] == "TIMED_OUT"
+
+
+def test_a_root_that_is_touched_again_and_again_lives_until_a_timeout_behind_the_last(
+    world: World, writer: Writer
+) -> None:
+    """S62, P30: touched each fifth of the timeout for three timeouts, and then no more."""
+    writer.init((0, 2), now=0)
+    last = 3 * TIMEOUT_MS
+    for seq, now in enumerate(range(TIMEOUT_MS // 5, last + 1, TIMEOUT_MS // 5)):
+        writer.acks(runs=[], touched=[0], touched_at=now, seq=seq)
+        writer.tick(now)
+        world.settle()
+        assert world.of() == ({} if now < TIMEOUT_MS else {1: "TIMED_OUT"})
+    writer.tick(last + TIMEOUT_MS - 1)
+    world.settle()
+    assert world.of() == {1: "TIMED_OUT"}
+    writer.tick(last + TIMEOUT_MS)
+    world.settle()
+    assert world.of() == {0: "TIMED_OUT", 1: "TIMED_OUT"}
+    assert world.status().open_roots == 0
+
+
+def test_a_fail_that_comes_after_the_timeout_changes_nothing(world: World, writer: Writer) -> None:
+    """P40: the root that timed out is failed itself; it is lost once, and counts once."""
+    writer.init((0, 2), now=0)
+    writer.acks(runs=[(1, 2)])
+    writer.tick(TIMEOUT_MS)
+    world.settle()
+    writer.fails(0, seq=1)
+    world.settle()
+    writer.tick(2 * TIMEOUT_MS)
+    world.settle()
+    assert world.outcomes() == {(SOURCE, 0): [("TIMED_OUT", "")], (SOURCE, 1): [("ACKED", "")]}
+    assert [lost.reason.value for lost in lost_of(world)] == ["TIMED_OUT"]
+    assert (world.status().counts.late, world.status().counts.timed_out) == (1, 1)
 
 
 def test_a_touch_never_moves_a_deadline_back_and_revives_nothing(world: World, writer: Writer) -> None:

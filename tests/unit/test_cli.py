@@ -52,6 +52,11 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["acker", "run", "--config", "no/such/file.yaml"], "No such file"),
         (["topics", "check", "no/such/file.yaml"], "No such file"),
         (["submit", "no/such/file.yaml"], "No such file"),
+        (["torture", "--minutes", "0"], "--minutes 0.0: must be more than 0"),
+        (["torture", "--minutes", "nan"], "--minutes nan: must be a number; give 5 for five minutes"),
+        (["torture", "--minutes", "inf"], "--minutes inf: must be a number"),
+        (["torture", "--records-per-second", "nan"], "--records-per-second nan: must be a number"),
+        (["torture", "--records-per-second", "inf"], "--records-per-second inf: must be a number"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
@@ -91,7 +96,7 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
         "    step_records: 2000",
         "replay:",
         "    breaker_window: 1m",
-        "    # topic sentences has to keep its records for 51s: so long one may live, with all its replays",
+        "    # topic sentences has to keep its records for 68s: so long one may live, with all its replays",
     ):
         assert line in printed
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
@@ -15,11 +17,15 @@ from spout.collector import (
     Delivery,
     FailTuple,
     OutputCollector,
+    Rows,
+    StreamId,
     Tuple,
     cause_of,
     cut,
 )
-from spout.rows import ListRows
+from spout.messages import MessageRows
+from spout.rows import ArrowRows, ListRows
+from tests.topology_world import SOURCE, record
 
 
 def received(collector: OutputCollector, *roots: int, bolt: str = "split") -> AnchoredTuple:
@@ -134,6 +140,30 @@ def test_a_tuple_gives_its_values_by_name_and_by_position() -> None:
     assert "word" in tuple_
     with pytest.raises(KeyError):
         tuple_["count"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ListRows(["word", "length"], [["a", 1]], came_from=StreamId("split")),
+        ArrowRows(pa.RecordBatch.from_pydict({"word": ["a"], "length": [1]}), came_from=StreamId("split")),
+    ],
+)
+def test_a_field_that_is_not_there_is_told_with_those_that_are(rows: Rows) -> None:
+    tuple_ = Tuple(rows, 0)
+    with pytest.raises(KeyError, match="no field 'wrod' in a tuple of split; its fields are: word, length"):
+        tuple_["wrod"]
+    for read in (tuple_.__getitem__, tuple_.value):
+        with pytest.raises(IndexError, match="no field 2 in a tuple of split; its fields are: word, length"):
+            read(2)
+
+
+def test_a_field_that_a_record_of_a_topic_does_not_have_is_told() -> None:
+    rows = MessageRows([record(b"a", 1)], SOURCE, np.array([1]))
+    with pytest.raises(
+        KeyError, match="no field 'word' in a tuple of spout; its fields are: key, value, top"
+    ):
+        Tuple(rows, 0)["word"]
 
 
 def test_the_message_id_is_refused_where_only_the_tree_is_known() -> None:

@@ -382,3 +382,20 @@ def test_what_the_header_of_a_history_holds_is_json(world: World) -> None:
     bury(world, b"a")
     do(world)
     assert json.loads(header(world.copies()[0], "windhover.history") or "")[0]["error"] == "ValueError"
+
+
+def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> None:
+    worker = world.worker(of=topics(attempts=103, waits="initial: 0s"))
+    root = world.emit(b"x")
+    while not world.letters():
+        world.lose(root)
+        world.settle(worker, until_ms=world.now_ms + 1_000)
+        root = world.emission_of(world.copies()[-1])
+    one = found(world).found[0]
+    told = details_of(one, world.letters()[0])
+    assert (told["left_out"], len(told["history"])) == (4, 100)
+    assert told["history"][1]["attempt"] == 5
+    assert (told["history"][1]["reason"], told["history"][1]["message"]) == (
+        "LEFT_OUT", "losses left out here: 4",
+    )  # fmt: skip
+    assert row_of(one)["attempts"] == 103

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from acker.errors import TrackingError
+from acker.errors import TrackingError, UsageError
 from acker.events import SourceRun
 from acker.identity import child_edge, root_edge
 from spout.blob import decode, encode
@@ -21,6 +21,7 @@ from spout.fold import (
     outstanding_of,
 )
 from spout.plan import BatchPlan
+from spout.query_plan import label, refuse_namesakes
 from spout.settle import settle
 
 A, B = 1 << 16, 1 << 16 | 1
@@ -140,6 +141,20 @@ def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
             settle(evaluations, ["split2"], lambda stage, n=tasks: n)
 
 
+def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name() -> None:
+    """Rule 3: one of them would count as another evaluation of the other, and what it left open as acked."""
+    says = "two operators of the query are called 'split'.*name="
+    open_ = replace(LEFT, outstanding=outstanding_of([Delivery(0, ())]))
+    behind = Evaluated(2, 5, 0, TaskReport("split"))
+    with pytest.raises(TrackingError, match=says):
+        settle([*read(1, open_, RIGHT), behind], ["split"], lambda stage: 1)
+    alone, chained = Evaluated(2, 5, 0, TaskReport("count")), Evaluated(3, 6, 0, TaskReport("count+keep"))
+    with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
+        settle([*read(), alone, chained], ["count"], lambda stage: 1)
+    with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
+        settle([*FEEDING, counting(2, 0, 1, 2, 3, 4), chained], ["count"], lambda stage: 1)
+
+
 def test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name() -> None:
     marks = np.array([False, True])
     twice = [Evaluated(2, n, n, TaskReport("split2", received=marks)) for n in range(2)]
@@ -194,3 +209,13 @@ def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
     outcome = settle(read(1, replace(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
     assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [2])]
     assert outcome.partial.tolist() == [4]
+
+
+def test_operators_of_a_plan_are_told_apart_by_their_names() -> None:
+    """A DataFrame that is used twice stands in the plan twice."""
+    one, other = label("keep", "1"), label("split+keep", "2")
+    refuse_namesakes([one, label("a: b #1", "3"), one])
+    with pytest.raises(UsageError, match=r"two operators of the query are called 'keep'.*\(name="):
+        refuse_namesakes([one, other])
+    with pytest.raises(UsageError, match="called 'keep'"):
+        refuse_namesakes([one, label("keep", "2")])

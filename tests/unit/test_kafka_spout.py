@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from acker.errors import DataLoss, SessionSuperseded, TupleError, Unreachable, UsageError
 from acker.log import Outgoing, TopicPartition
 from spout.kestrel.client import Client
+from spout.kestrel.desk import What
 from spout.kestrel.items import Item, Items
 from spout.kestrel.kafka_spout import KafkaSpout
 from tests.kestrel_world import YAML, KestrelWorld
@@ -195,8 +198,12 @@ def test_a_look_at_the_next_record_changes_nothing() -> None:
     assert seen is not None
     assert values([seen]) == [0]
     assert client.open_count() == 0
-    with pytest.raises(TupleError):
-        client.confirm(seen)
+    for settle in (client.confirm, client.abort, client.fail):
+        for what in (seen, [seen]):
+            with pytest.raises(TupleError, match=r"only peeked at.*open it first"):
+                settle(what)
+    with pytest.raises(TupleError, match="only peeked at"):
+        client.split(seen, 2)
     assert values(client.open(1)) == [0]
 
 
@@ -229,10 +236,128 @@ def test_another_clients_item_is_refused_and_stays_open() -> None:
     with pytest.raises(TupleError, match="'c' settled what 'a' has open"):
         other.confirm([own[0], items[0]])
     assert own[0].is_open
-    with pytest.raises(TupleError, match="no item"):
+    with pytest.raises(UsageError, match="no item"):
         other.confirm([b"0"])  # type: ignore[list-item]  # what a user may do
     world.run(200)
     assert spout_.status().group.acked == 0
+
+
+def test_an_item_of_a_spout_that_was_closed_counts_nothing() -> None:
+    """S163: who reconnects under the same name, and settles what it had before, acks nothing new by it."""
+    world, before = world_of(6)
+    client = before.client("w")
+    old = opened(world, client, 3)
+    part, *_ = client.split(old[2], 2)
+    before.close()
+    after = world.spout()
+    again = after.client("w")
+    new = opened(world, again, 3)
+    assert [item.serial for item in new] == [item.serial for item in old]
+    stranger = after.client("x")
+    late: list[What] = [old, old[0], part, [old[0], part]]
+    for settle in (again.confirm, again.abort, again.fail, stranger.confirm):
+        for what in late:
+            assert settle(what) == 0
+    assert [again.confirm(each) for each in again.split(old[1], 2)] == [0, 0]
+    assert again.confirm([old[0], new[0]]) == 1
+    assert [item.is_open for item in old] == [False] * 3
+    assert [item.is_open for item in new] == [False, True, True]
+    world.run(500)
+    status = after.status()
+    assert (status.group.acked, again.open_count(), status.late) == (1, 2, 0)
+    assert world.lost("FAILED") == 0
+
+
+def test_an_item_of_another_spout_that_is_open_is_refused_and_stays_open() -> None:
+    """S163: clients of the same name in two spouts of one process are two clients."""
+    world = KestrelWorld(YAML + "  orders: {id: 2, group: h, partitions: 1, timeout: 4s}\n")
+    world.produce(3)
+    world.produce(3, topic="orders")
+    first, second = world.spout("sentences"), world.spout("orders")
+    mine, other = first.client("w"), second.client("w")
+    own, foreign = opened(world, mine, 3), opened(world, other, 3)
+    (part, _), rest = other.split(foreign[2], 2), foreign[:2]
+    refused: list[What] = [foreign, foreign[0], part, [own[0], rest[0]], [own[0], part]]
+    for settle in (mine.confirm, mine.abort, mine.fail):
+        for what in refused:
+            with pytest.raises(TupleError, match=r"'w' settled what 'w' of another spout has open.* hand"):
+                settle(what)
+    for act in (lambda: mine.split(foreign[0], 2), lambda: first.ack(foreign[0])):
+        with pytest.raises(TupleError, match="another spout"):
+            act()
+    assert all(item.is_open for item in [*own, *foreign])
+    assert other.confirm(rest) == 2
+    world.run(500)
+    assert (first.status().group.acked, mine.open_count()) == (0, 3)
+    assert (second.status().group.acked, other.open_count()) == (2, 1)
+
+
+def test_items_are_confirmed_all_or_none_when_parts_of_one_are_open() -> None:
+    """S166: what stands before the refused one is neither gone nor acked, and can be settled afterwards."""
+    world, spout_ = world_of(4)
+    client = spout_.client("a")
+    items = opened(world, client, 4)
+    parts = client.split(items[1], 2)
+    attempts: list[Callable[[], int]] = [
+        lambda: client.confirm_oldest(3),
+        lambda: client.confirm(list(items)),
+        lambda: client.confirm([items[0], parts[0], items[1]]),
+    ]
+    for attempt in attempts:
+        with pytest.raises(TupleError, match="parts are open"):
+            attempt()
+        assert all(item.is_open for item in items)
+        assert client.open_count() == 4
+    assert client.confirm_oldest(1) == 1
+    assert client.confirm([*parts, items[1], items[2]]) == 2
+    assert client.confirm_oldest(1) == 1
+    world.run(500)
+    assert (spout_.status().group.acked, client.open_total()) == (4, 0)
+
+
+def test_what_is_no_item_is_refused_with_what_to_hand_over() -> None:
+    """Nothing is settled by it, whatever stands before it in a list."""
+    world, spout_ = world_of(2)
+    client = spout_.client("a")
+    items = opened(world, client, 2)
+    message_id = items[0].message_id
+    wrongs = (None, 3, "abc", b"x", message_id, message_id.root, [items[0], None], [items[0], message_id])
+    for verb in ("confirm", "abort", "fail"):
+        for wrong in (*wrongs, [items]):
+            with pytest.raises(UsageError, match=rf"^{verb}: .* is no item.*`open` returned") as found:
+                getattr(client, verb)(wrong)
+            assert len(str(found.value)) < 250
+    for several in (None, message_id, items, [items[0]]):
+        with pytest.raises(UsageError, match=r"^split: .* is no item.*one item"):
+            client.split(several, 2)  # type: ignore[arg-type]  # what a user may do
+    assert client.open_count() == 2
+    assert client.confirm(item for item in items) == 2
+
+
+def test_a_tuple_may_be_acked_or_failed_itself_and_what_is_neither_is_refused() -> None:
+    """The tuple stands for its message id; anything else would be unknown for ever, so it is an error."""
+    world, spout_ = world_of(3)
+    first, second, third = [next_of(world, spout_) for _ in range(3)]
+    for wrong in (None, [1], "sentences/0@0", first.message_id.origin, 7, (1, 2)):
+        for verb in ("ack", "fail"):
+            with pytest.raises(UsageError, match=rf"^{verb}: .* is no message id.*\.message_id"):
+                getattr(spout_, verb)(wrong)
+    assert [spout_.ack(first), spout_.ack(first), spout_.ack(first.message_id)] == [True, False, False]
+    assert [spout_.fail(second, "no"), spout_.fail(second), spout_.ack(second)] == [True, False, False]
+    assert spout_.ack(third.message_id)
+    world.run(500)
+    assert (spout_.status().group.acked, world.lost("FAILED")) == (2, 1)
+
+
+def test_a_tuple_of_a_spout_that_was_closed_is_unknown() -> None:
+    """S58: acked late, it is no error, and nothing is acked."""
+    world, before = world_of(2)
+    old = next_of(world, before)
+    before.close()
+    after = world.spout()
+    new = next_of(world, after)
+    assert (after.ack(old), after.fail(old), after.ack(old.message_id)) == (False, False, False)
+    assert new.is_open
 
 
 def test_a_record_that_nobody_confirms_is_a_dead_letter_once() -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from acker.errors import TupleError
-from spout.bolts import BatchCollector
+from acker.errors import TupleError, UsageError
+from spout.bolts import BasicBolt, BatchCollector
 from spout.collector import Cause
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.keyed_rows import SAID, KeyedTask, unwrap
+from spout.keyed_rows import SAID, Field, KeyedTask, columns_of, keyed, unwrap
 from spout.options import ANCHOR
 
 
@@ -74,7 +85,7 @@ class Key:
 
     def __init__(self) -> None:
         self.state = FakeState()
-        self.task = KeyedTask("pairs", Pairs(), ("both",))
+        self.task = KeyedTask("pairs", Pairs(), (Field.of("both", StringType()),))
 
     def get(self, *values: str, ticks: bool = False, tracked: bool = True) -> list[tuple[Any, ...]]:
         """Let tuples come, or a tick; return the rows: value, what is said, and offsets that are carried."""
@@ -138,3 +149,95 @@ def test_a_tuple_is_settled_once() -> None:
         with pytest.raises(TupleError, match="which it does not hold"):
             again(one)
     assert collector.held == []
+
+
+class Says(KeyedBolt):
+    """Emits a good row, then what it was made with, and acks."""
+
+    def __init__(self, values: Any) -> None:
+        """Emit these values."""
+        self._values = values
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Emit."""
+        collector.emit(("good",))
+        collector.emit(self._values)
+        collector.ack(*held)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((1, 2), "bolt 'says' emitted 2 values, whose fields are both"),
+        ((), "bolt 'says' emitted 0 values, whose fields are both"),
+        ((7,), "bolt 'says' emitted 7 as 'both', which is string: "),
+        (("\ud800",), r"bolt 'says' emitted '\ud800' as 'both', which is string: "),
+    ],
+)
+def test_a_row_that_does_not_fit_fails_what_the_key_holds_and_not_the_query(values: Any, says: str) -> None:
+    key = Key()
+    key.task = KeyedTask("says", Says(values), key.task.fields)
+    [(emitted, said, anchors)] = key.get("a", "b")
+    assert (emitted, anchors) == (None, "ab")
+    cause = Cause(*json.loads(said))
+    assert cause.operator == "says"
+    assert cause.error.startswith("TupleError")
+    assert cause.message.startswith(says)
+    assert not key.state.exists
+
+
+NESTED = StructType([StructField("a", IntegerType())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (IntegerType(), [None, 1, 2.0, float("nan")], ["x", 2**40, [1]]),
+        (
+            TimestampType(),
+            [None, datetime(2026, 1, 1, tzinfo=UTC), pd.Timestamp("2026-01-01")],
+            ["now", True],
+        ),
+        (ArrayType(IntegerType()), [None, [1, None], (1,)], [["x"], 1]),
+        (NESTED, [None, {"a": 1}, {}, (1,)], [{"a": "x"}, 1]),
+        (MapType(StringType(), IntegerType()), [None, {"a": 1}], [[("a", 1)], {"a": "x"}]),
+    ],
+)
+def test_a_value_fits_its_field_where_spark_can_convert_it(
+    kind: DataType, good: Sequence[Any], bad: Sequence[Any]
+) -> None:
+    """What Spark refuses would end the query, with the rows of all keys of the task."""
+    field = Field.of("f", kind)
+    for value in good:
+        field.check(value)
+    for value in bad:
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            field.check(value)
+
+
+def test_a_bolt_that_is_not_keyed_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="'Basic' is no KeyedBolt; derive it from one"):
+        keyed(Basic(), by=["user"])  # type: ignore[arg-type]  # on purpose
+
+
+class Basic(BasicBolt):
+    """Is not keyed."""
+
+
+def test_an_unknown_field_of_a_held_tuple_is_told_with_those_there_are() -> None:
+    with pytest.raises(KeyError, match="no field 'usr' in a held tuple; its fields are: user, n"):
+        KeyedTuple({"user": "u", "n": 1}, None)["usr"]
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [([], "needs a column"), ([7], "the columns of the key by name"), (7, "the columns of the key by name")],
+)
+def test_a_key_names_its_columns(by: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        keyed(Pairs(), by=by)
+
+
+def test_one_column_is_a_key() -> None:
+    assert columns_of("pairs", "user") == ("user",)
+    assert columns_of("pairs", ["user", "day"]) == ("user", "day")

@@ -93,6 +93,25 @@ def test_a_reset_begins_a_new_generation_where_it_was_told(to: Place, first: int
     assert fresh.status(world.now_ms).pending == 0
 
 
+@pytest.mark.parametrize(("to", "first"), [(99, 10), (1, 4)])
+def test_an_offset_that_the_log_does_not_hold_is_said_with_what_it_became(to: int, first: int) -> None:
+    world = World()
+    running(world)
+    world.log.delete_before({TopicPartition("sentences", 0): 4})
+    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    assert (move.offset, move.asked) == (first, to)
+    assert str(move).endswith(f"; {to} was asked for, and the log has 4 to 10 here")
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", 4, 7, 10])
+def test_an_offset_that_the_log_holds_is_said_as_it_is(to: Place) -> None:
+    world = World()
+    running(world)
+    world.log.delete_before({TopicPartition("sentences", 0): 4})
+    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    assert "asked" not in str(move)
+
+
 def test_a_reset_is_safe_while_trees_are_open() -> None:
     """What was open is put back once; the records are emitted again in the new generation besides."""
     world = World()
@@ -140,7 +159,7 @@ def test_a_look_at_a_reset_changes_nothing_and_says_what_would_be_emitted_again(
     plan = moves(world.log, world.topics.inputs["sentences"], 4)
     assert [str(move) for move in plan] == [
         "sentences/0: 10 to 4, 6 offsets are emitted again",
-        "sentences/1: nothing committed, begins at 0",
+        "sentences/1: nothing committed, begins at 0; 4 was asked for, and the log has 0 to 0 here",
     ]
     ahead = Move(A, TopicPartition("sentences", 0), 10, 12)
     assert str(ahead) == "sentences/0: 10 to 12, 2 offsets are left out"

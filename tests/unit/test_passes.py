@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker.causes import error_class
 from acker.errors import TupleError
 from spout.anchored import AnchoredRun
 from spout.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
 from spout.collector import BasicCollector, Cause, Delivery, FailTuple, OutputCollector, Tuple
 from spout.fold import TaskReport
+from spout.hooks import TaskHook
 from spout.order import Gate, LineUp
 from spout.passes import FastRun, Pass, ordinals_of
 from spout.rows import ArrowRows
@@ -135,6 +137,106 @@ def test_a_basic_bolt_acks_what_returns_and_fails_what_raises() -> None:
     }
 
 
+class Emits(BasicBolt):
+    """Emits as a line says."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit what fits, too much, nothing, text, on a stream, or what is no row."""
+        line = tuple["line"]
+        if line == "stream":
+            collector.emit((line,), stream="other")
+        elif line == "default":
+            collector.emit((line,), "default")
+        else:
+            collector.emit({"two": ("a", "b"), "none": (), "text": "text", "null": None}.get(line, (line,)))  # type: ignore[arg-type]  # on purpose
+
+
+ARITIES = {
+    "two": "bolt 'Emits' emitted 2 values, whose fields are word",
+    "none": "bolt 'Emits' emitted 0 values, whose fields are word",
+    "text": "bolt 'Emits' emitted 'text' for a row; emit a tuple of its values, whose fields are word",
+    "null": "bolt 'Emits' emitted None for a row; emit a tuple of its values, whose fields are word",
+}
+
+
+@pytest.mark.parametrize("bolts", [(Emits(),), (Emits(), Upper())], ids=["last", "in between"])
+@pytest.mark.parametrize("line", ARITIES)
+def test_a_row_of_another_size_fails_its_input_and_names_bolt_and_fields(
+    bolts: tuple[BasicBolt, ...], line: str
+) -> None:
+    run = FastRun(pass_of(*bolts), CONTEXT)
+    out = run.feed(lines("a", line, "b"), packed([4, 5, 6]))
+    assert [word.lower() for word in out.column("word").to_pylist()] == ["a", "b"]
+    [(cause, roots)] = failed(run.report()).items()
+    assert roots == [5]
+    assert (cause.operator, error_class(cause.error), cause.message) == ("Emits", "TupleError", ARITIES[line])
+
+
+def test_a_row_of_another_size_before_a_rich_bolt_fails_its_input() -> None:
+    """Its values are read outside of any bolt, where an exception would end the query."""
+    run = AnchoredRun(pass_of(Emits(), Hold()), CONTEXT)
+    run.feed(lines("none"), packed([5]))
+    assert [cause.message for cause in failed(run.report())] == [ARITIES["none"]]
+
+
+@pytest.mark.parametrize("bolts", [(Emits(),), (Emits(), Upper())], ids=["last", "in between"])
+def test_untracked_a_row_of_another_size_ends_the_task_and_is_named(bolts: tuple[BasicBolt, ...]) -> None:
+    run = FastRun(pass_of(*bolts, arrives=Carry.NONE), CONTEXT)
+    with pytest.raises(TupleError, match=ARITIES["two"]):
+        run.feed(lines("a", "two"), None)
+
+
+@pytest.mark.parametrize("hooks", [(), (TaskHook(),)], ids=["bare", "watched"])
+def test_a_stream_of_a_bolt_on_dataframes_is_refused_with_the_cure(hooks: tuple[TaskHook, ...]) -> None:
+    run = FastRun(Pass((Step("Emits", Emits(), WORD, hooks),), arrives=Carry.PACKED), CONTEXT)
+    run.feed(lines("a", "stream"), packed([4, 5]))
+    [(cause, roots)] = failed(run.report()).items()
+    assert roots == [5]
+    assert error_class(cause.error) == "TupleError"
+    assert cause.message.startswith(
+        "bolt 'Emits' named a stream in emit; a bolt on DataFrames has one stream"
+    )
+    assert "TopologyBuilder" in cause.message
+
+
+def test_a_position_in_the_place_of_a_stream_is_told_likewise() -> None:
+    run = FastRun(pass_of(Emits()), CONTEXT)
+    run.feed(lines("default"), packed([4]))
+    [cause] = failed(run.report())
+    assert cause.message.startswith("bolt 'Emits' named a stream in emit")
+    untracked = FastRun(pass_of(Emits(), arrives=Carry.NONE), CONTEXT)
+    with pytest.raises(TupleError, match="named a stream in emit"):
+        untracked.feed(lines("stream"), None)
+
+
+class Columns(ArrowBolt):
+    """Emits a column too many, or on a stream."""
+
+    def __init__(self, stream: str) -> None:
+        """Emit on this stream."""
+        self._stream = stream
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit twice as many columns."""
+        collector.emit([batch.column(0), batch.column(0)], np.arange(batch.num_rows), self._stream)
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        ("default", "bolt 'Columns' emitted 2 columns, whose fields are word"),
+        ("other", "bolt 'Columns' named a stream in emit; a bolt on DataFrames has one stream"),
+    ],
+)
+def test_an_arrow_bolt_is_told_the_same(stream: str, says: str) -> None:
+    run = FastRun(pass_of(Columns(stream)), CONTEXT)
+    run.feed(lines("a", "b"), packed([4, 5]))
+    [(cause, roots)] = failed(run.report()).items()
+    assert roots == [4, 5]
+    assert error_class(cause.error) == "TupleError"
+    assert cause.message.startswith(says)
+
+
 def test_a_failure_in_a_later_bolt_fails_the_root_under_that_bolts_name() -> None:
     run = FastRun(pass_of(Split(), Upper()), CONTEXT)
     out = run.feed(lines("a 1 b", "c"), packed([0, 1]))
@@ -170,7 +272,8 @@ def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "error"), [("number", "ArrowTypeError(TypeError, ArrowException)"), ("two", "ValueError")]
+    ("line", "error"),
+    [("number", "ArrowTypeError(TypeError, ArrowException)"), ("two", "TupleError(WindhoverError)")],
 )
 def test_what_does_not_fit_the_output_fails_the_input_that_it_came_from(line: str, error: str) -> None:
     run = FastRun(pass_of(Wrong()), CONTEXT)

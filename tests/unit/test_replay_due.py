@@ -10,7 +10,10 @@ import pytest
 from acker.errors import CodecError
 from acker.events import Reason
 from acker.identity import Position, Root, Source
+from acker.log import Record, record_bytes
+from replay.copies import build_copy
 from replay.due import (
+    HISTORY_BYTES_MAX,
     HISTORY_MAX,
     Due,
     Loss,
@@ -18,10 +21,12 @@ from replay.due import (
     due_codec,
     extended,
     history_json,
+    left_out_of,
     parse_history,
     parse_root_key,
     root_key,
 )
+from replay.outcome import OUR_HEADERS_BYTES_MAX
 
 LOSS = Loss(1, Reason.FAILED, "split", "ValueError", "bad", 1_000, 20, "sentences/0@7")
 DUE = Due(65_536, 7, 9_000, "", "g", "sentences", "id", "sentences/0@7", 1, 0, 1_000, (LOSS,), 3, 2)
@@ -78,14 +83,63 @@ def test_a_key_names_its_root() -> None:
         assert parse_root_key(key) is None
 
 
-def test_a_history_keeps_the_first_loss_and_the_latest() -> None:
+def lost(times: int, message: str = "bad") -> tuple[Loss, ...]:
+    """Return the history of a root that was lost so often."""
     history: tuple[Loss, ...] = ()
-    for attempt in range(1, 41):
-        history = extended(history, LOSS._replace(attempt=attempt, message="ü" * 1_000))
-    assert len(history) == HISTORY_MAX
-    assert [loss.attempt for loss in history] == [1, *range(41 - HISTORY_MAX + 1, 41)]
-    assert len(history[-1].message.encode()) == 512
+    for attempt in range(1, times + 1):
+        history = extended(history, LOSS._replace(attempt=attempt, message=message, emitted_ms=attempt))
+    return history
+
+
+def test_a_history_tells_of_a_hundred_losses_each() -> None:
+    history = lost(100, "a cause of some hundred characters " * 3)
+    assert [loss.attempt for loss in history] == [*range(1, 101)]
+    assert left_out_of(history) == 0
+
+
+@pytest.mark.parametrize("times", [101, 102, 1_000])
+def test_a_history_that_leaves_losses_out_keeps_the_first_and_the_latest_and_says_how_many(
+    times: int,
+) -> None:
+    history = lost(times)
+    kept = HISTORY_MAX - 2
+    assert [loss.attempt for loss in history] == [1, times - kept, *range(times - kept + 1, times + 1)]
+    assert (history[1].error, history[1].message) == (
+        "LEFT_OUT", f"losses left out here: {times - kept - 1}",
+    )  # fmt: skip
+    assert (history[1].emitted_ms, history[1].root) == (times - kept, "")
+    assert left_out_of(history) == times - len(history) + 1
     assert parse_history(history_json(history)) == history
+    assert due_codec().decode(due_codec().encode(replace(DUE, history=history))) == replace(
+        DUE, history=history
+    )
+
+
+def test_long_causes_shorten_a_history_and_are_cut() -> None:
+    history = lost(100, "ü" * 1_000)
+    assert len(history[-1].message.encode()) == 512
+    assert left_out_of(history) == 101 - len(history) > 0
+    assert 40_000 < sum(len(text.encode()) for loss in history for text in loss[2:5]) <= HISTORY_BYTES_MAX
+    assert parse_history(history_json(history)) == history
+
+
+def test_a_cause_that_says_what_an_entry_for_others_says_is_a_loss_all_the_same() -> None:
+    history = extended((), LOSS._replace(error="LEFT_OUT", message="losses left out here: 7"))
+    assert left_out_of(history) == 0
+
+
+def test_a_copy_is_never_larger_than_its_record_by_more_than_is_reckoned_with() -> None:
+    worst = LOSS._replace(
+        operator="\x01" * 256, error="\x01" * 256, message="\x01" * 512, root=f"{'t' * 249}/65535@{10**15}"
+    )
+    history: tuple[Loss, ...] = ()
+    for attempt in range(1, 200):
+        history = extended(history, worst._replace(attempt=attempt, emitted_ms=2**52, age_ms=2**52))
+    record = Record("t", 0, 7, None, b"x", (), 77)
+    copy = build_copy(replace(DUE, history=history, origin=worst.root), record, "t.replay")
+    assert record_bytes(copy) - record_bytes(record) <= OUR_HEADERS_BYTES_MAX
+    copy = build_copy(replace(DUE, history=lost(100, "\x01" * 440)), record, "t.replay")
+    assert record_bytes(copy) - record_bytes(record) <= OUR_HEADERS_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -98,7 +152,7 @@ def test_a_history_keeps_the_first_loss_and_the_latest() -> None:
         b"\xff",
         b"[" * 100_000,
         b"[1]",
-        json.dumps([LOSS._asdict()] * 17).encode(),
+        json.dumps([LOSS._asdict()] * (HISTORY_MAX + 1)).encode(),
         json.dumps([{**LOSS._asdict(), "reason": "BORED"}]).encode(),
         json.dumps([{**LOSS._asdict(), "attempt": "1"}]).encode(),
         json.dumps([{**LOSS._asdict(), "age_ms": 1e400}]).encode(),

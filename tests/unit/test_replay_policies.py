@@ -128,7 +128,7 @@ def test_a_worker_that_was_down_behind_the_time_limit_gives_up_nothing_for_that(
 
 
 def test_timeouts_that_are_not_counted_use_up_no_attempts_however_many_there_are(world: World) -> None:
-    """They are told apart in the headers, since a history keeps but sixteen losses."""
+    """They are told apart in the headers, since a history does not keep every loss."""
     worker = world.worker(of=of(", count_timed_out: false, time_limit: 30d", attempts=2))
     letter = lose_until_dead(world, worker, *[Reason.TIMED_OUT] * 20, Reason.FAILED, Reason.FAILED)
     assert header(letter, "windhover.dead") == "ATTEMPTS"

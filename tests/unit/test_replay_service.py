@@ -128,7 +128,7 @@ def test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_on
 
 
 def test_a_timed_out_root_counts_as_an_attempt(world: World) -> None:
-    """P40, P23: a timeout, then a failure of the copy: the limit counts both."""
+    """P23: a timeout, then a failure of the copy: the limit counts both."""
     worker = world.worker(of=topics(attempts=2))
     world.lose(world.emit(b"slow"), reason=Reason.TIMED_OUT)
     world.settle(worker, until_ms=world.now_ms + 60_000)

@@ -120,6 +120,36 @@ def test_what_does_not_fit_its_stream_fails_its_root_and_names_the_bolt() -> Non
     assert error_class(found[4][0]) == "ArrowInvalid"
 
 
+class Directs(BasicBolt):
+    """Emits on a direct stream as a line says: to a task by its number, or to none."""
+
+    def declare(self, declarer: OutputDeclarer) -> None:
+        """Declare the stream."""
+        declarer.declare("word string", direct=True)
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit."""
+        line = tuple["value"].decode()
+        if line == "none":
+            collector.emit((line,))
+        else:
+            collector.emit_direct(int(line), (line,))
+
+
+def test_on_a_direct_stream_an_emission_names_a_task_that_there_is() -> None:
+    builder = one_bolt(Directs())
+    builder.set_bolt("again", Words(), 3).direct_grouping("bolt")
+    ran = run(builder, [b"2", b"3", b"-1", b"none"], print)
+    assert ran.values == [("2", 2)]
+    found = {index: message for index, (_, message) in causes(ran).items()}
+    outside = "bolt 'bolt' emitted to task {} on stream 'default'; its consumers have tasks 0 to 2"
+    assert found == {
+        1: outside.format(3),
+        2: outside.format(-1),
+        3: "bolt 'bolt' emitted on 'default' without a task; it is direct: use emit_direct",
+    }
+
+
 @pytest.mark.parametrize("act", ["emit", "ack", "fail", "reset_timeout"])
 def test_what_follows_an_ack_names_the_bolt(act: str) -> None:
     """S80: in a topology as elsewhere."""

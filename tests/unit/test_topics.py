@@ -53,7 +53,7 @@ def test_the_file_of_the_project_is_right_and_says_the_defaults_but_where_a_demo
 
     assert topics.kafka["bootstrap.servers"] == "kafka:9092"
     shortest = read(SHORTEST).inputs["sentences"]
-    quick = shortest.retry.model_copy(update={"attempts": 3, "initial_ms": 500})
+    quick = shortest.retry.model_copy(update={"initial_ms": 500})
     assert topics.inputs["sentences"] == shortest.model_copy(
         update={"partitions": 4, "timeout_ms": 5_000, "retry": quick}
     )

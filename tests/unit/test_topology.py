@@ -8,11 +8,14 @@ import pytest
 
 import spout
 from acker.errors import UsageError
+from acker.topics import parse
 from spout.bolts import BasicBolt, Bolt, OutputDeclarer
 from spout.collector import StreamId
 from spout.stages import Layout
 from spout.topology import BoltDeclarer, TopologyBuilder
 from tests.topology_world import TOPICS, schema_of
+
+ELSEWHERE = parse("inputs:\n  more: {id: 4, group: g}\n", file="topics.yaml", environ={})
 
 
 class Words(BasicBolt):
@@ -118,7 +121,10 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     "name": (lambda made: made.set_bolt("lines", Words()), "two components are called 'lines'"),
     "odd name": (lambda made: made.set_bolt("a+b", Words()), "cannot be called 'a\\+b'"),
     "no bolt": (lambda made: made.set_bolt("a", object()), "is a object, no BasicBolt"),  # type: ignore[arg-type]  # on purpose
-    "no task": (lambda made: made.set_bolt("a", Words(), parallelism=0), "parallelism=0; it has at least 1"),
+    "no task": (
+        lambda made: made.set_bolt("a", Words(), parallelism=0),
+        "parallelism=0; it is a whole number of tasks",
+    ),
     "groups": (
         lambda made: two_spouts(made, "other"),
         "'lines' of group 'g' and 'others' of group 'h' belong to several groups.*submit a topology",
@@ -127,9 +133,24 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
         lambda made: two_spouts(made, "lines"),
         "'lines' and 'others' both read input 'lines'.*let all bolts read from 'lines'",
     ),
+    "half a task": (
+        lambda made: made.set_bolt("a", Words(), parallelism=2.5),  # type: ignore[arg-type]  # on purpose
+        "bolt 'a': parallelism=2.5; it is a whole number of tasks, at least 1",
+    ),
+    "a text of tasks": (
+        lambda made: made.set_bolt("a", Words(), parallelism="2"),  # type: ignore[arg-type]  # on purpose
+        "bolt 'a': parallelism='2'; it is a whole number of tasks, at least 1",
+    ),
     "options": (
-        lambda made: (made.set_spout("z", TOPICS, "more", tracked=True), two_spouts(made, "more")),
-        "both read input 'more'",
+        lambda made: (
+            made.set_spout("others", TOPICS, "more", tracked=True),
+            made.set_spout("third", TOPICS, [], tracked=False),
+        ),
+        "spout 'third' says tracked=False, another one True; read options hold for the whole topology",
+    ),
+    "another topics.yaml": (
+        lambda made: made.set_spout("others", ELSEWHERE, "more"),
+        "spout 'others' reads another topics.yaml; one topology reads one installation",
     ),
 }
 

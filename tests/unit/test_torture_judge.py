@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from acker.events import Reason
-from spout.torture.causes import Cause, Strike
+from spout.torture.causes import ENDS_WITHIN_MS, Cause, Strike
 from spout.torture.judge import RUN_AGAIN
 from spout.torture.schedule import Deed, Victim
 from spout.torture.workload import UNDONE, key_of, words_of
@@ -244,7 +244,10 @@ def late(*strikes: Strike, contributed_ms: int = DUE + 2_000) -> World:
         ((Strike(Victim.DRIVER, Deed.KILL, T0 - 500, T0 - 1),), Cause.SLOW_BATCH),
         ((Strike(Victim.DRIVER, Deed.KILL, DUE + 1, DUE + 9),), Cause.SLOW_BATCH),
         ((Strike(Victim.DRIVER, Deed.KILL, T0 - 500, T0),), Cause.DRIVER_AWAY),
-        ((Strike(Victim.DRIVER, None, DUE, DUE + 9),), Cause.DRIVER_AWAY),
+        (
+            (Strike(Victim.DRIVER, None, DUE, DUE + 9), Strike(Victim.BROKER, Deed.KILL, T0 - 9_000, T0 - 1)),
+            Cause.DRIVER_AWAY,
+        ),
         ((Strike(Victim.DRIVER, Deed.SILENCE, T0 + 1, DUE),), Cause.NETWORK_CUT),
         ((Strike(Victim.DRIVER, Deed.FULL_DISK, T0 + 1, DUE),), Cause.DISK_FULL),
         (
@@ -259,6 +262,68 @@ def test_a_root_whose_acks_came_late_is_laid_to_what_kept_the_driver(
     world = late(*strikes)
     assert world.fallen() == []
     assert world.judgement().replays[cause.value] == 1
+
+
+@pytest.mark.parametrize(
+    ("blows", "explained"),
+    [
+        ((), False),
+        ((Strike(Victim.BROKER, Deed.KILL, DUE - 9, DUE - 1),), True),
+        ((Strike(Victim.DRIVER, Deed.FULL_DISK, DUE - 9, DUE + 9),), True),
+        ((Strike(Victim.DRIVER, Deed.SILENCE, DUE - 9, DUE - ENDS_WITHIN_MS),), True),
+        ((Strike(Victim.DRIVER, Deed.SILENCE, DUE - 9, DUE - ENDS_WITHIN_MS - 1),), False),
+        ((Strike(Victim.DRIVER, Deed.KILL, DUE + 1, DUE + 9),), False),
+        ((Strike(Victim.DRIVER, Deed.CLOCK, DUE - 9, DUE + 9),), False),
+        ((Strike(Victim.ACKER_1, Deed.KILL, DUE - 9, DUE + 9),), False),
+        ((Strike(Victim.DRIVER, None, DUE - 9, DUE + 9),), False),
+    ],
+)
+def test_a_driver_that_ends_by_itself_needs_a_blow_that_explains_it(
+    blows: tuple[Strike, ...], explained: bool
+) -> None:
+    """Else whatever it loses would be laid to its being away, and allowed."""
+    world = late(Strike(Victim.DRIVER, None, DUE, DUE + 9), *blows)
+    assert world.fallen() == ([] if explained else ["no driver ended by itself without a blow"])
+
+
+def never_acked(number: int = OTHER) -> World:
+    """A record whose batch took too long, and of which no ack came though the next batch was planned."""
+    world = good()
+    world.produce(number)
+    world.init(SOURCE, number, T0)
+    world.lose(SOURCE, number, Reason.TIMED_OUT, DUE + 50)
+    world.copy(number, 3)
+    world.complete_copy(number, 3, DUE + 3_000)
+    return world
+
+
+def test_a_root_whose_acks_never_came_though_its_batch_ended_is_a_fault() -> None:
+    """Spark plans the next batch when the one before has ended, and its acks stand in the log by then."""
+    world = never_acked()
+    assert world.fallen() == ["no acks stayed away though their batch had ended"]
+    assert world.judgement().replays[Cause.ACKS_AWAY.value] == 1
+
+
+def test_acks_may_stay_away_where_a_blow_fell_before_the_next_batch_was_planned() -> None:
+    """What was run again may have been skipped by the sink, which fails its roots."""
+    world = never_acked()
+    world.strikes.append(Strike(Victim.DRIVER, Deed.KILL, DUE + 100, DUE + 900))
+    assert world.fallen() == []
+    assert world.judgement().replays[Cause.SLOW_BATCH.value] == 1
+
+
+def test_a_root_that_fails_on_purpose_has_no_acks_to_come() -> None:
+    assert never_acked(FAILS_TWICE + 202).fallen() == []
+
+
+def test_acks_may_still_come_while_no_further_batch_was_planned() -> None:
+    world = good()
+    world.produce(OTHER)
+    world.init(SOURCE, OTHER, DUE + 2_000)
+    world.tick(DUE + 2_000 + TIMEOUT_MS)
+    world.lose(SOURCE, OTHER, Reason.TIMED_OUT, DUE + 2_000 + TIMEOUT_MS)
+    world.bury(OTHER)
+    assert world.fallen() == []
 
 
 def test_a_blow_on_the_driver_excuses_no_acker_that_had_the_acks_in_time() -> None:

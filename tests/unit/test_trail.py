@@ -9,14 +9,16 @@ import pytest
 
 from acker.codec import wire_codec
 from acker.errors import OutOfRange, TopicError, UsageError
-from acker.events import Acks, pack_positions, pack_values
+from acker.events import Acks, Reason, pack_positions, pack_values
 from acker.identity import acker_partition
 from acker.log import Outgoing, TopicPartition
+from replay.due import Loss, left_out_entry
+from replay.fetch import Absence
 from replay.letter_handling import Order, Pace
 from replay.letters import Deed, Filter
 from spout.dead_letters import by_place, carry_out
 from spout.journal import BEGINNING, Journal
-from spout.lookup import report
+from spout.lookup import Evidence, report
 from spout.operate import Operation, Place, moves
 from spout.planner import Planner
 from spout.trail import Trail
@@ -319,3 +321,15 @@ def test_a_missing_topic_is_named_with_the_cure(world: World) -> None:
     world.cluster.delete_topic("sentences.g.replay")
     with pytest.raises(TopicError, match=r"sentences.g.replay are missing; run `windhover topics create`"):
         told(world)
+
+
+@pytest.mark.parametrize(("read", "says"), [((), "7"), ((3, 4), "5"), ((2, 3, 4, 5, 6, 7, 8), "")])
+def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...], says: str) -> None:
+    """Histories of earlier copies tell some of those that the last one left out."""
+    losses = {n: Loss(n, Reason.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
+    kept = [losses[n] for n in sorted({1, *read, 9, 10})]
+    history = sorted([*kept, left_out_entry(losses[8], 7)], key=lambda loss: loss.emitted_ms)
+    story = report(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
+    rows = [row for row in story["attempts"] if row["state"] == "LEFT_OUT"]
+    assert [row["message"] for row in rows] == ([f"losses left out here: {says}"] if says else [])
+    assert [row["attempt"] for row in story["attempts"] if row["root"]] == sorted({1, *read, 9, 10})

@@ -1,0 +1,168 @@
+"""What the checkers see: each fault below is put into the product, and the rule that it breaks must fall."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+import acker.verdicts
+import replay.copies
+import replay.dead_letter
+import replay.outcome
+import replay.partition
+import replay.takeover
+from acker.events import Lost, Reason
+from acker.log import Outgoing
+from replay.backoff import delay_ms
+from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.headers import FIRST_EMITTED, HISTORY
+from replay.outcome import Outcome, outcomes_of
+from replay.worker import Worker
+from spout.commits import Committer
+from spout.simulation.run import Run, seeds
+
+SEEDS = 100
+"""In so many seeds a fault must be seen; most are in the first five."""
+
+Patch = pytest.MonkeyPatch
+
+
+def first_found() -> Run | None:
+    """Return the first run that breaks a rule."""
+    return next((run for run in seeds(0, SEEDS) if run.broken), None)
+
+
+def fell(rule: str, *texts: str) -> bool:
+    """Tell whether the first rule that breaks is this one, in these words."""
+    found = first_found()
+    return found is not None and found.broken is not None and found.broken.rule == rule and all(
+        text in str(found.broken) for text in texts
+    )  # fmt: skip
+
+
+def with_header(record: Outgoing, name: str, change: Callable[[bytes], bytes]) -> Outgoing:
+    """Change the value of a header."""
+    return record._replace(
+        headers=tuple((n, change(v) if n == name and v is not None else v) for n, v in record.headers)
+    )
+
+
+def cut(record: Outgoing) -> Outgoing:
+    """Leave of a history its last entry."""
+    return with_header(record, HISTORY, lambda value: json.dumps(json.loads(value)[-1:]).encode())
+
+
+WRONG: Mapping[str, tuple[Callable[[Outgoing], Outgoing], str, str]] = {
+    "no value": (lambda one: one._replace(value=None), "NoLoss", "value is None"),
+    "another value": (lambda one: one._replace(value=b"7|ok|0"), "NoLoss", "value is b'7|ok|0'"),
+    "no key": (lambda one: one._replace(key=None), "NoLoss", "key is None"),
+    "no headers": (
+        lambda one: one._replace(headers=tuple(h for h in one.headers if h[0] != "line")),
+        "NoLoss", "headers is",
+    ),
+    "another partition": (lambda one: one._replace(partition=0), "NoLoss", "partition is 0"),
+    "a short history": (cut, "FailureHasAName", "its history is"),
+    "another first emission": (
+        lambda one: with_header(one, FIRST_EMITTED, lambda _: b"1"), "FailureHasAName", "is 1, should be",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_copy_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
+    change, rule, text = WRONG[name]
+    build = replay.copies.build_copy
+    monkeypatch.setattr(replay.outcome, "build_copy", lambda *args: change(build(*args)))
+
+    assert fell(rule, "the copy of", text)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_dead_letter_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
+    change, rule, text = WRONG[name]
+    build = replay.dead_letter.build_dead_letter
+    monkeypatch.setattr(
+        replay.outcome, "build_dead_letter", lambda *args, **named: change(build(*args, **named))
+    )
+
+    assert fell(rule, "the dead letter of", text)
+
+
+def test_a_copy_has_the_timestamp_of_its_record(monkeypatch: Patch) -> None:
+    build = replay.copies.build_copy
+    monkeypatch.setattr(replay.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None))
+
+    assert fell("NoLoss", "timestamp is None")
+
+
+def test_a_dead_letter_tells_the_offset_of_the_first_emission(monkeypatch: Patch) -> None:
+    build = replay.dead_letter.build_dead_letter
+    monkeypatch.setattr(
+        replay.outcome, "build_dead_letter",
+        lambda *args, **named: with_header(build(*args, **named), "__dlq.errors.offset", lambda _: b"999"),
+    )  # fmt: skip
+
+    assert fell("FailureHasAName", "__dlq.errors.offset")
+
+
+@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
+def test_a_verdict_names_a_time_that_a_session_has_told(reason: Reason, monkeypatch: Patch) -> None:
+    original: Callable[..., Lost] = vars(acker.verdicts)["_lost"]
+
+    def lost(*args: Any) -> Lost:
+        made = original(*args)
+        return made._replace(decided_at=0) if made.reason == reason else made
+
+    monkeypatch.setattr(acker.verdicts, "_lost", lost)
+
+    assert fell("HonestDeadlines", f"is {reason} at 0")
+
+
+def test_a_commit_does_not_wait_until_nothing_is_pending(monkeypatch: Patch) -> None:
+    original = Committer.step
+
+    def step(
+        self: Committer, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool
+    ) -> bool:
+        return idle and original(self, committable, now_ms, idle=idle)
+
+    monkeypatch.setattr(Committer, "step", step)
+
+    assert fell("NothingBlocks", "was settled more than 3000 ms ago")
+
+
+def test_copies_of_one_transaction_come_oldest_first(monkeypatch: Patch) -> None:
+    def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[Outcome]:
+        return outcomes_of(worker, dues, now_ms)[::-1]
+
+    monkeypatch.setattr(replay.partition, "outcomes_of", youngest_first)
+
+    assert fell("PutBack", "after a root that was abandoned behind it")
+
+
+def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Callable[..., Disposition]:
+    """Let what was lost for some reasons wait longer."""
+
+    def decide(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        decided = dispose(policy, lost, now_ms, jitter)
+        if isinstance(decided, Replay) and lost.reason in reasons:
+            return Replay(decided.due_ms + wait_ms(policy))
+        return decided
+
+    return decide
+
+
+def test_the_first_replay_after_a_takeover_does_not_wait(monkeypatch: Patch) -> None:
+    back_off = waiting([Reason.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
+    monkeypatch.setattr(replay.takeover, "dispose", back_off)
+
+    assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested")
+
+
+def test_nothing_waits_longer_than_its_back_off(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(replay.takeover, "dispose", waiting(Reason, lambda _: 60_000))
+
+    assert fell("PutBack", "was not put back when the replay worker rested")

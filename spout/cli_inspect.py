@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -46,7 +47,7 @@ Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many 
 
 def inspect(
     place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
-    output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Tell everything about one record: every attempt, where it is now, and when it will be replayed."""
     from spout.lookup import report
@@ -56,26 +57,27 @@ def inspect(
         raise typer.BadParameter("name a record, such as sentences/3@1042, or give --key and --from")
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
-    notes: list[str] = []
     with opened(config, "inspect") as (topics, log):
-        trail = Trail(log, topics)
-        if place is not None:
-            found = trail.origin(place)
-        else:
-            found, notes = _with_key(trail, topics, key or "", since, inputs)
-        stories = [report(trail.follow(here), wall_ms()) for here in found]
-    if output is not Output.TABLE:
-        typer.echo(encoded(stories, output).rstrip("\n"))
-    else:
-        for story in stories:
-            _print_story(story)
-    _say([*notes, *([] if stories else [f"no record with key {key} was found"])])
+        for _ in _looks(watch):
+            trail, notes = Trail(log, topics), list[str]()
+            if place is not None:
+                found = trail.origin(place)
+            else:
+                found, notes = _with_key(trail, topics, key or "", since, inputs)
+            stories = [report(trail.follow(here), wall_ms()) for here in found]
+            _clear(watch, output)
+            if output is not Output.TABLE:
+                typer.echo(encoded(stories, output).rstrip("\n"))
+            else:
+                for story in stories:
+                    _print_story(story)
+            _say([*notes, *([] if stories else [f"no record with key {key} was found"])])
     return 0
 
 
 def roots(
     older_than: OlderThan = "0s", group: Group = None, limit: Limit = 100, exit_code: ExitCode = False,
-    output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """List open roots, the oldest first."""
     from acker.look import Observer
@@ -90,16 +92,18 @@ def roots(
     with opened(config, "roots") as (topics, log):
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = Observer(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
-        found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
-    write(found.rows, ROOTS, output)
-    hidden = found.total - len(found.rows)
-    _say([
-        *([f"{hidden:,} more are not shown; see --limit"] if hidden else []),
-        *(f"acker partition {number} has no State: its roots are unknown" for number in found.unknown),
-    ])  # fmt: skip
-    if output is Output.TABLE:
-        typer.echo(f"{found.total:,} open roots{'' if not found.unknown else ', and those that are unknown'}")
-    return FOUND if exit_code and found.total else 0
+        total = 0
+        for _ in _looks(watch):
+            found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
+            total, hidden = found.total, found.total - len(found.rows)
+            unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
+            _clear(watch, output)
+            write(found.rows, ROOTS, output)
+            _say([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
+            if output is Output.TABLE:
+                more = ", and those that are unknown" if found.unknown else ""
+                typer.echo(f"{total:,} open roots{more}")
+    return FOUND if exit_code and total else 0
 
 
 def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
@@ -109,16 +113,27 @@ def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFA
     with opened(config, "status") as (topics, log):
         overview = Overview(log, topics)
         try:
-            while True:
+            for _ in _looks(watch):
                 rows = overview.look(wall_ms())
-                if watch is not None and output is Output.TABLE:
-                    clear()
+                _clear(watch, output)
                 write(rows, STATUS, output)
-                if watch is None:
-                    return 0
-                time.sleep(watch)
         finally:
             overview.close()
+    return 0
+
+
+def _looks(watch: float | None) -> Iterator[None]:
+    """Look once, or again every so many seconds."""
+    yield
+    while watch is not None:
+        time.sleep(watch)
+        yield
+
+
+def _clear(watch: float | None, output: Output) -> None:
+    """Let a table that is shown again stand alone."""
+    if watch is not None and output is Output.TABLE:
+        clear()
 
 
 def _with_key(

@@ -323,3 +323,36 @@ def test_a_status_is_watched_until_ctrl_c(
     exit_code, out, _ = said(capsys, "status", "--watch", "2", "-o", "yaml")
     assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
     assert [row["end"] for row in yaml.safe_load(out) if row["source"] == "sentences/0"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("words", [("roots",), ("inspect", "sentences/0@3")])
+def test_roots_and_a_record_are_watched_too(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    group.produce(10)
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.publish(planning.BEGINNING, end, skip=(3,))
+    group.run(1_000)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        group.run(1_000)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield group.topics, group.cluster.log()
+
+    monkeypatch.setattr(cli_inspect, "opened", opened)
+    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
+    monkeypatch.setattr(cli_inspect, "time", SimpleNamespace(sleep=sleep))
+    exit_code, out, _ = said(capsys, *words, "--watch", "2", "-o", "yaml")
+    assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
+    looks = yaml.safe_load(out)
+    assert len(looks) == 3
+    ages = [look["age_ms"] if "age_ms" in look else look["attempts"][-1]["age_ms"] for look in looks]
+    assert ages == sorted(set(ages)), "each look is a new one"

@@ -38,6 +38,7 @@ INPUTS = (
     "console",
     "table",
     "delta",
+    "shuffled",
 )
 CRASHED = (
     '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
@@ -166,6 +167,17 @@ def test_a_sink_that_is_not_installed_is_told_by_name_and_leaves_the_group_free(
         spout.start(writer.option("path", str(world.folder / "delta-out")))
     with started(to_files(world, "delta", words(world, "delta"))) as query:
         assert world.wait_for("delta", 2, query).acked == {0, 1}
+
+
+def test_what_spark_shuffles_behind_the_last_bolt_is_acked_when_it_is_written(world: World) -> None:
+    """A join with a table that is not broadcast; what it leaves out is acked with the batch."""
+    world.produce("shuffled", "a hawk", "it hovers", "bad", "nobody knows this")
+    kinds = world.spark.createDataFrame([("hawk", "bird"), ("it", "pronoun")], "word string, kind string")
+    rows = words(world, "shuffled").join(kinds.hint("merge"), "word").select("word")
+    with started(to_files(world, "shuffled", rows)) as query:
+        found = world.wait_for("shuffled", 4, query)
+    assert (found.acked, set(found.failed)) == ({0, 1, 3}, {2})
+    assert written(world, "shuffled") == ["hawk", "it"]
 
 
 def test_several_queries_are_published_beside_each_other(world: World) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
-          "parted", "first", "counted", "cut", "limited", "shown", "named", "again")  # fmt: skip
+          "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
+          "pandas")  # fmt: skip
 
 
 class World:
@@ -216,6 +218,47 @@ def one_row(batch: DataFrame, _batch_id: int) -> None:
 def shown(batch: DataFrame, _batch_id: int) -> None:
     """Print a part of a batch."""
     batch.show()
+
+
+def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world: World) -> None:
+    """What an inner join leaves out is acked with its batch, as what a filter leaves out."""
+    world.produce("sparks", "a hawk", "it hovers", "bad", "nobody knows this")
+    kinds = world.spark.createDataFrame(
+        [("hawk", "bird"), ("a", "article"), ("it", "pronoun")], "w string, kind string"
+    )
+    kinds.createOrReplaceTempView("kinds_of_words")
+    shouted = sql.udf(lambda word: f"{word}!", "string")
+    world.read("sparks").transform(spout.bolt(NoOrigin(), name="split")).withColumn(
+        "loud", shouted("word")
+    ).createOrReplaceTempView("words_behind_a_bolt")
+    rows = world.spark.sql(
+        "SELECT /*+ BROADCAST(kinds_of_words) */ kind, loud"
+        " FROM words_behind_a_bolt JOIN kinds_of_words ON word = w WHERE length(word) > 1"
+    )
+    with world.running("sparks", rows) as query:
+        found = world.wait_for("sparks", 4, query)
+    assert (found.acked, set(found.failed)) == ({0, 1, 3}, {2})
+    assert sorted(world.rows["sparks"]) == [("bird", "hawk!"), ("pronoun", "it!")]
+
+
+def test_a_sink_may_group_join_and_apply_pandas_to_the_rows_of_a_batch(world: World) -> None:
+    """They are rows of a batch like any other; all of it is acked when the sink has returned."""
+    world.produce("pandas", "a b a", "bad", "b")
+    kept: Counter[str] = Counter()
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        def count(rows: Any) -> Any:
+            return rows[["word"]].head(1).assign(times=len(rows))
+
+        counted = batch.groupBy("word").applyInPandas(count, "word string, times long")
+        for row in batch.dropDuplicates(["word"]).join(counted, "word").collect():
+            kept[row.word] += row.times
+
+    words = world.read("pandas").transform(spout.bolt(NoOrigin(), name="split"))
+    with world.running("pandas", words, write) as query:
+        found = world.wait_for("pandas", 3, query)
+    assert (found.acked, set(found.failed)) == ({0, 2}, {1})
+    assert kept == {"a": 2, "b": 2}
 
 
 def exploded(rows: DataFrame) -> DataFrame:

@@ -121,8 +121,10 @@ class Sink:
             return False
         if _jobs(rows.sparkSession.sparkContext) != jobs:
             raise TrackingError(
-                f"batch {batch_id} was evaluated in part only (take, limit, first, show): nothing of it may"
-                " be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show), or Spark shuffled"
+                " rows behind its last bolt, where nobody can tell: nothing may be acked; let the sink write"
+                " all rows, or say spout.skipped(batch_id) if it had before; what is shuffled is written with"
+                " spout.start, or has a bolt behind it"
             )
         return True
 

@@ -20,6 +20,7 @@
     │   └── SessionSuperseded    a higher session took the group while this one ran
     ├── TrackingError            a batch cannot be published; its query must stop
     ├── TupleError               a bolt broke a rule of the collector
+    ├── BoltStopped              a bolt raised what it stops on; mend what it needs, start the query again
     ├── WorkerLost               bolts end their process, and no record can be failed for it
     ├── BreakerOpen              too much of the stream dies; a person must look
     └── LogError                 the log refused an operation
@@ -122,6 +123,10 @@ class TrackingError(WindhoverError):
 
 class TupleError(WindhoverError):
     """A bolt broke a rule of the collector: it acked twice, or emitted on an anchor that it had acked."""
+
+
+class BoltStopped(WindhoverError):
+    """A bolt raised what it names in `stops_on`: its query ends, and no tuple is failed for it."""
 
 
 class WorkerLost(WindhoverError):

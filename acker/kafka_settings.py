@@ -18,6 +18,7 @@ _OFFSETS: Final = "offsets are committed only after their verdicts are durable"
 _DURABLE: Final = (
     "a record that was sent must be durable, in order and once: acks=all and idempotence are fixed"
 )
+_IN_TURN: Final = "with more than one request under way a refused record may be taken for written; it is 1"
 _VISIBLE: Final = "each reader's isolation is part of the protocol"
 _SKIP: Final = "a position below the log start must be an error, never a silent jump; see on_data_loss"
 
@@ -34,8 +35,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "acks": _DURABLE,
     "request.required.acks": _DURABLE,
     "enable.idempotence": _DURABLE,
-    "max.in.flight": _DURABLE,
-    "max.in.flight.requests.per.connection": _DURABLE,
+    "max.in.flight": _IN_TURN,
+    "max.in.flight.requests.per.connection": _IN_TURN,
     "retries": _DURABLE,
     "message.send.max.retries": _DURABLE,
     "delivery.report.only.error": "a flush waits for the report of every record",

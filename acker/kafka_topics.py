@@ -37,8 +37,7 @@ def describe_topics(
     if not wanted:
         return {}
     asked = admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-    uses = {name: Use(Operation.DESCRIBE, topic=name) for name in asked}
-    described = _existing(asked, timeout_s, uses)
+    described = _existing(asked, timeout_s, Operation.DESCRIBE)
     configured = _settings(admin, described, timeout_s) if settings and described else {}
     if settings:  # one may have gone between the two questions
         described = {name: found for name, found in described.items() if name in configured}
@@ -55,12 +54,12 @@ def describe_topics(
     }
 
 
-def _existing(asked: Mapping[str, Future[T]], timeout_s: float, uses: Mapping[str, Use]) -> dict[str, T]:
-    """Return the answers for topics that exist, by topic."""
+def _existing(asked: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:
+    """Return the answers for topics that exist, by topic; `operation` is what was asked of them."""
     found: dict[str, T] = {}
     for name, future in asked.items():
         try:
-            found[name] = settled(future, timeout_s, uses[name])
+            found[name] = settled(future, timeout_s, Use(operation, topic=name))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -70,9 +69,11 @@ def _existing(asked: Mapping[str, Future[T]], timeout_s: float, uses: Mapping[st
 def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
     """Return the settings of those topics that exist, by topic."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    asked = admin.describe_configs(resources, request_timeout=timeout_s)
-    uses = {place.name: Use(Operation.DESCRIBE_CONFIGS, topic=place.name) for place in asked}
-    found = _existing({place.name: future for place, future in asked.items()}, timeout_s, uses)
+    asked = {
+        place.name: future
+        for place, future in admin.describe_configs(resources, request_timeout=timeout_s).items()
+    }
+    found = _existing(asked, timeout_s, Operation.DESCRIBE_CONFIGS)
     return {
         name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
         for name, entries in found.items()

@@ -8,6 +8,12 @@ overtakes the request that would have begun the transaction at the coordinator, 
 (librdkafka's issue 4849). A refused record makes the transaction one of the first kind; but that a right is
 missing is told as it is, for no other attempt would find it.
 
+What librdkafka had put into a request, but not sent, when a transaction was undone it drops, and counts its
+sequence numbers on: the broker misses them in the next transaction, and refuses it. With one request under
+way at each broker that is what a refused record leaves behind, as a rule. So what goes into the transaction
+after one that was undone is kept until its end, and written once more if it is aborted: by then the epoch is
+a new one, whose numbers begin at zero.
+
 The group offsets go with the metadata of a consumer that never joined (generation -1, no member id): the
 broker then checks the producer's epoch alone, whoever is a member of the group meanwhile.
 """
@@ -16,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import confluent_kafka
@@ -40,6 +48,14 @@ SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
 
 
+@dataclass(slots=True)
+class _Reports:
+    """Delivery reports of one transaction: how many are missing, and who is told what if it commits."""
+
+    missing: int = 0
+    found: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
+
+
 class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.log.Transactions`."""
 
@@ -60,11 +76,13 @@ class KafkaTransactions(KafkaWriter):
         self._forbidden = forbidden
         self._in_transaction = False
         self._dead: Fenced | Unreachable | None = None
-        self._unreported = 0
+        self._reports = _Reports()
         self._unserved = 0
         self._patience_ms: int | None = None
         self._written: set[str] = set()
         self._used = {Operation.WRITE: self._written, Operation.READ: set[str]()}
+        self._was_undone = False
+        self._kept: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
@@ -74,11 +92,15 @@ class KafkaTransactions(KafkaWriter):
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
 
     def begin(self) -> None:
-        """Open a transaction."""
+        """Open a transaction; what it writes is kept if the one before was undone."""
+        self._begin()
+        self._kept = [] if self._was_undone else None
+
+    def _begin(self) -> None:
         self._call("beginning", self._client.deadline(0), self._producer.begin_transaction)
         self._in_transaction = True
         self._refused = None
-        self._unreported = 0
+        self._reports = _Reports()
         for topics in self._used.values():
             topics.clear()
 
@@ -86,6 +108,8 @@ class KafkaTransactions(KafkaWriter):
         """Queue a record into the open transaction; its delivery report tells the offset."""
         if self._dead is not None or not self._in_transaction:
             self._require_open()
+        if self._kept is not None:
+            self._kept.append(lambda: self.send(record, placed))
         self._written.add(record.topic)
         try:
             self._produce(record, self._report(placed) if placed is not None else None)
@@ -99,6 +123,9 @@ class KafkaTransactions(KafkaWriter):
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records into the open transaction."""
         self._require_open()
+        if self._kept is not None:
+            records = tuple(records)
+            self._kept.append(partial(self.send_all, records))
         produce, written = self._produce, self._written
         for number, record in enumerate(records, 1):
             written.add(record.topic)
@@ -120,17 +147,40 @@ class KafkaTransactions(KafkaWriter):
         metadata = self._metadata(group)
         self._used[Operation.READ].update(p.topic for p in offsets)
         deadline = self._client.deadline(self._patience_ms)
-        self._call(
-            f"adding offsets of {group} to",
-            deadline,
-            lambda: self._producer.send_offsets_to_transaction(positions, metadata, _seconds(deadline)),
-            Use(Operation.READ, group=group, transactional_id=self._id),
-        )
+
+        def add() -> None:
+            self._call(
+                f"adding offsets of {group} to",
+                deadline,
+                lambda: self._producer.send_offsets_to_transaction(positions, metadata, _seconds(deadline)),
+                Use(Operation.READ, group=group, transactional_id=self._id),
+            )
+
+        self._or_again(add)
+        if self._kept is not None:
+            self._kept.append(partial(self.send_offsets, group, offsets))
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
         deadline = self._client.deadline(timeout_ms)
+        self._or_again(lambda: self._commit(deadline))
+        self._was_undone = False
+
+    def _or_again(self, act: Callable[[], None]) -> None:
+        """Do it; if that aborts what was kept, write all of it once more, and do it again."""
+        try:
+            act()
+        except Aborted:
+            kept, self._kept = self._kept, None
+            if kept is None:
+                raise
+            self._begin()
+            for write in kept:
+                write()
+            act()
+
+    def _commit(self, deadline: Deadline) -> None:
         if self._refused is None:
             self._call("committing", deadline, lambda: self._producer.commit_transaction(_seconds(deadline)))
         else:
@@ -150,28 +200,33 @@ class KafkaTransactions(KafkaWriter):
 
     def _report(self, placed: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
         """Return what takes the delivery report of one record."""
-        self._unreported += 1
+        reports = self._reports
+        reports.missing += 1
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            self._unreported -= 1
+            reports.missing -= 1
             offset = message.offset()
             if error is None and offset is not None:
-                placed(offset)
+                reports.found.append((placed, offset))
 
         return delivered
 
     def _hear_reports(self, deadline: Deadline) -> None:
-        """Wait for the reports of what is committed: they are queued, and only not called yet."""
-        while self._unreported:
+        """Wait for the reports of what is committed, which are only not called yet; tell the offsets."""
+        reports = self._reports
+        while reports.missing:
             if deadline.is_over:
                 what, text = (
                     f"committing a transaction of {self._id}",
-                    f"{self._unreported} reports are missing",
+                    f"{reports.missing} reports are missing",
                 )
                 raise self._client.unreachable(what, deadline.timeout_ms, text)
             self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
+        for placed, offset in reports.found:
+            placed(offset)
 
     def _undo(self, deadline: Deadline) -> None:
+        self._was_undone = True
         try:
             self._call("aborting", deadline, lambda: self._producer.abort_transaction(_seconds(deadline)))
         except LogError as error:

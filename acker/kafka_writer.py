@@ -1,5 +1,7 @@
 """Writing to Kafka: a plain producer, and a transactional one. Both idempotent, with acks=all.
 
+Both have one request under way at each broker, so that nothing is taken for written which was refused.
+
 A record that is refused is remembered, and raised where the caller waits: `flush` for the plain producer,
 `commit` for a transaction, which then is aborted.
 """
@@ -38,6 +40,10 @@ FORCED: Mapping[str, Any] = MappingProxyType(
     {
         "acks": "all",
         "enable.idempotence": True,
+        # A broker that knows nothing of a producer takes any sequence number for its first. With two requests
+        # under way it may refuse the first for a moment (no leader yet, a damaged batch) and take the second;
+        # librdkafka concludes that the first was written too, and reports it as delivered.
+        "max.in.flight.requests.per.connection": 1,
         "topic.metadata.propagation.max.ms": 5000,
     }
 )

@@ -168,12 +168,13 @@ class KafkaCluster(Cluster):
 
     def new_log(self) -> Log:
         """Make another client's view; who does not poll for six seconds is taken for dead."""
-        settings = {"bootstrap.servers": self._bootstrap, "max.poll.interval.ms": "6000"}
-        return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
+        return self._client({"max.poll.interval.ms": "6000"})
 
     def new_patient_log(self) -> Log:
         """Make a view of a client that is taken for dead after five minutes."""
-        patience = {"max.poll.interval.ms": "300000", "session.timeout.ms": "300000"}
+        return self._client({"max.poll.interval.ms": "300000", "session.timeout.ms": "300000"})
+
+    def _client(self, patience: Mapping[str, str]) -> KafkaLog:
         settings = {"bootstrap.servers": self._bootstrap, **patience}
         return KafkaLog(settings, operation_timeout_ms=TIMEOUT_MS)
 

@@ -264,6 +264,43 @@ def test_a_refused_record_aborts_the_whole_transaction(cluster: Cluster) -> None
     assert values(read_until(cluster.reader({partition: 0}), end)) == [b"written again"]
 
 
+def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> None:
+    """What was queued beside the refused record is dropped; the next transaction stands, with its offsets."""
+    topic = cluster.topic(4)
+    partitions = [TopicPartition(topic, p) for p in range(4)]
+    compacted = cluster.topic(name="compacted", compacted=True)
+    group = cluster.name("group")
+    for number in range(5):
+        owner = cluster.owner(f"{number}")
+        owner.begin()
+        owner.send_all([Outgoing(*partition, b"dropped") for partition in partitions])
+        owner.send(Outgoing(compacted, 0, b"without key"))
+        with pytest.raises(Aborted):
+            owner.commit(TIMEOUT_MS)
+        owner.begin()
+        owner.send_all(Outgoing(*partition, b"all") for partition in partitions[:2])
+        places: list[int] = []
+        for partition in partitions[2:]:
+            owner.send(Outgoing(*partition, b"each"), places.append)
+        owner.send_offsets(group, {partitions[0]: number})
+        owner.commit(TIMEOUT_MS)
+        assert len(places) == 2
+    found = read_until(cluster.reader(dict.fromkeys(partitions, 0)), cluster.log.ends(partitions))
+    assert sorted(values(found)) == [b"all"] * 10 + [b"each"] * 10
+    assert cluster.log.committed(group, partitions) == {partitions[0]: 4}
+
+
+def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
+    """A transaction is written once more for what its predecessor left behind, not for its own fault."""
+    compacted = cluster.topic(name="compacted", compacted=True)
+    owner = cluster.owner()
+    for _ in range(2):
+        owner.begin()
+        owner.send(Outgoing(compacted, 0, b"without key"))
+        with pytest.raises(Aborted):
+            owner.commit(TIMEOUT_MS)
+
+
 def test_offsets_are_committed_with_the_records(cluster: Cluster) -> None:
     """Not before the commit; and in the answer to the first question after it."""
     topic, partition = _both(cluster, "topic")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +42,32 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(module, "opened", opened)
     assert cli.run(["dlq", "replay", "sentences/0@1", "--execute", "--by", "kim"]) == 0
     return made
+
+
+def let_see(monkeypatch: pytest.MonkeyPatch, group: planning.World) -> None:
+    """Let the commands that look see a group's cluster, at its time."""
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield group.topics, group.cluster.log()
+
+    monkeypatch.setattr(cli_inspect, "opened", opened)
+    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
+
+
+def sleeping(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[float]:
+    """Let something happen whenever a command sleeps, Ctrl-C the third time; return how long it slept."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        happens()
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    # the command's own view of the module: what sleeps on other threads is not counted, nor interrupted
+    monkeypatch.setattr(cli_inspect, "time", SimpleNamespace(sleep=sleep))
+    return slept
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -265,13 +291,7 @@ def test_what_looks_tells_the_same_in_json_and_yaml_and_a_table_for_people(
     """Before an acker has written its State what it alone knows is null there, and unknown in the table."""
     group = planning.World()
     group.produce(10)
-
-    @contextmanager
-    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
-        yield group.topics, group.cluster.log()
-
-    monkeypatch.setattr(cli_inspect, "opened", opened)
-    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
+    let_see(monkeypatch, group)
     row = json.loads(said(capsys, "status", "-o", "json")[1])[0]
     assert (row["pending"], row["lag"], row["oldest_ms"], row["end"]) == (None, None, None, 10)
     assert "unknown" in said(capsys, "status")[1]
@@ -305,21 +325,8 @@ def test_a_status_is_watched_until_ctrl_c(
 ) -> None:
     """Each look reads what came since; Ctrl-C ends it with 130."""
     group = planning.World()
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        group.produce(1)
-        if len(slept) == 3:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
-        yield group.topics, group.log
-
-    monkeypatch.setattr(cli_inspect, "opened", opened)
-    # the command's own view of the module: what sleeps on other threads is not counted, nor interrupted
-    monkeypatch.setattr(cli_inspect, "time", SimpleNamespace(sleep=sleep))
+    let_see(monkeypatch, group)
+    slept = sleeping(monkeypatch, lambda: group.produce(1))
     exit_code, out, _ = said(capsys, "status", "--watch", "2", "-o", "yaml")
     assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
     assert [row["end"] for row in yaml.safe_load(out) if row["source"] == "sentences/0"] == [0, 1, 2]
@@ -335,21 +342,8 @@ def test_roots_and_a_record_are_watched_too(
     end = planning.batch(planner, planning.BEGINNING, group)
     group.publish(planning.BEGINNING, end, skip=(3,))
     group.run(1_000)
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        group.run(1_000)
-        if len(slept) == 3:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
-        yield group.topics, group.cluster.log()
-
-    monkeypatch.setattr(cli_inspect, "opened", opened)
-    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
-    monkeypatch.setattr(cli_inspect, "time", SimpleNamespace(sleep=sleep))
+    let_see(monkeypatch, group)
+    slept = sleeping(monkeypatch, lambda: group.run(1_000))
     exit_code, out, _ = said(capsys, *words, "--watch", "2", "-o", "yaml")
     assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
     looks = yaml.safe_load(out)

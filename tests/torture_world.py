@@ -32,7 +32,7 @@ from spout.torture.judge import Aftermath, Judgement, judge
 from spout.torture.workload import headers_of, key_of, words_of
 from spout.torture.writes import Write
 
-NAMES = Names("t", "t.replay", "t.dlq", "_ack_init", "_ack_ack", "_ack_verdict")
+NAMES = Names("t", "t.replay", "t.dlq", "_ack_init", "_ack_ack", "_ack_fail", "_ack_verdict")
 SOURCE = source_of(1, 0)
 REPLAY = source_of(1, 0, replay=True)
 FIRST = SessionName(1, "first")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from spout.simulation import removals as cut
 from spout.simulation import removals_of_order as order
 from spout.simulation import removals_outside as away
-from spout.simulation.options import Profile
+from spout.simulation.options import RULES, Profile
 
 Removal = Callable[[], list[tuple[Any, str, Any]]]
 """Says what to replace: of which object, under which name, by what."""
@@ -214,9 +214,17 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "a root is tried for ever", away.dead_letter,
         ("Limits",), _biased(poison=0.3),
     ),
+    "rules-by-cause": Ablation(
+        "a rule that calls a cause final is not asked", away.rules,
+        ("Limits",), _biased(poison=0.3, sizes={"causes": RULES[0], "attempts": 3}),
+    ),
     "max-spout-pending": Ablation(
         "intake is not gated", away.max_pending,
         ("Limits",), _biased(sizes={"max_spout_pending": 2, "records": 20}),
+    ),
+    "restored-are-pending": Ablation(
+        "a restart gates without what was open before", away.restored_pending,
+        ("Limits",), _biased(crash=0.03, slow=0.8, sizes={"max_spout_pending": 6, "records": 40}),
     ),
     "max-abandoned": Ablation(
         "an abandoned root is put back for ever", away.max_abandoned,

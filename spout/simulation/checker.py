@@ -50,6 +50,11 @@ class Checker:
     def end(self, truth: Truth) -> None:
         """Everything was healed, and nothing moves any more."""
 
+    def require(self, flaw: str, root: RootTruth, *, dead: bool) -> None:
+        """Refuse a copy or a dead letter of a root that has a flaw; an empty one is none."""
+        if flaw:
+            raise self.broken(f"the {'dead letter' if dead else 'copy'} of {root}: {flaw}")
+
     def broken(self, message: str) -> Broken:
         """Make the error of this rule."""
         return Broken(type(self).__name__, message)

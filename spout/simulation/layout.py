@@ -26,7 +26,8 @@ INPUT: Final = """
     ordering: {ordering}
     max_held: {max_held}
     hold: 300ms
-    retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, max_abandoned: {max_abandoned}}}
+    retry: {{attempts: {attempts}, initial: {initial_ms}ms, max: 20s, max_abandoned: {max_abandoned},
+            causes: {causes}}}
     dead_letter: {{max_ratio: 1.0, max_consecutive: 1000000}}
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+from acker.causes import error_class
 from acker.events import Lost, Reason, Taken
 from acker.identity import offset_of, partition_of
 from acker.log import Outgoing
@@ -17,6 +18,9 @@ from spout.simulation.originals import story_flaw
 from spout.simulation.truth import Truth
 
 MESSAGE_BYTES_MAX = 500
+
+FINAL = {"dead_letter": "CAUSE", "drop": "DROPPED"}
+"""What a dead letter says by a rule of its input."""
 
 ZOMBIE_MS = 60_000
 """What a process of a session wrote may be felt for so long after its end."""
@@ -238,8 +242,7 @@ class Limits(Checker):
         """Count what is pending of a group's session."""
         root = roots[0]
         # Each process of a session gates what it knows of, and a zombie's may be news to its successor.
-        lived = truth.processes(root.holder.id, truth.now_ms - ZOMBIE_MS, truth.now_ms)
-        limit = truth.input_of(root).max_spout_pending * max(1, lived)
+        limit = truth.input_of(root).max_spout_pending * max(1, truth.rivals(root.holder.id))
         pending = truth.open[root.group, root.holder]
         if pending > limit and truth.input_of(root).ordered:
             # all copies of a partition are taken at once, and with them the markers between them
@@ -269,12 +272,27 @@ class Limits(Checker):
                 f" {retry.attempts} attempts, {retry.max_abandoned} abandoned"
             )
         reason = (dict(record.headers).get(DEAD) or b"").decode() if dead else ""
-        if dead and not over and reason not in ("GONE", "RECREATED"):
+        final = _final_reason(truth, root)
+        if final and reason not in (final, "GONE", "RECREATED"):
+            raise self.broken(
+                f"{root} failed by {root.lost.error}, so it is {final}, not {reason or 'put back'}"
+            )
+        if reason in FINAL.values() and not final:
+            raise self.broken(f"{root} is buried as {reason}, which no rule says of {root.lost.error!r}")
+        if dead and not over and not final and reason not in ("GONE", "RECREATED"):
             raise self.broken(f"{root} is buried as {reason} though the policy lets it be tried again")
         if reason == "GONE" and root.topic_id == truth.cluster.topic(root.topic).info.id:
             where = truth.cluster.at(root.topic, partition_of(root.source))
             if where.visible(int(offset_of(root.position))) is not None:
                 raise self.broken(f"{root} is buried as GONE, but the log holds it")
+
+
+def _final_reason(truth: Truth, root: RootTruth) -> str:
+    """Return why a root is buried at once by a rule of its input; empty when no rule fits."""
+    if root.lost is None or root.verdict != "FAILED":
+        return ""
+    rules = {rule.error: rule.then for rule in truth.input_of(root).retry.causes}
+    return FINAL.get(rules.get(error_class(root.lost.error), ""), "")
 
 
 class FailureHasAName(Checker):
@@ -297,8 +315,5 @@ class FailureHasAName(Checker):
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
         """The headers tell its whole past: which attempt it was, why each one ended, and where it began."""
-        if root is None or root.lost is None:
-            return
-        flaw = story_flaw(truth, root, record, dead=dead)
-        if flaw:
-            raise self.broken(f"the {'dead letter' if dead else 'copy'} of {root}: {flaw}")
+        if root is not None and root.lost is not None:
+            self.require(story_flaw(truth, root, record, dead=dead), root, dead=dead)

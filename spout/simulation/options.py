@@ -49,6 +49,14 @@ FAULTS: Final[Mapping[str, float]] = MappingProxyType(
 """Every fault with the rate that it has where it is drawn: for each chance, whatever a chance is for it."""
 
 
+NO_RULES: Final = "[]"
+RULES: Final = ("[{error: ValueError, then: dead_letter}]", "[{error: ValueError, then: drop}]")
+"""Rules by cause; records that fail do so by a ValueError, or by what Windhover itself finds wrong."""
+
+RULED: Final = 0.2
+"""How likely the inputs have one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What one run is.
@@ -78,6 +86,7 @@ class Options:
         rates: how often each fault happens; those that are absent do not.
         ordering: of every input.
         max_held: of every input; matters where they are ordered.
+        causes: rules by cause of every input, as topics.yaml has them.
     """
 
     seed: int
@@ -104,6 +113,7 @@ class Options:
     rates: Mapping[str, float] = field(default_factory=dict)
     ordering: str = "none"
     max_held: int = 10_000
+    causes: str = NO_RULES
 
     def rate(self, fault: str) -> float:
         """Return how often a fault happens, 0 where it is absent."""
@@ -168,6 +178,9 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
     order = Random(f"windhover/{seed}/order")  # of its own, so that nothing else is drawn otherwise for it
     if order.random() < profile.orders:
         sizes |= {"ordering": order.choice(("key", "partition")), "max_held": order.choice((1, 3, 1_000))}
+    policy = Random(f"windhover/{seed}/policy")
+    if policy.random() < RULED:
+        sizes["causes"] = policy.choice(RULES)
     return Options(
         seed=seed,
         profile=name,

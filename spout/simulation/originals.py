@@ -30,6 +30,9 @@ from spout.simulation.truth import Truth
 GONE: Final = frozenset({b"GONE", b"RECREATED"})
 """Reasons of dead letters whose record could not be read any more."""
 
+DROPPED: Final = b"DROPPED"
+"""Reason of dead letters that keep the record's key alone."""
+
 
 def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool) -> str:
     """Say what of a root's record does not stand in its copy or dead letter; empty when all of it does."""
@@ -40,6 +43,11 @@ def content_flaw(truth: Truth, root: RootTruth, record: Outgoing, *, dead: bool)
         return "" if silent else "it has a payload or says of none, though its record is gone"
     if original is None:
         return "there never was a record"
+    if dead and headers.get(DEAD) == DROPPED:
+        kept = (record.value, _own(record.headers), record.key)
+        return (
+            "" if kept == (None, (), original.key) else "it is dropped, and keeps more or less than its key"
+        )
     topic = truth.input_of(root).dead_letter.topic if dead else truth.input_of(root).replay_topic
     count = len(truth.cluster.topic(topic).partitions)
     stamp: object = headers.get(TIMESTAMP) if dead else record.timestamp_ms

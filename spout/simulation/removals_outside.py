@@ -24,6 +24,7 @@ from acker.partition import PartitionAcker
 from acker.retention import Retention
 from acker.sessions import Sessions, Standing
 from acker.verdicts import Settlements
+from replay.causes import Action
 from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
 from spout.batches import Batches
 from spout.collector import Delivery
@@ -32,6 +33,7 @@ from spout.intake import Room, choose
 from spout.opening import Opening
 from spout.session import SessionClock
 from spout.simulation.query import QueryProcess
+from spout.window import Window
 
 Replaced = list[tuple[Any, str, Any]]
 
@@ -134,6 +136,11 @@ def tick_of_a_second() -> Replaced:
     return [(SessionClock, "look", look)]
 
 
+def rules() -> Replaced:
+    """Try again whatever failed."""
+    return [(replay.disposition, "action_of", lambda rules, operator, error: Action.RETRY)]
+
+
 def max_pending() -> Replaced:
     """Choose as if nothing was pending."""
 
@@ -142,6 +149,24 @@ def max_pending() -> Replaced:
         return choose(cursors, ends, input_ids, boundless, caps)
 
     return [(spout.batches, "choose", unlimited)]
+
+
+def restored_pending() -> Replaced:
+    """Gate as if nothing that an earlier process left open was pending."""
+    left: dict[int, tuple[Window, set[tuple[int, int]]]] = {}  # with the window, so that no other gets its id
+
+    def restore(self: Window, runs: Sequence[SourceRun], now_ms: int) -> None:
+        found = left.setdefault(id(self), (self, set()))[1]
+        found |= {(source, position) for source, start, end in runs for position in range(start, end)}
+        restore_all(self, runs, now_ms)
+
+    def pending_of(self: Window, source: int) -> int:
+        found = left.get(id(self), (self, set()))[1]
+        known = sum(bool(self.pending_within(of, at, at + 1)) for of, at in found if of == source)
+        return pending_of_all(self, source) - known
+
+    restore_all, pending_of_all = Window.restore, Window.pending_of
+    return [(Window, "restore", restore), (Window, "pending_of", pending_of)]
 
 
 def last_stable_offset() -> Replaced:

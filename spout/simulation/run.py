@@ -26,14 +26,15 @@ PROFILES: dict[str, Profile] = {
 
 
 NEVER_CRASHES: Final = "NeverCrashes"
-"""The rule that an exception breaks which is no `WindhoverError`: no checker's, but of every step."""
+"""The rule that an exception breaks which nothing has caught: no checker's, but of every step."""
 
 BUGS: Final = (
     WindhoverError, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError,
     LookupError, MemoryError, NameError, OSError, ReferenceError, RuntimeError, StopIteration, TypeError,
     ValueError, struct.error, zlib.error,
 )  # fmt: skip
-"""What a bug raises: all of Python's own, and what its modules raise beside them."""
+"""What a bug raises: all of Python's own, what its modules raise beside them, and errors of ours that nothing
+has caught."""
 
 TRACE_FRAMES: Final = 5
 """So many calls are told, the innermost ones."""

@@ -34,7 +34,7 @@ from spout.simulation.truth_inits import InitTruth
 
 if TYPE_CHECKING:
     from spout.simulation.checker import Checker
-    from spout.simulation.cluster import WatchedCluster
+    from spout.simulation.seen import SeenCluster
 
 
 class Truth:
@@ -46,7 +46,7 @@ class Truth:
         self.names: AckTopics = topics.ack_topics
         self.count = topics.acker.partitions
         self.at = 0
-        self.cluster: WatchedCluster
+        self.cluster: SeenCluster
         self.roots: dict[tuple[int, int], RootTruth] = {}
         self.located: dict[str, list[RootTruth]] = {}
         self.open: dict[tuple[str, Holder], int] = {}
@@ -302,6 +302,12 @@ class Truth:
     def processes(self, session: str, first_ms: int, last_ms: int) -> int:
         """Count the processes of a session that lived between two times."""
         return sum(1 for a, b in self.alive.get(session, ()) if a <= last_ms and b >= first_ms)
+
+    def rivals(self, session: str) -> int:
+        """Count the processes of a session that lived together with the one that was started last."""
+        spans = self.alive.get(session, ())
+        latest = max((start for start, _ in spans), default=0)
+        return sum(1 for _, end in spans if end > latest)
 
 
 def _last_loss(history: bytes | None) -> dict[str, object]:

@@ -157,11 +157,8 @@ class NoLoss(Checker):
 
     def disposed(self, truth: Truth, root: RootTruth | None, record: Outgoing, dead: bool) -> None:
         """A copy or a dead letter holds all of the record that it stands for."""
-        if root is None or root.lost is None:
-            return
-        flaw = content_flaw(truth, root, record, dead=dead)
-        if flaw:
-            raise self.broken(f"the {'dead letter' if dead else 'copy'} of {root}: {flaw}")
+        if root is not None and root.lost is not None:
+            self.require(content_flaw(truth, root, record, dead=dead), root, dead=dead)
 
     def committed(self, truth: Truth, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Everything below a committed offset has a verdict, in one generation at least."""

@@ -1,4 +1,4 @@
-"""A small disk of its own for the checkpoints, which can be filled to the last byte: a tmpfs.
+"""A small disk for checkpoints and Spark's own files, which can be filled to the last byte: a tmpfs.
 
 Only root may mount one. Where that cannot be had the run goes without full disks, and says so.
 """
@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-DISK_BYTES: Final = 64 * 1024 * 1024
-"""Half an hour of a query's offsets and commits takes a few MB."""
+DISK_BYTES: Final = 256 * 1024 * 1024
+"""Half an hour of offsets and commits takes a few MB; drivers that were killed leave their blocks behind."""
 
 _CHUNK: Final = bytes(1024 * 1024)
 _BALLAST: Final = "ballast"

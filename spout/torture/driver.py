@@ -47,7 +47,8 @@ def main(arguments: Sequence[str]) -> None:
 def start_query(config: Path, folder: Path, checkpoint: Path) -> StreamingQuery:
     """Start Spark and the query; the checkpoint's session goes on, a fresh one takes the group over."""
     topics = spout.load(config, os.environ)
-    spark = local_session("windhover-torture", folder / "spark", cores=CORES)
+    # on the small disk too, so that blocks and shuffles find it full as checkpoints do
+    spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES)
     table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
         spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX

@@ -62,8 +62,7 @@ class Mark(NamedTuple):
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(NamedTuple):
     """The topics of the one input and of the ackers."""
 
     source: str
@@ -71,6 +70,7 @@ class Names:
     dead_letters: str
     init: str
     ack: str
+    fail: str
     verdict: str
 
 

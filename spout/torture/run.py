@@ -15,10 +15,11 @@ from typing import Final
 from rich.console import Console
 
 from spout.demo.checks import Check
+from spout.torture import rules
 from spout.torture.judge import Aftermath, Judgement, judge
 from spout.torture.producer import NumberedProducer
 from spout.torture.report import Report, print_report
-from spout.torture.schedule import Blow, Deed, draw
+from spout.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, draw
 from spout.torture.stage import Stage, TortureOptions, set_up, wall_ms
 from spout.torture.torturer import Torturer
 from spout.torture.witness import Witness
@@ -65,8 +66,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
         stage.broker, stage.parts, stage.driver, stage.disk, clock=wall_ms, grace_ms=source.timeout_ms
     )
     stack.callback(torturer.release)
-    witness = Witness(stage.log, stage.topics, source)
-    stack.callback(witness.close)
+    witness = stage.witness
     partitions = stage.log.topics([source.topic])[source.topic].partitions
     producer = NumberedProducer(stage.log, source.topic, partitions, options.records_per_second, _steady_ms)
     begun_ms = _steady_ms()
@@ -174,7 +174,12 @@ def _judge(
     found = (
         "" if drained else f"nothing ended for {STALLED_MS_MAX // 1000} s; {stage.driver.child.obituary()}"
     )
-    checks = (*judgement.checks, Check("everything came to rest once it was healed", drained, found))
+    stepped_ms = CLOCK_STEP_MS_MAX if torturer.has_stepped else 0
+    checks = (
+        *judgement.checks,
+        *rules.checks(witness.recording(), stage.topics, stepped_ms),
+        Check("everything came to rest once it was healed", drained, found),
+    )
     return Judgement(checks, judgement.counts, judgement.replays, judgement.duplicates)
 
 

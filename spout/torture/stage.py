@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from spout.torture.driver import INPUT
 from spout.torture.parts import Driver, Part
 from spout.torture.proxy import Proxy
 from spout.torture.schedule import ACKERS, SERVICES, Victim
+from spout.torture.witness import Witness
 from spout.up import BOOTSTRAP
 
 TOPICS_YAML: Final = """\
@@ -55,6 +57,7 @@ _BROKER: Final = {"log.message.timestamp.type": "LogAppendTime"}
 """The broker's own clock orders what different processes wrote; see `spout.torture.evidence`."""
 
 READY_SECONDS_MAX: Final = 120.0
+WITNESS_LOOK_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class Stage:
     driver: Driver
     disk: SmallDisk | None
     console: Console
+    witness: Witness
 
     @property
     def source(self) -> Input:
@@ -131,12 +135,16 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     around = _Surroundings(config, folder, environ, proxies)
     services = {victim: around.service(victim) for victim in SERVICES}
     driver = around.driver()
-    _start(services, driver, console, stack)
+    witness = Witness(log, topics, topics.inputs[INPUT])
+    stack.callback(witness.close)
+    _start(services, driver, witness, console, stack)
     parts = {**services, Victim.DRIVER: driver}
-    return Stage(options, topics, broker, log, folder, parts, driver, disk, console)
+    return Stage(options, topics, broker, log, folder, parts, driver, disk, console, witness)
 
 
-def _start(services: Mapping[Victim, Part], driver: Driver, console: Console, stack: ExitStack) -> None:
+def _start(
+    services: Mapping[Victim, Part], driver: Driver, witness: Witness, console: Console, stack: ExitStack
+) -> None:
     """Start the parts and wait until they work."""
     stack.callback(driver.stop)
     for part in services.values():
@@ -145,7 +153,26 @@ def _start(services: Mapping[Victim, Part], driver: Driver, console: Console, st
         part.child.wait_ready(READY_SECONDS_MAX)
     driver.start()
     console.print("two ackers and two replay workers are running; waiting for the Spark driver")
-    driver.child.wait_ready(READY_SECONDS_MAX)
+    with _reading(witness):
+        driver.child.wait_ready(READY_SECONDS_MAX)
+
+
+@contextmanager
+def _reading(witness: Witness) -> Iterator[None]:
+    """Let the witness read while something else is waited for: ackers soon delete what they need no more."""
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            witness.step(WITNESS_LOOK_MS)
+
+    reader = threading.Thread(target=read, name="windhover-witness", daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reader.join()
 
 
 @dataclass(frozen=True, slots=True)

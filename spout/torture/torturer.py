@@ -70,6 +70,11 @@ class Torturer:
         return sum(count for (_, deed), count in self.blows.items() if deed in KILLS)
 
     @property
+    def has_stepped(self) -> bool:
+        """Whether some wall clock was stepped."""
+        return any(deed is Deed.CLOCK for _, deed in self.blows)
+
+    @property
     def is_well(self) -> bool:
         """Whether the driver works, and no zombie is left."""
         return not self._recovering and not self._zombies

@@ -8,6 +8,7 @@ from acker.errors import Unreachable
 from acker.log import Log, TopicPartition
 from acker.topics import Input, Topics
 from spout.torture.evidence import Evidence, Names
+from spout.torture.recording import Recording
 
 POLL_RECORDS_MAX: Final = 5_000
 
@@ -23,12 +24,13 @@ class Witness:
             dead_letters=source.dead_letter.topic,
             init=topics.ack_topics.init,
             ack=topics.ack_topics.ack,
+            fail=topics.ack_topics.fail,
             verdict=topics.ack_topics.verdict,
         )
         self.evidence = Evidence(names)
-        wanted = [names.source, names.replay, names.dead_letters, names.init, names.ack, names.verdict]
-        infos = log.topics(wanted)
-        self._partitions = [TopicPartition(name, p) for name in wanted for p in range(infos[name].partitions)]
+        self._recording = Recording()
+        self._infos = infos = log.topics(names)
+        self._partitions = [TopicPartition(name, p) for name in infos for p in range(infos[name].partitions)]
         self._source_partitions = [place for place in self._partitions if place.topic == source.topic]
         self._group = source.group
         self._log = log
@@ -43,12 +45,22 @@ class Witness:
             return 0
         for record in records:
             self.evidence.read(record)
+            self._recording.read(record)
         return len(records)
 
     def has_read_all(self) -> bool:
         """Tell whether everything committed up to now was read."""
         ends = self._log.stable_ends(self._partitions)
         return all(self._reader.position(place) >= end for place, end in ends.items())
+
+    def recording(self) -> Recording:
+        """Return everything that was read, with where the partitions end and the group has come to."""
+        ends = self._log.stable_ends(self._partitions)
+        commits = self._log.committed(self._group, self._source_partitions)
+        self._recording.infos = self._infos
+        self._recording.ends = ends
+        self._recording.commits = commits
+        return self._recording
 
     def open_roots(self) -> int:
         """Count roots without a verdict."""

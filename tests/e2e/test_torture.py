@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark]
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 MINUTES = float(os.environ.get("WINDHOVER_TORTURE_MINUTES", "5" if IN_CI else "1"))
-SEED = int(os.environ.get("WINDHOVER_TORTURE_SEED", "1"))
+SEED = int(os.environ.get("WINDHOVER_TORTURE_SEED", "11"))
+"""The default draws a zombie, a frozen part, a cut and a silent network, a full disk and a stepped clock."""
 AROUND_SECONDS = 600
 """What is done before the first blow and after the last one takes one minute; draining may take five."""
 
@@ -30,4 +31,6 @@ def test_nothing_is_lost_or_done_twice_by_any_kill() -> None:
     assert report["failed_checks"] == {}
     assert report["kills"] >= 5 * MINUTES, told
     assert report["lost"] == 0
+    if (SEED, MINUTES) == (11, 5.0):
+        assert any("another driver on a fresh checkpoint" in blow for blow in report["blows"]), told
     assert report["records"] > 0

@@ -13,9 +13,8 @@ from itertools import chain, count
 
 import pyarrow as pa
 
-from acker.errors import TupleError
 from spout.anchors import Anchors, Carry, fingerprint_of, paths_column
-from spout.bolts import Bolt, BoltContext
+from spout.bolts import Bolt, BoltContext, stop_on
 from spout.collector import (
     Cause,
     Emission,
@@ -33,7 +32,7 @@ from spout.order import Gate
 from spout.passes import Pass, ordinals_of, watches_of
 from spout.places import Deliveries
 from spout.pulse import Pulse
-from spout.rows import MISFITS, FindId, ListRows, batch_of, misfits, unknown_id
+from spout.rows import MISFITS, FindId, ListRows, batch_of, misfits, unanchored_misfit, unknown_id
 from spout.steps import RowGate, Step, run_simple
 from spout.watching import WatchedCollector
 
@@ -140,6 +139,7 @@ class AnchoredRun:
                 step.bolt.execute(received)  # type: ignore[call-arg]
                 watch.executed(received, watch.now_ns() - began_ns)
             except Exception as error:  # whatever user code raises fails its input
+                stop_on(step.name, step.bolt, error)
                 if not self._pass.tracked and not isinstance(error, FailTuple):
                     raise
                 collector.refuse(received, cause_of(step.name, error))
@@ -220,9 +220,7 @@ class AnchoredRun:
                 raise
         for row, error in bad.items():
             if not deliveries[row]:
-                raise TupleError(
-                    f"bolt {step.name!r} emitted, unanchored, what does not fit its output: {error}"
-                )
+                raise unanchored_misfit(step.name, "its output", error)
             self._failed += [(each.root, cause_of(step.name, error)) for each in deliveries[row]]
         kept = [row for row in range(len(values)) if row not in bad]
         return batch_of([values[row] for row in kept], step.schema), [deliveries[row] for row in kept]

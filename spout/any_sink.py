@@ -64,7 +64,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     if not streams:
         return begin()
     stream = _only(streams)
-    application.refuse_second(session, stream.group)
+    application.refuse_second(stream.group)
     refuse_plan(rows)
     if ANCHOR in rows.columns:
         raise UsageError(

@@ -9,9 +9,11 @@ Source: DESIGN.md, sections 5.1 (one session of a group in an application) and 5
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -23,11 +25,47 @@ from acker.kafka_log import KafkaLog
 from acker.topics import Input, Topics
 from spout.anchors import Carry
 from spout.ledger import Ledger, Reports
+from spout.left_open import LeftOpen
 from spout.publisher import Publisher
 from spout.safety import Safety
 from spout.work_done import WorkDone
 
 _ATTRIBUTE = "_windhover"
+_NO_CONNECT = (
+    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
+    ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+)
+
+
+def classic(session: object) -> SparkSession:
+    """Return a session that is beside its driver; all of Windhover needs one.
+
+    Raises:
+        UsageError: it is one of Spark Connect, or none at all.
+    """
+    if isinstance(session, SparkSession):
+        return session
+    raise UsageError(
+        f"{type(session).__module__}.{type(session).__name__} is no classic Spark session: {_NO_CONNECT}"
+    )
+
+
+def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """See, before a session is started, that it will not be one of Spark Connect.
+
+    Args:
+        settings: of the session.
+        environ: what PySpark looks up beside them.
+
+    Raises:
+        UsageError: one of them asks for Spark Connect.
+    """
+    mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE"))
+    asks = ["spark.remote"] if "spark.remote" in settings else []
+    asks += [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in environ]
+    asks += ["spark.api.mode=connect (or SPARK_API_MODE)"] if str(mode).lower() == "connect" else []
+    if asks:
+        raise UsageError(f"{', '.join(asks)}: this would be no classic Spark session: {_NO_CONNECT}")
 
 
 @dataclass(slots=True)
@@ -42,6 +80,7 @@ class Stream:
         publisher: writes its batches' records.
         carry: how its roots carry their anchors.
         inputs: what it reads.
+        left_open: tells what its bolts leave open.
         safety: how its tasks guard themselves against their bolts.
         session: the Spark session in which it was read.
         late: tuples that a watermark dropped, so far.
@@ -65,6 +104,7 @@ class Stream:
     status_path: Path | None = None
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
+    left_open: LeftOpen = field(default_factory=LeftOpen)
 
 
 class Application:
@@ -100,13 +140,7 @@ class Application:
         Raises:
             UsageError: the session is one of Spark Connect.
         """
-        if not isinstance(session, SparkSession):
-            raise UsageError(
-                f"{type(session).__module__}.{type(session).__name__} is no classic Spark session: what bolts"
-                " did comes back through an accumulator, which Spark Connect does not have. Run the driver"
-                ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
-            )
-        context = session.sparkContext
+        context = classic(session).sparkContext
         kept = vars(context)
         if _ATTRIBUTE not in kept:
             kept[_ATTRIBUTE] = Application(context)
@@ -124,7 +158,7 @@ class Application:
             UsageError: a query of this application reads the group now.
         """
         if tracked:
-            self.refuse_second(session, group)
+            self.refuse_second(group)
             for stream in self.streams.values():
                 if stream.group == group and stream.tracked:
                     stream.publisher.close()  # its query has ended; should it start again, this opens again
@@ -137,15 +171,19 @@ class Application:
         self.streams[stream.id] = stream
         return stream
 
-    def refuse_second(self, session: SparkSession, group: str) -> None:
-        """See that no query of this application reads a group now.
+    def refuse_second(self, group: str) -> None:
+        """See that no query of this application reads a group now, in whichever of its sessions.
 
         Raises:
             UsageError: one does.
         """
-        active = {query.id for query in session.streams.active}
         tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
-        if any(active & stream.queries for stream in tracked):
+        # a session knows its own queries alone, and a query runs in the session in which it was read
+        if any(
+            stream.queries & {query.id for query in stream.session.streams.active}
+            for stream in tracked
+            if stream.queries
+        ):
             raise UsageError(
                 f"group {group!r} is read by a query of this application already; read several inputs of"
                 " a group by one read_stream, or stop that query first"

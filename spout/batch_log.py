@@ -9,6 +9,7 @@ Source: DESIGN.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from acker.errors import TrackingError
@@ -22,16 +23,35 @@ _APPEND = "Append"
 
 
 class Logged(NamedTuple):
-    """The offset behind a batch and the one before it, and the watermark of the batch before, ms."""
+    """What is logged of a batch.
+
+    Attributes:
+        start: the offset before it.
+        end: the offset behind it.
+        watermark_before_ms: the watermark of the batch before.
+        began_ms: when it began, wall time; the same when it runs again.
+    """
 
     start: Journal
     end: Journal
     watermark_before_ms: int
+    began_ms: int = 0
 
     @property
     def emitted_nothing(self) -> bool:
         """Whether the batch has no positions."""
         return not batch_ranges(self.start, self.end)
+
+    @property
+    def now(self) -> int:
+        """The session clock when the batch began, ms: what `Acks.touched_at` says.
+
+        A batch that emits nothing has no Init of its own. Since the last one the clock went on with wall
+        time, as roots are open, and never faster: what is reset counts from no earlier time. It stood still
+        while the query was down, so until the next Init a timeout that is reset ends later by so long.
+        """
+        since_ms = self.end.at_ms if self.emitted_nothing else 0
+        return self.end.now + (max(0, self.began_ms - since_ms) if since_ms else 0)
 
 
 def logged(application: Application, lane: Lane) -> Logged | None:
@@ -40,15 +60,15 @@ def logged(application: Application, lane: Lane) -> Logged | None:
     if query is None:
         return None
     log = query.offsetLog()
-    end, _ = _entry(log, lane.seq)
-    start, watermark_ms = _entry(log, lane.seq - 1)
-    return None if end is None else Logged(start or BEGINNING, end, watermark_ms)
+    end, _, began_ms = _entry(log, lane.seq)
+    start, watermark_ms, _ = _entry(log, lane.seq - 1)
+    return None if end is None else Logged(start or BEGINNING, end, watermark_ms, began_ms)
 
 
 def moment_of(stream: Stream, found: Logged) -> Moment:
     """Return what settling needs of a batch's log."""
     ranges = batch_ranges(found.start, found.end)
-    return Moment(plan_of(stream, found.end, ranges), found.watermark_before_ms)
+    return Moment(replace(plan_of(stream, found.end, ranges), now=found.now), found.watermark_before_ms)
 
 
 def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
@@ -88,16 +108,18 @@ def _running(application: Application, query: str) -> Any:
     return None
 
 
-def _entry(log: Any, batch: int) -> tuple[Journal | None, int]:
-    """Read one entry: the offset of the tracked stream, if there is one, and the batch's watermark."""
+def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
+    """Read one entry: the offset of the tracked stream, if there is one, the batch's watermark and time."""
     entry = log.get(batch) if batch >= 0 else None
     if entry is None or entry.isEmpty():
-        return None, 0
+        return None, 0, 0
     offsets, metadata = entry.get().offsets(), entry.get().metadataOpt()
     options = [offsets.apply(place) for place in range(offsets.size())]
     found = [offset_of(one.get().json()) for one in options if one.isDefined()]
-    watermark_ms = int(metadata.get().batchWatermarkMs()) if metadata.isDefined() else 0
-    return next((each for each in found if each is not None and each.session), None), watermark_ms
+    tracked = next((each for each in found if each is not None and each.session), None)
+    if not metadata.isDefined():
+        return tracked, 0, 0
+    return tracked, int(metadata.get().batchWatermarkMs()), int(metadata.get().batchTimestampMs())
 
 
 def offset_of(reported: object) -> Journal | None:

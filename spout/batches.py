@@ -94,6 +94,7 @@ class Batches:
         end = Journal(
             name.id, name.epoch, now, self._spec.tasks, MappingProxyType(self._tenure.marks()), ranges,
             {one.place.topic: one.topic_id for one in self._specs.values()}, self._line_ups(ranges, most),
+            now_ms,
         )  # fmt: skip
         self._planned(start, end, now_ms)
         return end

@@ -25,7 +25,7 @@ from spout.fold import Fingerprint, TaskReport
 from spout.order import Lined
 from spout.plan import BatchPlan
 
-VERSION = 4
+VERSION = 5
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
@@ -118,6 +118,7 @@ def _report(content: list[Any]) -> TaskReport:
             _places(released[0]),
             _edges(released[1]),
             tuple((Cause(*cause), _places(places)) for cause, places in released[2]),
+            _places(released[3]),
         ),
         lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
     )
@@ -129,7 +130,8 @@ def _held_fields(held: Held) -> tuple[Any, ...]:
 
 def _released_fields(released: Released) -> tuple[Any, ...]:
     failures = [(tuple(cause), _place_fields(places)) for cause, places in released.failures]
-    return _place_fields(released.places), released.edges.tobytes(), failures
+    places, touched = _place_fields(released.places), _place_fields(released.touched)
+    return places, released.edges.tobytes(), failures, touched
 
 
 def _place_fields(places: Places) -> tuple[bytes, bytes]:

@@ -77,14 +77,16 @@ def _older_blocks(older: Older) -> Iterator[Block]:
     for source in older.sources:
         at, values = older.acked.get(source, (NO_POSITIONS, _NO_VALUES))
         failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
-        named = np.concatenate([at, *(positions for _, positions in failed)])
+        touched = older.touched.get(source, NO_POSITIONS)
+        named = np.concatenate([at, touched, *(positions for _, positions in failed)])
         for number in np.unique(named >> WIRE_BLOCK_BITS).tolist():
             here = at >> WIRE_BLOCK_BITS == number
             parts = [
                 (cause, positions[positions >> WIRE_BLOCK_BITS == number]) for cause, positions in failed
             ]
             causes = tuple((cause, part) for cause, part in parts if len(part))
-            yield Block(source, number, causes=causes, at=at[here], values=values[here])
+            reset = touched[touched >> WIRE_BLOCK_BITS == number]
+            yield Block(source, number, causes=causes, at=at[here], values=values[here], touched=reset)
 
 
 def _joined(own: Block, older: Block) -> Block:
@@ -97,7 +99,7 @@ def _joined(own: Block, older: Block) -> Block:
     return Block(
         own.source, own.number, own.runs,
         tuple((cause, np.sort(np.concatenate(found))) for cause, found in causes.items()),
-        own.absent, at[order], values[order], own.touched,
+        own.absent, at[order], values[order], np.sort(np.concatenate([own.touched, older.touched])),
     )  # fmt: skip
 
 

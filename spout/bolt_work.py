@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from acker.errors import TupleError
-from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
+from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, stop_on
 from spout.collector import (
     DEFAULT_STREAM,
     AnchoredTuple,
@@ -215,6 +215,7 @@ class BoltWork:
             for hook in self._hooks:
                 hook.execute(ExecuteInfo(received, (self._clock_ns() - began_ns) / 1_000_000))
         except Exception as error:  # whatever user code raises fails its input
+            stop_on(self.name, self._bolt, error)
             if not self._tracked and not isinstance(error, FailTuple):
                 raise
             if isinstance(self._bolt, BasicBolt):
@@ -233,6 +234,7 @@ class BoltWork:
             try:
                 bolt.execute(received, collector)
             except Exception as error:  # whatever user code raises fails its input
+                stop_on(self.name, bolt, error)
                 if not self._tracked and not isinstance(error, FailTuple):
                     raise
                 failed += 1
@@ -259,6 +261,7 @@ class BoltWork:
             bolt.execute(arrow_of(rows, bolt.fields), collector)
             self._emit_rows(collector, inputs)
         except Exception as error:  # whatever user code raises fails its input
+            stop_on(self.name, self._bolt, error)
             if not self._tracked and not isinstance(error, FailTuple):
                 raise
             self.collector.sent.clear()

@@ -19,8 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acker.errors import TupleError, UsageError
-from spout.collector import DEFAULT_STREAM, BasicCollector, Cause, OutputCollector, Tuple, cause_of
+from acker.errors import BoltStopped, TupleError, UsageError
+from spout.collector import (
+    DEFAULT_STREAM,
+    BasicCollector,
+    Cause,
+    FailTuple,
+    OutputCollector,
+    Tuple,
+    cause_of,
+)
+from spout.culprits import Isolated
 from spout.hooks import TaskHook
 
 
@@ -92,12 +101,36 @@ class _Declares:
     output: ClassVar[str] = "value string"
     """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
 
+    stops_on: ClassVar[tuple[type[Exception], ...]] = ()
+    """Exceptions that end the query, as they end the worker in Storm, in place of failing the input.
+
+    For what is wrong with all records alike, and mended by no replay: a service that is gone, a right that is
+    missing. The batch is published in no part, and runs again when the query is started again.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """See that `stops_on` can be compared with what is raised, before the first record fails.
+
+        Raises:
+            UsageError: it is no tuple of exceptions.
+        """
+        super().__init_subclass__()
+        named = cls.stops_on
+        if not isinstance(named, tuple) or not all(_is_exception(each) for each in named):
+            raise UsageError(
+                f"{cls.__name__}.stops_on is {named!r}; it is a tuple of exception classes, as (OSError,)"
+            )
+
     def declare(self, declarer: OutputDeclarer) -> None:
         """Declare the output streams; without this, `output` on the default stream.
 
         A bolt with several streams, or with none, overrides it; it needs a `TopologyBuilder`.
         """
         declarer.declare(self.output)
+
+
+def _is_exception(named: object) -> bool:
+    return isinstance(named, type) and issubclass(named, Exception)
 
 
 class BasicBolt(_Declares):
@@ -112,6 +145,20 @@ class BasicBolt(_Declares):
     >>> SplitSentence().execute(line, spout.BasicCollector(words.append))
     >>> words
     [('the',), ('hawk',), ('waits',)]
+
+    What `stops_on` names ends the query, where any other exception fails the tuple:
+
+    >>> class LookUp(spout.BasicBolt):
+    ...     stops_on = (ConnectionError,)
+    ...     def execute(self, tuple, collector):
+    ...         if tuple["value"] != b"the hawk hovers":
+    ...             raise ConnectionRefusedError("no answer")
+    >>> try:
+    ...     spark.createDataFrame([(b"the hawk waits",)], "value binary").transform(
+    ...         spout.bolt(LookUp(), name="look up")).collect()
+    ... except Exception as error:
+    ...     "bolt 'look up' stops on ConnectionRefusedError: no answer" in str(error)
+    True
     """
 
     def prepare(self, context: BoltContext) -> None:
@@ -122,7 +169,8 @@ class BasicBolt(_Declares):
 
         Raises:
             FailTuple: the tuple cannot be processed now; it is replayed later. Any other exception fails
-                it too, under its own name. Nothing that was emitted in a failed call is delivered.
+                it too, under its own name, unless `stops_on` has it. Nothing that was emitted in a failed
+                call is delivered.
         """
         raise NotImplementedError
 
@@ -133,8 +181,8 @@ class BasicBolt(_Declares):
 class Bolt(_Declares):
     """Anchors, acks and fails by hand, as Storm's rich bolt.
 
-    An exception that escapes `execute` fails the input. What is neither acked nor failed when the task
-    ends keeps its root open until it times out.
+    An exception that escapes `execute` fails the input, or ends the query where `stops_on` has it. What is
+    neither acked nor failed when the task ends keeps its root open until it times out.
 
     >>> class Pairs(spout.Bolt):
     ...     output = "both string"
@@ -262,7 +310,8 @@ class ArrowBolt(_Declares):
         """Work on one batch.
 
         Raises:
-            Exception: whatever escapes fails every row of the batch under its own name.
+            Exception: whatever escapes fails every row of the batch under its own name, or ends the query
+                where `stops_on` has it.
         """
         raise NotImplementedError
 
@@ -271,3 +320,25 @@ class ArrowBolt(_Declares):
 
 
 AnyBolt = BasicBolt | Bolt | ArrowBolt
+
+
+def stops(bolt: AnyBolt, error: Exception) -> bool:
+    """Tell whether what escaped a bolt ends its query.
+
+    A tuple that is failed by name never does, nor one that stands for a call that would end its process: the
+    bolt has raised nothing there.
+    """
+    return isinstance(error, bolt.stops_on) and not isinstance(error, FailTuple | Isolated)
+
+
+def stop_on(name: str, bolt: AnyBolt, error: Exception) -> None:
+    """End the query on what escaped the bolt of this name, where it says so.
+
+    Raises:
+        BoltStopped: it does; otherwise the error may fail its input.
+    """
+    if stops(bolt, error):
+        raise BoltStopped(
+            f"bolt {name!r} stops on {type(error).__name__}: {error}; mend what it needs, and start the query"
+            " again from its checkpoint"
+        ) from error

@@ -37,6 +37,9 @@ def submit(file: File, explain: Explain = False, metrics_port: MetricsPort = Non
     if explain:
         typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
         return 0
+    from spout.application import refuse_connect
+
+    refuse_connect(found.about.spark, os.environ)
     with tempfile.TemporaryDirectory(prefix="windhover-submit-") as folder:
         spark = _session(found.about.name, found.about.spark, Path(folder))
         try:

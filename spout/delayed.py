@@ -41,6 +41,10 @@ class Places(NamedTuple):
     sources: I64
     positions: I64
 
+    def at(self, rows: np.typing.NDArray[np.bool_]) -> Places:
+        """Return the chosen ones."""
+        return Places(self.sources[rows], self.positions[rows])
+
     def by_source(self) -> Iterator[tuple[int, I64]]:
         """Yield each source with the places where it stands, ascending by source."""
         for source in np.unique(self.sources).tolist():
@@ -77,14 +81,16 @@ class Released:
         places: the root of each acked anchor.
         edges: its edge.
         failures: roots of failed anchors, by cause.
+        touched: roots of anchors that are held on, whose timeout was reset.
     """
 
     places: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
     edges: U64 = field(default_factory=_no_edges)
     failures: tuple[tuple[Cause, Places], ...] = ()
+    touched: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
 
     def __bool__(self) -> bool:
-        return bool(len(self.edges) or self.failures)
+        return bool(len(self.edges) or self.failures or len(self.touched.positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +100,17 @@ class Older:
     Attributes:
         acked: for each source ascending positions and their contributions, none of them 0.
         failed: for each cause the ascending positions of each source.
+        touched: for each source the ascending positions whose timeout was reset.
     """
 
     acked: Mapping[int, tuple[I64, U64]] = field(default_factory=dict)
     failed: Mapping[Cause, Mapping[int, I64]] = field(default_factory=dict)
+    touched: Mapping[int, I64] = field(default_factory=dict)
 
     @property
     def sources(self) -> set[int]:
         """The sources that it names."""
-        return {*self.acked, *(source for found in self.failed.values() for source in found)}
+        return {*self.acked, *self.touched, *(source for of in self.failed.values() for source in of)}
 
 
 class Split(NamedTuple):
@@ -110,6 +118,7 @@ class Split(NamedTuple):
 
     edges: list[tuple[I64, U64]]
     failures: list[tuple[Cause, I64]]
+    touched: list[I64]
     older: Older
 
 
@@ -118,7 +127,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
 
     Args:
         plan: finds positions in the batch's plan.
-        acks: what counts as acked: the reports of the newest evaluation.
+        acks: what counts as acked, and as reset: the reports of the newest evaluation.
         fails: what counts as failed: the reports of every complete one.
     """
     edges: list[tuple[I64, U64]] = []
@@ -139,7 +148,22 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
             failures.append((cause, indices[indices >= 0]))
             found = older_fails.setdefault(cause, {})
             found[source] = np.union1d(found.get(source, _no_numbers()), at[indices < 0])
-    return Split(edges, failures, Older(_summed(older_acks), _filled(older_fails)))
+    touched, older_touched = _split_touched(plan, acks)
+    return Split(edges, failures, touched, Older(_summed(older_acks), _filled(older_fails), older_touched))
+
+
+def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
+    """Tell roots whose timeout was reset apart, in the same way."""
+    own: list[I64] = []
+    older: dict[int, I64] = {}
+    for each in acks:
+        for source, rows in each.touched.by_source():
+            at = each.touched.positions[rows]
+            indices = plan.find(source, at)
+            own.append(indices[indices >= 0])
+            if (indices < 0).any():
+                older[source] = np.union1d(older.get(source, _no_numbers()), at[indices < 0])
+    return own, older
 
 
 def held_edges(places: Places, subscriptions: Iterable[int], ordinals: I64, entry: Entry) -> U64:

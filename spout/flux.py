@@ -23,6 +23,7 @@ Source: Storm's ``flux-core``; ``acker.topics`` for how problems are told.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -210,8 +211,9 @@ class _Reader:
             return None
         try:
             found = import_module(module)
-        except ImportError as error:
-            self.problem(path, f"cannot be imported: {error}; is its folder on PYTHONPATH?", named)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - told at its key, whatever it is
+            cure = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+            self.problem(path, f"cannot be imported: {_raised(error)}{cure}", named)
             return None
         if not hasattr(found, name):
             self.problem(path, f"is not there: module {module} has no {name}", named)
@@ -228,8 +230,9 @@ class _Reader:
         named = bolt.arguments if isinstance(bolt.arguments, Mapping) else {}
         try:
             return made(*positional, **named)
-        except (TypeError, ValueError) as error:
-            self.problem(path, f"cannot be made: {error}; see constructorArgs", bolt.class_name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - told at its key, whatever it is
+            text = f"cannot be made: {_raised(error)}; see constructorArgs"
+            self.problem((*path, "className"), text, bolt.class_name)
             return None
 
     def sink(self, named: str | Mapping[str, str] | None) -> Sink:
@@ -243,6 +246,18 @@ class _Reader:
             _stream_key(stream): self.imported(("sink", stream), function)
             for stream, function in named.items()
         }
+
+
+def _raised(error: BaseException) -> str:
+    """Say in one line what was raised, and where in the user's code: nobody is shown a traceback."""
+    text = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, ImportError | SyntaxError):  # they name the place
+        return what
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename != __file__ and "importlib" not in frame.filename:
+            return f"{what} ({Path(frame.filename).name}:{frame.lineno})"
+    return what
 
 
 def _stream_key(named: str) -> str | tuple[str, str]:

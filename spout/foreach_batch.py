@@ -2,7 +2,8 @@
 
 The ledger that is published is that of the run whose output stands: it is published after the function
 returned and before Spark's commit log says that the batch is done. A crash in between runs the batch again
-under the same id, and the ackers recognise its records.
+under the same id, and the ackers recognise its records. Where Spark shuffles rows behind the last bolt, the
+function gets them through a drain (`spout.drain`), since the bolts' reports do not tell what it has read.
 
 Source: DESIGN.md, section 5.2.
 """
@@ -20,13 +21,18 @@ from spout import publish
 from spout.application import Application
 from spout.batch_end import BatchEnd
 from spout.batch_log import logged
+from spout.drain import Drain
 from spout.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.options import ANCHOR
 from spout.publish import Lane
-from spout.query_plan import refuse_plan_of
+from spout.query_plan import may_shuffle, refuse_plan_of, shuffles, stays
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
+
+_WAY_OUT = (
+    "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
+)
 
 _SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=None)
 
@@ -72,6 +78,7 @@ class Sink:
         """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
         self._write = write
         self._deterministic = deterministic
+        self._may_shuffle: dict[str, bool] = {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
@@ -89,22 +96,28 @@ class Sink:
             self._write(_visible(rows), batch_id)
             application.ledger.forget(query, batch_id)
             return
-        skips = self._run(rows, batch_id, application, query)
+        drain = self._drain(application, rows, query, batch_id)
+        skips = self._run(rows, batch_id, application, query, drain)
+        if drain is not None:
+            drain.forget()
         reports = application.reports(query, batch_id)
         if skips and (self._deterministic or reports.plan is None):
             reports = _evaluate(application, rows, query, batch_id)
         self._publish(application, reports, Lane(query, batch_id), skips=skips)
         application.ledger.forget(query, batch_id)
 
-    def _run(self, rows: DataFrame, batch_id: int, application: Application, query: str) -> bool:
+    def _run(
+        self, rows: DataFrame, batch_id: int, application: Application, query: str, drain: Drain | None
+    ) -> bool:
         """Run the function; tell whether it skipped the batch: it said so, or evaluated nothing."""
         # With a shuffle Spark evaluates the stages before it on its own account, before it calls us.
         arrived = application.ledger.count(query, batch_id)
         jobs = _jobs(rows.sparkSession.sparkContext)
+        visible = _visible(rows)
         batches: set[int] = set()
         token = _SKIPPED.set(batches)
         try:
-            self._write(_visible(rows), batch_id)
+            self._write(visible if drain is None else drain.through(visible), batch_id)
         except BaseException:
             application.ledger.forget(query, batch_id)
             raise
@@ -112,21 +125,37 @@ class Sink:
             _SKIPPED.reset(token)
         if batch_id in batches:
             return True
-        if application.ledger.count(query, batch_id) > arrived:
+        if drain is None and application.ledger.count(query, batch_id) > arrived:
             return False
         if application.reports(query, batch_id).nothing_to_publish:
+            return False
+        has_run = _jobs(rows.sparkSession.sparkContext) != jobs
+        if drain is not None and _has_drained(drain, visible, batch_id, has_run=has_run):
             return False
         found = logged(application, Lane(query, batch_id))
         if found is None or found.emitted_nothing:
             return False
-        if _jobs(rows.sparkSession.sparkContext) != jobs:
+        if has_run:
             raise TrackingError(
-                f"batch {batch_id} was evaluated in part only (take, limit, first, show), or Spark shuffled"
-                " rows behind its last bolt, where nobody can tell: nothing may be acked; let the sink write"
-                " all rows, or say spout.skipped(batch_id) if it had before; what is shuffled is written with"
-                " spout.start, or has a bolt behind it"
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_WAY_OUT}"
             )
         return True
+
+    def _drain(self, application: Application, rows: DataFrame, query: str, batch_id: int) -> Drain | None:
+        """Make a drain, where Spark shuffles this batch behind the last bolt."""
+        session = rows.sparkSession
+        run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
+        if query and run not in self._may_shuffle:
+            self._may_shuffle[run] = may_shuffle(session, query)
+        if not self._may_shuffle.get(run) or not shuffles(session, query):
+            return None
+        if not stays(rows):
+            application.ledger.forget(query, batch_id)
+            raise TrackingError(
+                f"batch {batch_id} was shuffled by its query and again before spout.sink got it, where nobody"
+                " can tell what was read: shuffle it within the function that spout.sink was given"
+            )
+        return Drain(application.ledger, query, batch_id)
 
     def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
         """Settle what the tasks reported and write it."""
@@ -173,6 +202,23 @@ def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: i
             application.ledger.forget(query, batch_id)  # a shuffle's tasks have reported
             raise
     application.sunk.add(run)
+
+
+def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
+    """Tell whether a function has read all rows of a batch; False: it has read none, and run no job.
+
+    Raises:
+        TrackingError: it has read a part of them.
+    """
+    if not has_run and not drain.ended and rows.rdd.getNumPartitions():
+        return False
+    unread = drain.unread(rows)
+    if unread.partitions:
+        raise TrackingError(
+            f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
+            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_WAY_OUT}"
+        )
+    return True
 
 
 def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext
+from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, stops
 from spout.collector import BasicCollector, Delivery, OutputCollector, Tuple, cause_of
 from spout.culprits import Call, Isolated, Orders
 
@@ -172,6 +172,7 @@ class GuardedBasic(Guarded, BasicBolt):
         """Guard a bolt."""
         self._bolt = bolt
         self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
         """Prepare the bolt."""
@@ -195,6 +196,7 @@ class GuardedRich(Guarded, Bolt):
         """Guard a bolt."""
         self._bolt = bolt
         self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Prepare the bolt."""
@@ -218,6 +220,7 @@ class GuardedArrow(Guarded, ArrowBolt):
         """Guard a bolt."""
         self._bolt = bolt
         self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
         self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
@@ -249,7 +252,9 @@ class GuardedArrow(Guarded, ArrowBolt):
         rows = batch.slice(call.first, call.end - call.first)
         try:
             self.post.guarded(call, lambda: self._bolt.execute(rows, part))
-        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+        except Exception as error:  # whatever user code raises fails its input
+            if stops(self, error):
+                raise
             cause = cause_of(call.bolt, error)
             collector.failures += [(row, cause) for row in range(call.first, call.end)]
             return

@@ -40,7 +40,7 @@ from spout.application import Application
 from spout.bolts import ArrowBolt, BasicBolt, BoltContext
 from spout.collector import DEFAULT_STREAM, SPARK, Cause
 from spout.conditions import refuse_watermark
-from spout.counts import Counted, Counts, Measure, What
+from spout.counts import Counts, What, added
 from spout.delayed import Entry, Held, Places, Released, held_edges
 from spout.fold import TaskReport
 from spout.frames import described, new_identity, node_of
@@ -50,6 +50,7 @@ from spout.options import ANCHOR
 from spout.outputs import output_schema
 from spout.query_plan import label, refuse_limit, streams_read
 from spout.rows import ArrowRows, arrow_of
+from spout.said import SAID, heard
 from spout.steps import RowFailure, Step, run_simple
 from spout.watching import Watch
 
@@ -259,6 +260,7 @@ class AckTask:
         """Take the anchors off; report when the last row was taken."""
         acked = [Released()]
         failures: list[tuple[Cause, Places]] = []
+        work: list[Counts] = []
         watch = None
         if self.step is not None:
             here = BoltContext(self.name, task_name().partition, task_name().batch)
@@ -268,12 +270,17 @@ class AckTask:
             place = batch.schema.get_field_index(ANCHOR)
             rows = batch.remove_column(place)
             failed: list[RowFailure] = []
+            reset: list[int] = []
+            if self.is_keyed:
+                told = heard(rows.column(rows.schema.get_field_index(SAID)))
+                reset = told.reset
+                work.append(told.counts(self.name))
             if self.step is not None and watch is not None:
                 out = run_simple(
                     self.step, ArrowRows(rows), watch, tracked=self.ledger is not None, arrow=True
                 )
                 rows, failed = arrow_of(out.rows, None), out.failures
-            ack, fails = _released(batch.column(place), failed)
+            ack, fails = _released(batch.column(place), failed, reset)
             acked.append(ack)
             failures += fails
             yield rows
@@ -281,16 +288,14 @@ class AckTask:
             watch.cleanup()
         if self.ledger is not None:
             released = Released(
-                Places(
-                    np.concatenate([each.places.sources for each in acked]),
-                    np.concatenate([each.places.positions for each in acked]),
-                ),
+                _placed(each.places for each in acked),
                 np.concatenate([each.edges for each in acked]),
                 tuple(failures),
+                _placed(each.touched for each in acked),
             )
             counts = {} if watch is None else watch.counts
             if self.is_keyed:
-                counts = counts_of_keyed(self.name, counts, released)
+                counts = added([_emitted(counts), *work])
             errors = () if watch is None else tuple(watch.errors)
             add(
                 self.ledger,
@@ -299,28 +304,31 @@ class AckTask:
             )
 
 
-def counts_of_keyed(name: str, counts: Counts, released: Released) -> Counts:
-    """Count what a keyed bolt emitted and settled: rows, and the tuples that they carried."""
-    failed = sum(len(places.sources) for _, places in released.failures)
-    settled = {
-        Counted(What.ACKED, name, SPARK): Measure(len(released.places.sources)),
-        Counted(What.FAILED, name, SPARK): Measure(failed),
-    }
-    emitted = {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
-    return emitted | {counted: measure for counted, measure in settled.items() if measure.tuples}
+def _emitted(counts: Counts) -> Counts:
+    """Leave out what a keyed bolt's rows count themselves: tuples, not rows."""
+    return {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
 
 
-def _released(column: pa.Array, failed: Sequence[RowFailure]) -> tuple[Released, list[tuple[Cause, Places]]]:
-    """Tell the anchors of rows that went through from those of rows that failed."""
+def _released(
+    column: pa.Array, failed: Sequence[RowFailure], reset: Sequence[int]
+) -> tuple[Released, list[tuple[Cause, Places]]]:
+    """Tell the anchors of rows that went through from those of rows that failed, or only reset timeouts."""
     anchors = column.flatten()
     rows = _numbers(pc.list_parent_indices(column))
     places = Places(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
     edges = _numbers(anchors.field("edge")).view(np.uint64)
-    through = ~np.isin(rows, [row for row, _ in failed])
-    fails = [
-        (cause, Places(places.sources[rows == row], places.positions[rows == row])) for row, cause in failed
-    ]
-    return Released(Places(places.sources[through], places.positions[through]), edges[through]), fails
+    touched = np.isin(rows, reset)
+    through = ~(touched | np.isin(rows, [row for row, _ in failed]))
+    fails = [(cause, places.at(rows == row)) for row, cause in failed]
+    return Released(places.at(through), edges[through], touched=places.at(touched)), fails
+
+
+def _placed(parts: Iterable[Places]) -> Places:
+    """Put places together."""
+    listed = list(parts)
+    return Places(
+        np.concatenate([each.sources for each in listed]), np.concatenate([each.positions for each in listed])
+    )
 
 
 def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:

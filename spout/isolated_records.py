@@ -7,7 +7,7 @@ Source: DESIGN.md, section 3 rule 11.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from acker.identity import input_id_of, offset_of, partition_of
@@ -16,6 +16,7 @@ from replay.headers import location
 from spout.collector import Cause
 from spout.culprits import HUNG, WORKER_DIED
 from spout.fold import Outcome
+from spout.plan import BatchPlan
 from spout.sources import topic_names
 
 LOGGED_MAX: Final = 100
@@ -31,19 +32,27 @@ class IsolatedRecord(NamedTuple):
 
 def isolated_records(outcome: Outcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
     """Name what was isolated in a batch; inputs that are not known leave their source's number."""
-    plan = outcome.plan
-    known = {each.id for each in inputs}
-    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in known))
-    firsts = plan.starts()
+    place = places(outcome.plan, inputs)
     for cause, roots in outcome.failed:
         if cause.error not in (WORKER_DIED, HUNG):
             continue
         for root in roots.tolist():
-            at = max(number for number, first in enumerate(firsts) if first <= root)
-            run = plan.ranges[at]
-            offset = offset_of(run.start + root - firsts[at])
-            topic = topics.get(run.source, str(run.source))
-            yield IsolatedRecord(location(topic, partition_of(run.source), offset), cause)
+            yield IsolatedRecord(place(root), cause)
+
+
+def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
+    """Return what names the record of a root, by its index: ``topic/partition@offset``."""
+    known = {each.id for each in inputs}
+    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in known))
+    firsts = plan.starts()
+
+    def place(root: int) -> str:
+        at = max(number for number, first in enumerate(firsts) if first <= root)
+        run = plan.ranges[at]
+        offset = offset_of(run.start + root - firsts[at])
+        return location(topics.get(run.source, str(run.source)), partition_of(run.source), offset)
+
+    return place
 
 
 def counted(outcome: Outcome) -> Mapping[str, int]:

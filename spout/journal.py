@@ -2,13 +2,15 @@
 
 ``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
-"order": {"<source>": {"by", "waiting", "most"}}}``
+"order": {"<source>": {"by", "waiting", "most"}}, "at"}``
 
 `sources` says what was emitted up to here: [from, next) without the gaps. `ranges` is what the batch that
 ends here emits. It could not be computed from two offsets' `next` and `gaps`: a takeover or a new generation
 lies between them wherever positions were initialised by a session that this checkpoint never knew.
 `topics` tells whether positions still name the same records; offsets of an older Windhover are without it.
 `order` says what the batch must hold back in partitions of ordered inputs; where none is, it is missing.
+`at` is the wall time of `now`: batches that emit nothing stand behind the same offset, and Spark's time of
+them tells how far the clock has moved on. Offsets of an older Windhover are without it.
 Spark compares offsets as text, so the order of keys is fixed.
 
 The offset before the first batch is empty and names no session. Spark asks for it again when it re-runs
@@ -68,6 +70,7 @@ class Journal:
         ranges: what the batch emits, ascending by source and start.
         topics: Kafka's id of each topic that the sources are partitions of.
         order: of each partition that the batch reads in order, by its source, what it must hold back.
+        at_ms: wall time at which the clock stood at `now`; 0: unknown.
     """
 
     session: str
@@ -78,6 +81,7 @@ class Journal:
     ranges: tuple[SourceRun, ...]
     topics: Mapping[str, str] = field(default_factory=dict)
     order: Mapping[int, LineUp] = field(default_factory=dict)
+    at_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict that Spark journals."""
@@ -94,6 +98,7 @@ class Journal:
             "ranges": [list(run) for run in self.ranges],
             "topics": dict(sorted(self.topics.items())),
             **({"order": self._order_json()} if self.order else {}),
+            **({"at": self.at_ms} if self.at_ms else {}),
         }
 
     def _order_json(self) -> dict[str, Any]:
@@ -125,6 +130,7 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
             ranges=tuple(SourceRun(_number(source), *_run(run)) for source, *run in offset["ranges"]),
             topics={_text(name): _text(known) for name, known in offset.get("topics", {}).items()},
             order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
+            at_ms=_number(offset.get("at", 0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Disagreement(

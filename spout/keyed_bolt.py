@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from acker.errors import TupleError
+from acker.identity import Position, Root, Source
 from spout.bolts import BoltContext
 from spout.collector import Cause, cause_of
 
@@ -22,14 +23,35 @@ class KeyedTuple:
     >>> held = spout.KeyedTuple({"user": "u1", "action": "enter"}, None)
     >>> held["action"]
     'enter'
+
+    Attributes:
+        anchor: its root's source and position, and its edge; None where nothing is tracked.
+        since_ms: when the micro-batch began that brought it, wall time, ms; 0: unknown.
+        values: its values, by name.
     """
 
-    __slots__ = ("anchor", "values")
+    __slots__ = ("anchor", "since_ms", "values")
 
-    def __init__(self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None) -> None:
-        """Hold values; `anchor` is None where nothing is tracked."""
+    def __init__(
+        self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None, since_ms: int = 0
+    ) -> None:
+        """Hold values since a time; `anchor` is None where nothing is tracked."""
         self.values = values
         self.anchor = anchor
+        self.since_ms = since_ms
+
+    @property
+    def root(self) -> Root | None:
+        """The emission that it descends from; None where nothing is tracked.
+
+        >>> from acker.identity import is_replay, offset_of, partition_of
+        >>> held = spout.KeyedTuple({"action": "enter"}, (3 << 16 | 1, 1042, 7))
+        >>> partition_of(held.root.source), offset_of(held.root.position), is_replay(held.root.source)
+        (1, 1042, False)
+
+        A record that comes again is another emission, of the replay topic.
+        """
+        return None if self.anchor is None else Root(Source(self.anchor[0]), Position(self.anchor[1]))
 
     def __getitem__(self, field: str) -> Any:
         """Return a value. Raises KeyError for an unknown name."""
@@ -41,6 +63,12 @@ class KeyedTuple:
 
     def __repr__(self) -> str:
         return f"KeyedTuple({dict(self.values)})"
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Take up what a state store has; one of an older Windhover does not know since when."""
+        self.since_ms = 0
+        for name, value in state[1].items():
+            setattr(self, name, value)
 
 
 class KeyedCollector:
@@ -61,9 +89,10 @@ class KeyedCollector:
         emissions: rows in the order of the bolt's `output`.
         acked: tuples that are done.
         failed: tuples that failed, with their causes.
+        touched: tuples whose timeouts were reset.
     """
 
-    __slots__ = ("_bolt", "_check", "_held", "acked", "emissions", "failed")
+    __slots__ = ("_bolt", "_check", "_held", "acked", "emissions", "failed", "touched")
 
     def __init__(
         self, bolt: str, held: Sequence[KeyedTuple], check: Callable[[Sequence[Any]], None] | None = None
@@ -81,6 +110,7 @@ class KeyedCollector:
         self.emissions: list[Sequence[Any]] = []
         self.acked: list[KeyedTuple] = []
         self.failed: list[tuple[KeyedTuple, Cause]] = []
+        self.touched: list[KeyedTuple] = []
 
     @property
     def held(self) -> list[KeyedTuple]:
@@ -117,12 +147,36 @@ class KeyedCollector:
         self._release(tuple, "failed")
         self.failed.append((tuple, cause_of(self._bolt, cause)))
 
+    def reset_timeout(self, *tuples: KeyedTuple) -> None:
+        """Give the records that held tuples descend from their full timeout again, from this batch on.
+
+        >>> enter = spout.KeyedTuple({"action": "enter"}, None)
+        >>> collector = spout.KeyedCollector("Sessions", [enter])
+        >>> collector.reset_timeout(enter)
+        >>> collector.held
+        [KeyedTuple({'action': 'enter'})]
+
+        It counts when this batch is written; a record that was settled before stays so. For a record of
+        this very batch it changes nothing: its timeout has only begun.
+
+        Raises:
+            TupleError: as for `ack`.
+        """
+        held = {id(each) for each in self._held}
+        for each in tuples:
+            if id(each) not in held:
+                raise self._not_held(each, "reset the timeout of")
+        self.touched.extend(tuples)
+
     def _release(self, released: KeyedTuple, did: str) -> None:
         for place, each in enumerate(self._held):
             if each is released:
                 del self._held[place]
                 return
-        raise TupleError(f"bolt {self._bolt!r} {did} {released!r}, which it does not hold")
+        raise self._not_held(released, did)
+
+    def _not_held(self, named: KeyedTuple, did: str) -> TupleError:
+        return TupleError(f"bolt {self._bolt!r} {did} {named!r}, which it does not hold")
 
 
 class KeyedBolt:
@@ -150,6 +204,12 @@ class KeyedBolt:
     tick_ms: ClassVar[int] = 0
     """`tick` is called for a key that has got no tuple for this long; 0: never."""
 
+    tick_every_ms: ClassVar[int] = 0
+    """`tick` is called so often for each key that holds tuples, whether it gets new ones or not; 0: never.
+
+    As Storm's ``topology.tick.tuple.freq.secs``, counted from when the key began to hold, by the micro-batch.
+    """
+
     def prepare(self, context: BoltContext) -> None:
         """Get ready; called before each key, on the task's one copy of the bolt."""
 
@@ -158,5 +218,5 @@ class KeyedBolt:
         raise NotImplementedError
 
     def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
-        """Work on what a quiet key holds; it is acked unless this is overridden."""
+        """Work on what a key holds at a tick; it is acked unless this is overridden."""
         collector.ack(*held)

@@ -10,8 +10,8 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
-import json
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,16 +26,16 @@ from pyspark.sql.types import DataType, StructType
 from acker.errors import TupleError, UsageError
 from spout.bolts import BatchCollector, BoltContext
 from spout.collector import Cause, cause_of
+from spout.counts import Measure, What
 from spout.holding import ANCHORS, HandsOn, ack_anchors
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.ledger import task_name
 from spout.options import ANCHOR
 from spout.rows import size_error
+from spout.said import ACKS, RESETS, SAID, Work, counting, failing, heard
+from spout.watching import ClockNs
 
 PandasFrame = Any  # pandas ships no types
-
-SAID = "_windhover_said"
-"""What a row says: null: it was emitted; empty: it only acks; else why the tuples that it carries failed."""
 
 Said = tuple[Sequence[Any], str | None, list[KeyedTuple]]
 """Values, what the row says, and the tuples that it carries."""
@@ -59,9 +59,11 @@ def keyed(
     [('user', 'string'), ('lines', 'int')]
 
     It stands behind `spout.hold(None)`, last, in output mode ``append``. What it holds stands in the query's
-    checkpoint and survives a restart; a record whose timeout passes meanwhile comes again. What it acks in a
-    call is acked when the micro-batch with that call's rows is written. Spark's Python state is slow, some
-    thousand keys a second: where an aggregate will do, `collect_anchors` in one is ten times as fast.
+    checkpoint and survives a restart; a record whose timeout passes meanwhile comes again, unless the bolt
+    resets it in time (`KeyedCollector.reset_timeout`). What it acks in a call is acked when the micro-batch
+    with that call's rows is written. `stream_status` counts it as it does other bolts; to its ack a tuple
+    takes as long as it was held. Spark's Python state is slow, some thousand keys a second: where an
+    aggregate will do, `collect_anchors` in one is ten times as fast.
 
     Args:
         bolt: the bolt; every task works on a copy of it.
@@ -90,7 +92,8 @@ def keyed(
         def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
             return task(key, parts, state)
 
-        timeout = GroupStateTimeout.ProcessingTimeTimeout if bolt.tick_ms else GroupStateTimeout.NoTimeout
+        ticks = bolt.tick_ms or bolt.tick_every_ms
+        timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
         said = rows.groupBy(*columns).applyInPandasWithState(
             run, f"{bolt.output}, {SAID} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
         )
@@ -162,32 +165,49 @@ class KeyedTask:
         name: the operator.
         bolt: the bolt.
         fields: its output.
+        now_ns: the clock that calls are timed by.
     """
 
     name: str
     bolt: KeyedBolt
     fields: tuple[Field, ...]
+    now_ns: ClockNs = time.perf_counter_ns
 
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Work on one key: on what came, or on a tick."""
-        held: list[KeyedTuple] = pickle.loads(state.get[0]) if state.exists else []
-        call = self.bolt.tick if state.hasTimedOut else self.bolt.execute
-        if not state.hasTimedOut:
-            held += [each for part in parts for each in _tuples(part)]
+        """Work on one key: on what came, on a tick, or on both."""
+        batch_ms = state.getCurrentProcessingTimeMs()
+        due_ms, held = _kept(state)
+        new = [] if state.hasTimedOut else [each for part in parts for each in _tuples(part, batch_ms)]
+        held += new
+        every_ms = self.bolt.tick_every_ms
+        is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
         collector = KeyedCollector(self.name, held, self._check)
         place = task_name()
         self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
+        began_ns = self.now_ns()
         try:
-            call(key, held, collector)
+            if not state.hasTimedOut:
+                self.bolt.execute(key, held, collector)
+            if (state.hasTimedOut or is_due) and collector.held:
+                self.bolt.tick(key, list(collector.held), collector)
         except Exception as error:  # whatever user code raises fails what the key holds
             if any(each.anchor is None for each in held):
                 raise  # nothing is tracked
-            yield self._frame([_failed(len(self.fields), held, cause_of(self.name, error))])
             collector = KeyedCollector(self.name, ())
-        _keep(state, collector.held, self.bolt.tick_ms)
-        yield self._frame(_said(len(self.fields), collector))
+            cause = cause_of(self.name, error)
+            collector.failed = [(each, cause) for each in held]
+        took_ns = self.now_ns() - began_ns
+        due_ms = batch_ms + every_ms if is_due or not due_ms else due_ms
+        _keep(state, collector.held, due_ms if every_ms else 0, self._wait_ms(due_ms - batch_ms))
+        work = work_of(len(new), collector, batch_ms, took_ns)
+        yield self._frame(_said(len(self.fields), collector, work))
+
+    def _wait_ms(self, left_ms: int) -> int:
+        """Return how long a key waits for its next tick, so long as nothing comes; 0: for ever."""
+        waits = ([self.bolt.tick_ms] if self.bolt.tick_ms else []) + ([left_ms] if left_ms > 0 else [])
+        return min(waits, default=0)
 
     def _check(self, values: Sequence[Any]) -> None:
         """Refuse an emission that does not fit the output.
@@ -218,12 +238,29 @@ class KeyedTask:
         )
 
 
-def _tuples(part: PandasFrame) -> Iterator[KeyedTuple]:
-    """Read the rows that came for a key."""
+def work_of(came: int, collector: KeyedCollector, batch_ms: int, took_ns: int) -> Work:
+    """Count what one call did; a tuple that waited for later batches was at work all that time.
+
+    Args:
+        came: how many tuples the call brought; 0 in a tick.
+        collector: what the call has settled.
+        batch_ms: when the batch began.
+        took_ns: how long the call took.
+    """
+    failed = [each for each, _ in collector.failed]
+    work = {What.EXECUTED: Measure(came, took_ns if came else 0)}
+    for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
+        waited_ms = sum(max(0, batch_ms - each.since_ms) for each in settled if each.since_ms)
+        work[what] = Measure(len(settled), waited_ms * 1_000_000 + took_ns * len(settled))
+    return {what: measure for what, measure in work.items() if measure.tuples}
+
+
+def _tuples(part: PandasFrame, batch_ms: int) -> Iterator[KeyedTuple]:
+    """Read the rows that came for a key, in the batch that began then."""
     names = [name for name in part.columns if name != ANCHOR]
     for values, anchor in zip(part[names].itertuples(index=False, name=None), part[ANCHOR], strict=True):
         found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
-        yield KeyedTuple(dict(zip(names, values, strict=True)), found)
+        yield KeyedTuple(dict(zip(names, values, strict=True)), found, batch_ms)
 
 
 def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
@@ -234,29 +271,39 @@ def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
     ]
 
 
-def _said(width: int, collector: KeyedCollector) -> Iterator[Said]:
-    """Return the rows of one call: what was emitted, what is acked, and each failure."""
+def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
+    """Return the rows of one call: emissions, what is acked, reset, failed by each cause, and the counts."""
+    nothing = [None] * width
     for values in collector.emissions:
         yield values, None, []
     if collector.acked:
-        yield [None] * width, "", collector.acked
+        yield nothing, ACKS, collector.acked
+    if collector.touched:
+        yield nothing, RESETS, collector.touched
+    failed: dict[Cause, list[KeyedTuple]] = {}
     for each, cause in collector.failed:
-        yield _failed(width, [each], cause)
+        failed.setdefault(cause, []).append(each)
+    for cause, tuples in failed.items():
+        yield nothing, failing(cause), tuples
+    if work:
+        yield nothing, counting(work), []
 
 
-def _failed(width: int, tuples: list[KeyedTuple], cause: Cause) -> Said:
-    return [None] * width, json.dumps(cause), tuples
+def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
+    """Return when the next tick is due, 0: never, and what is held; a state of before has no such time."""
+    found = pickle.loads(state.get[0]) if state.exists else []
+    return found if isinstance(found, tuple) else (0, found)
 
 
-def _keep(state: GroupState, held: Sequence[KeyedTuple], tick_ms: int) -> None:
-    """Store what is held on."""
+def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
+    """Store what is held on, and when the next tick is due."""
     if not held:
         if state.exists:
             state.remove()
         return
-    state.update((pickle.dumps(list(held), protocol=5),))
-    if tick_ms:
-        state.setTimeoutDuration(tick_ms)
+    state.update((pickle.dumps((due_ms, list(held)), protocol=5),))
+    if wait_ms:
+        state.setTimeoutDuration(wait_ms)
 
 
 def unwrap(ddl: str) -> HandsOn:
@@ -270,8 +317,6 @@ def unwrap(ddl: str) -> HandsOn:
             said = batch.column(place)
             emitted = pc.indices_nonzero(pc.is_null(said))
             collector.emit(batch.remove_column(place).take(emitted).columns, emitted)
-            for row, why in enumerate(said.to_pylist()):
-                if why:
-                    collector.failures.append((row, Cause(*json.loads(why))))
+            collector.failures.extend(heard(said).failed)
 
     return Unwrap()

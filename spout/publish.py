@@ -18,7 +18,6 @@ import numpy as np
 
 from acker.events import Acks, FailCause, Fails, Run, SourceRun, pack_positions, pack_values, runs_of
 from acker.identity import I64
-from acker.indices import among
 from spout.blocks import NO_POSITIONS, Block, blocks_of
 from spout.collector import Cause, cut
 from spout.fold import Outcome
@@ -78,7 +77,8 @@ def publication_of(outcome: Outcome, lane: Lane) -> Publication:
 def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
     """Write what a block's roots got; failed ones are left out, and so is a contribution of 0."""
     failed = [positions for _, positions in block.causes]
-    kept = ~np.isin(block.at, np.concatenate([NO_POSITIONS, *failed]))
+    taken = np.concatenate([NO_POSITIONS, *failed])
+    kept = ~np.isin(block.at, taken)
     at, value = block.at[kept], block.values[kept]
     said = value != 0
     elsewhere = [runs_of(np.sort(np.concatenate([*failed, at])))] if failed or len(at) else []
@@ -88,8 +88,8 @@ def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
         # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-        absent=_without(block.absent, runs_of(np.sort(np.concatenate([NO_POSITIONS, *failed])))),
-        touched=pack_positions(block.touched[among(block.touched, at)]),
+        absent=_without(block.absent, runs_of(np.sort(taken))),
+        touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
     )
 

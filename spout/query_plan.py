@@ -1,20 +1,22 @@
-"""What Spark's plan of a DataFrame says, looked at before a query runs.
+"""What Spark's plan of a DataFrame says.
 
-It tells the streams that are read, what cuts them short, and operators that are called alike.
+Before a query runs it tells the streams that are read, what cuts them short, and operators that are called
+alike; while a batch runs, whether rows are shuffled behind the last bolt.
 
 Source: DESIGN.md, sections 5.1 and 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import TrackingError, UsageError
-from spout.options import BOLTS_OPTION, STREAM_OPTION
+from spout.options import ANCHOR, BOLTS_OPTION, STREAM_OPTION
 from spout.settle import namesakes
+from spout.stage_pass import TASK, TO
 
 JavaObject = Any  # py4j ships no types
 
@@ -22,6 +24,19 @@ _SOURCE = "StreamingRelationV2"
 _OPERATOR = "MapInArrow"
 _LABEL = "windhover "
 _CUT_SHORT = frozenset({"GlobalLimit", "LocalLimit", "LimitAll", "Offset", "Tail"})
+
+# Physical plans.
+_ADAPTIVE = "AdaptiveSparkPlan"
+_SCAN = "MicroBatchScan"
+_EXCHANGE = "Exchange"  # BroadcastExchange and ReusedExchange too: the stage behind them is another one
+_REUSED = "ReusedExchange"
+_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR})
+
+# Whatever else Spark has may shuffle, and is looked at in the physical plan of each batch.
+_STAYS = frozenset({
+    "Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "CollectMetrics",
+    "MapInArrow", "MapInPandas", "ResolvedHint",
+})  # fmt: skip
 
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
@@ -54,16 +69,30 @@ def refuse_plan_of(session: SparkSession, query: str) -> None:
         UsageError: as `refuse_plan`.
         TrackingError: Spark does not know the query.
     """
-    # The rows of foreachBatch show nothing of the plan, and their session, a clone, knows no query.
-    jvm: Any = session.sparkContext._jvm
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    running = queries.get(jvm.java.util.UUID.fromString(query))
-    if running is None:
-        raise TrackingError(
-            f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
-            " without work"
-        )
-    _refuse_plan(running.analyzedPlan())
+    _refuse_plan(_running(session, query).analyzedPlan())
+
+
+def may_shuffle(session: SparkSession, query: str) -> bool:
+    """Tell whether some batch of a query that runs may be shuffled behind its last bolt.
+
+    Raises:
+        TrackingError: Spark does not know the query.
+    """
+    return is_wide(_running(session, query).analyzedPlan())
+
+
+def shuffles(session: SparkSession, query: str) -> bool:
+    """Tell whether the batch of a query that runs now is shuffled behind its last bolt.
+
+    Raises:
+        TrackingError: Spark does not know the query.
+    """
+    return crosses_stages(_running(session, query).lastExecution().executedPlan())
+
+
+def stays(rows: DataFrame) -> bool:
+    """Tell whether rows are what a batch came to, with nothing shuffled since: their partitions are fixed."""
+    return not any(map(_is_exchange, _stages(rows._jdf.queryExecution().executedPlan())))
 
 
 def label(operator: str, identity: str) -> str:
@@ -74,6 +103,46 @@ def label(operator: str, identity: str) -> str:
         identity: tells it from another one of that name.
     """
     return f"{_LABEL}{operator} #{identity}"
+
+
+def is_wide(plan: JavaObject) -> bool:
+    """Tell whether a logical plan has, behind a tracked stream, what Spark may shuffle for."""
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        if _operator(node) or _stream(node) or _is_stage(node):
+            continue
+        if node.nodeName() not in _STAYS and any(map(_stream, _nodes(node))):
+            return True
+        todo += _children(node)
+    return False
+
+
+def crosses_stages(plan: JavaObject) -> bool:
+    """Tell whether rows of a physical plan leave the stage of the last bolt, or of the source without one."""
+    todo = [(plan, False)]
+    while todo:
+        node, has_crossed = todo.pop()
+        if node.nodeName() == _SCAN or _works(node) or _is_stage(node):
+            if has_crossed:
+                return True
+        else:
+            has_crossed = has_crossed or _is_exchange(node)
+            todo += [(child, has_crossed) for child in _as_planned(node)]
+    return False
+
+
+def _running(session: SparkSession, query: str) -> JavaObject:
+    # The rows of foreachBatch show nothing of the plan, and their session, a clone, knows no query.
+    jvm: Any = session.sparkContext._jvm
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    running = queries.get(jvm.java.util.UUID.fromString(query))
+    if running is None:
+        raise TrackingError(
+            f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
+            " without work"
+        )
+    return running
 
 
 def _refuse_plan(plan: JavaObject) -> None:
@@ -119,14 +188,53 @@ def _analyzed(rows: DataFrame) -> JavaObject:
     return rows._jdf.queryExecution().analyzed()
 
 
-def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
+def _works(node: JavaObject) -> bool:
+    """Tell whether a node of a physical plan is an operator of ours behind Spark's own ones."""
+    return node.nodeName() == _OPERATOR and str(node.func().name()).startswith(_LABEL)
+
+
+def _is_stage(node: JavaObject) -> bool:
+    """Tell whether a node is a stage of a topology behind its first one, by the rows that it reads."""
+    if node.nodeName() != _OPERATOR:
+        return False
+    columns = node.children().apply(0).output()
+    return _BETWEEN_STAGES.issubset(str(columns.apply(place).name()) for place in range(columns.size()))
+
+
+def _is_exchange(node: JavaObject) -> bool:
+    return str(node.nodeName()).endswith(_EXCHANGE)
+
+
+def _stages(plan: JavaObject) -> Iterator[JavaObject]:
+    """Yield a physical plan's nodes, from the top."""
+    return _nodes(plan, _as_planned)
+
+
+def _as_planned(node: JavaObject) -> list[JavaObject]:
+    """Return what a node of a physical plan reads.
+
+    Adaptive execution hides what it has run, and may have replaced it all by "no rows": what it began with
+    has every exchange.
+    """
+    if node.nodeName() == _ADAPTIVE:
+        return [node.initialPlan()]
+    return [node.child()] if node.nodeName() == _REUSED else _children(node)
+
+
+def _children(node: JavaObject) -> list[JavaObject]:
+    children = node.children()
+    return [children.apply(place) for place in range(children.size())]
+
+
+def _nodes(
+    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = _children
+) -> Iterator[JavaObject]:
     """Yield a plan's nodes, from the top."""
     todo = [plan]
     while todo:
         node = todo.pop()
         yield node
-        children = node.children()
-        todo += [children.apply(place) for place in range(children.size())]
+        todo += below(node)
 
 
 def _stream(node: JavaObject) -> str:

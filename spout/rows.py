@@ -149,6 +149,14 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None =
     return bad
 
 
+def unanchored_misfit(bolt: str, output: str, error: Exception) -> TupleError:
+    """Say that an emission on no input does not fit the bolt's output, and the way out."""
+    return TupleError(
+        f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for it, so"
+        " the query ends: anchor it, and its input fails alone, or emit what fits"
+    )
+
+
 def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
     """Find the rows that have not one value for each field, each with its error."""
     try:

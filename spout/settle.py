@@ -118,7 +118,7 @@ def _summed(
         tuple(sorted(run for report in newest for run in report.absent)),
         partial[kept],
         residual[kept],
-        distinct(np.concatenate([_NONE, *(report.touched for report in newest)])),
+        distinct(np.concatenate([_NONE, *(report.touched for report in newest), *released.touched])),
         sum(report.lost for report in newest),
         added(report.counts for report in newest),
         tuple(error for report in newest for error in report.errors),

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from acker.errors import TupleError
 from acker.identity import I64, input_id_of
 from spout.anchors import Anchors, Carry, fingerprint_of
 from spout.bolt_work import BoltWork
@@ -32,7 +31,7 @@ from spout.outbox import Outbox
 from spout.places import Deliveries, children_of, places_of
 from spout.pulse import Pulse
 from spout.routing import keys_of, tasks_for
-from spout.rows import MISFITS, ArrowRows, ListRows, batch_of, misfits
+from spout.rows import MISFITS, ArrowRows, ListRows, batch_of, misfits, unanchored_misfit
 from spout.stage_pass import TO, StagePass, StreamPass
 from spout.stages import Route
 
@@ -235,10 +234,7 @@ class StageRun:
         for row, error in bad.items():
             anchors = block.anchored_on(row)
             if not anchors:
-                raise TupleError(
-                    f"bolt {stream.id.component!r} emitted, unanchored, what does not fit stream"
-                    f" {stream.id.stream!r}: {error}"
-                )
+                raise unanchored_misfit(stream.id.component, f"stream {stream.id.stream!r}", error)
             cause = cause_of(stream.id.component, error)
             self._failed += [(each.root, cause) for each in anchors]
         kept = block.kept([row for row in range(len(block.values)) if row not in bad])

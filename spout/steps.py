@@ -1,8 +1,8 @@
 """One bolt that settles its tuples by itself, at work on a batch of rows.
 
 An exception of user code fails the input that it was raised for, and nothing that was emitted for that
-input is delivered. Untracked, `FailTuple` drops the input and any other exception ends the task, since
-nobody would replay it.
+input is delivered; one that the bolt stops on ends the task. Untracked, `FailTuple` drops the input and any
+other exception ends the task, since nobody would replay it.
 
 Source: DESIGN.md, section 5.2.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from acker.errors import TupleError, UsageError
 from acker.identity import I64
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
+from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, stop_on
 from spout.collector import (
     DEFAULT_STREAM,
     Cause,
@@ -141,6 +141,7 @@ def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Ca
             execute(received, collector)
         except Exception as raised:  # whatever user code raises fails its input
             error = _told(watch.name, raised)
+            stop_on(watch.name, bolt, error)
             if not tracked and not isinstance(error, FailTuple):
                 if error is not raised:
                     raise error from raised
@@ -184,6 +185,7 @@ def _run_each_watched(
             watch.acked(received, watch.now_ns() - began_ns)
             watch.executed(received, watch.now_ns() - began_ns)
         except Exception as error:  # whatever user code raises fails its input
+            stop_on(watch.name, bolt, error)
             if not tracked and not isinstance(error, FailTuple):
                 raise
             del emitted[ends[-1] if ends else 0 :]
@@ -258,6 +260,7 @@ def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked
         if watch.has_hooks:
             _show_done(rows, out, watch, watch.now_ns() - began_ns)
     except Exception as error:  # whatever user code raises fails its input
+        stop_on(step.name, bolt, error)
         if not tracked and not isinstance(error, FailTuple):
             raise
         cause = cause_of(step.name, error)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from acker.errors import UsageError
+from spout.application import classic
 from spout.collector import Cause
 from spout.counts import Counts, What, count_of
 from spout.explain import explain
@@ -251,16 +252,15 @@ def submit(
     """Compile a topology and run it; see `TopologyBuilder.submit`.
 
     Raises:
-        UsageError: it cannot run, or an option is unknown.
+        UsageError: it cannot run, an option is unknown, or the session is one of Spark Connect.
     """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
         known = ", ".join(SubmitOptions.__annotations__)
         raise UsageError(f"submit has no option {', '.join(unknown)}; it has {known}")
+    cores = classic(spark).sparkContext.defaultParallelism
     compiled = builder.compile(
-        lambda bolt, output: to_arrow_schema(parse_output(bolt, output)),
-        sink,
-        cores=spark.sparkContext.defaultParallelism,
+        lambda bolt, output: to_arrow_schema(parse_output(bolt, output)), sink, cores=cores
     )
     submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
     port = options.get("metrics_port")

@@ -113,6 +113,8 @@ class Sessions(spout.KeyedBolt):
             collector.ack(*held)
         elif len(held) > 1_000:
             collector.fail(held[0], "too many")
+        collector.reset_timeout(*collector.held)
+        assert_type(held[0].root, Root | None)
         assert_type(collector.held, list[spout.KeyedTuple])
 
 

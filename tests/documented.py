@@ -43,8 +43,8 @@ BESIDE = {"Topics": "acker.topics", "WindhoverError": "acker.errors"}
 NAMES = (*spout.__all__, *BESIDE)
 
 ON_SPARK = frozenset(
-    {"Bolt", "Grouping", "OutputCollector", "ack_anchors", "bolt", "collect_anchors", "fail_when", "hold",
-     "keyed", "read_stream", "serve_metrics"}
+    {"BasicBolt", "Bolt", "Grouping", "OutputCollector", "ack_anchors", "bolt", "collect_anchors",
+     "fail_when", "hold", "keyed", "read_stream", "serve_metrics"}
 )  # fmt: skip
 """Names whose examples need a Spark session."""
 

@@ -51,6 +51,7 @@ MAY_CATCH_ALL = {
     "spout/read_task.py": "code of the user",
     "spout/ledger.py": "an accumulator's merge, which must never raise",
     "spout/guards.py": "code of the user",
+    "spout/flux.py": "code of the user, which a file names, before anything runs",
     "spout/isolation.py": "the top of a child's work, which is raised again in its worker",
     "spout/child_process.py": "the top of a process",
 }

@@ -17,6 +17,7 @@ from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.log import Log, Record, TopicPartition
 from acker.topics import Input, Topics
 from replay.headers import location, parse_lineage
+from spout.follow import Follower
 
 POLL_RECORDS_MAX = 5_000
 
@@ -50,7 +51,6 @@ class Observer:
         self._source = source
         self._codec = wire_codec()
         self._verdict_topic = topics.ack_topics.verdict
-        self._ack_topic = topics.ack_topics.ack
         infos = log.topics([source.topic, source.replay_topic, source.dead_letter.topic])
         self._partitions = infos[source.topic].partitions
         self._done = [np.zeros(0, np.bool_) for _ in range(self._partitions)]
@@ -60,8 +60,9 @@ class Observer:
         self._killed_at_wall: int | None = None
         self._lost_across_kill: list[tuple[events.SourceRun, int | None]] = []
         self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
-        acks = (self._verdict_topic, topics.ack_topics.ack)
-        wanted = [TopicPartition(name, p) for name in acks for p in range(topics.acker.partitions)]
+        numbers = range(topics.acker.partitions)
+        self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
+        wanted = [TopicPartition(self._verdict_topic, p) for p in numbers]
         for name in (source.replay_topic, source.dead_letter.topic):
             wanted += [TopicPartition(name, p) for p in range(infos[name].partitions)]
         self._reader = log.reader(committed=True)
@@ -74,10 +75,12 @@ class Observer:
         records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
         for record in records:
             self._read(record)
+        self._note_acks()
         return len(records)
 
     def read_to_end(self, timeout_ms: int) -> bool:
         """Read up to the stable ends as they are now; tell whether that was done within `timeout_ms`."""
+        self._note_acks()
         ends = self._log.stable_ends(self._wanted)
         slice_ms = 50
         for _ in range(max(1, timeout_ms // slice_ms)):
@@ -110,6 +113,7 @@ class Observer:
 
     def close(self) -> None:
         """Leave."""
+        self._acks.close()
         self._reader.close()
 
     def _read(self, record: Record) -> None:
@@ -117,9 +121,6 @@ class Observer:
             event = self._codec.decode(record.value)
             if isinstance(event, events.Verdicts):
                 self._settle(event)
-            return
-        if record.topic == self._ack_topic:
-            self._note_acks(record)
             return
         origin = parse_lineage(record.headers, record.topic, record.partition, record.offset).origin
         if record.topic == self._source.replay_topic:
@@ -152,12 +153,13 @@ class Observer:
                     if open_at_kill:
                         self._lost_across_kill.append((run, due_wall))
 
-    def _note_acks(self, record: Record) -> None:
-        """Keep when roots were acked whole."""
-        event = self._codec.decode(record.value)
-        if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
-            found = self._acked_at.setdefault(event.source, [])
-            found += [(start, end, record.timestamp_ms) for start, end in event.runs]
+    def _note_acks(self) -> None:
+        """Keep when roots were acked whole; the ackers shorten that log under its readers."""
+        for record in self._acks.look():
+            event = self._codec.decode(record.value)
+            if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
+                found = self._acked_at.setdefault(event.source, [])
+                found += [(start, end, record.timestamp_ms) for start, end in event.runs]
 
     def _was_acked(self, source: int, position: int, before_wall: int) -> bool:
         return any(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -293,6 +293,15 @@ def test_a_second_query_of_a_group_is_refused_while_the_first_runs(world: World)
             spout.start(to_files(world, "other-two", two))
         with pytest.raises(UsageError, match="is read by a query of this application already"):
             words(world, "other")
+
+
+def test_a_query_of_another_session_of_the_spark_context_is_seen(world: World) -> None:
+    """Each session has a list of queries of its own."""
+    other = World(world.topics, world.spark.newSession(), world.folder)
+    with closing(other), started(to_files(world, "other-first", words(world, "other"))):
+        assert not other.spark.streams.active
+        with pytest.raises(UsageError, match="is read by a query of this application already"):
+            other.read("other")
 
 
 def test_records_that_a_predicate_leaves_out_are_best_effort(world: World) -> None:

@@ -174,7 +174,9 @@ def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_na
     ]
 
 
-def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(world: World) -> None:
+def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """S28, S31, S81: what one of them forgets leaves its roots open, and what fails fails its roots only."""
     world.produce("joined", "a b a", "b lost", "c forget", "a worst", "c a")
     counted = (
@@ -186,6 +188,11 @@ def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(world: World
         found = world.wait_for("joined", 5, query)
     assert (found.acked, found.open) == ({0, 4}, {1, 2})
     assert found.failed == {3: ("count", "", "the worst word")}
+    topic = world.topics.input("joined").topic
+    told = [each.getMessage().partition(":")[0] for each in caplog.records]
+    assert {f"left_open operator={bolt} roots=1 first={topic}/{at}" for bolt, at in (
+        ("pairs", "0@1"), ("count", "1@0"),
+    )} == {each for each in told if each.startswith("left_open ")}  # fmt: skip
     total: Counter[object] = Counter()
     for word, count in world.rows["joined"]:
         total[word] += int(str(count))

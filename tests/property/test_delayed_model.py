@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.events import SourceRun
+from acker.events import SourceRun, positions
 from spout.delayed import Held, Places, Released
 from spout.fold import TaskReport
 from tests.unit.test_delayed import A, B, array, batch, held, open_roots, plan_of
@@ -47,3 +47,30 @@ def test_a_root_is_complete_when_every_tuple_of_it_was_released(script: list[Tup
         done.append(batch(PLANS[n], *reports))
         waiting = {place(since, root) for since, root, until in script if since <= n < until}
         assert open_roots(*done) == waiting
+
+
+emissions = st.tuples(st.integers(0, BATCHES - 1), st.integers(0, ROOTS - 1))
+
+
+@given(st.sets(emissions), st.lists(st.tuples(st.integers(0, BATCHES - 1), emissions), max_size=30))
+def test_a_batch_resets_the_timeouts_that_its_tasks_say_and_contributes_nothing_to_them(
+    keeps: set[tuple[int, int]], script: list[tuple[int, tuple[int, int]]]
+) -> None:
+    """S16: of the roots of earlier batches, and of those of its own that it leaves open."""
+    done = []
+    for n in range(BATCHES):
+        kept = [root for since, root in sorted(keeps) if since == n]
+        named = [each for when, each in script if when == n and each[0] <= n]
+        tasks = [TaskReport(f"keyed{number}", released=touched(part)) for number, part in enumerate((
+            named[::2], named[1::2]
+        ))]  # fmt: skip
+        done.append(batch(PLANS[n], TaskReport("hold", held=held(PLANS[n], *kept)), *tasks))
+        reset = {(each.source, at) for each in done[n].acks for at in positions(each.touched).tolist()}
+        assert reset == {place(*each) for each in named if each[0] < n or each in keeps}
+        assert open_roots(*done) == {place(*each) for each in keeps if each[0] <= n}
+
+
+def touched(named: list[tuple[int, int]]) -> Released:
+    """Reset timeouts."""
+    places = [place(*each) for each in named]
+    return Released(touched=Places(array(*(s for s, _ in places)), array(*(at for _, at in places))))

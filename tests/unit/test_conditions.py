@@ -6,13 +6,15 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UsageError
-from spout.application import Application
+from spout.application import Application, refuse_connect
 from spout.bolts import BoltContext
 from spout.collector import Cause
 from spout.conditions import FLAG, FailWhen
 from spout.rows import ArrowRows, arrow_of
 from spout.steps import Step, run_simple
+from spout.topology import TopologyBuilder
 from spout.watching import Watch
+from tests.topology_world import TOPICS
 
 
 @pytest.mark.parametrize("tracked", [True, False])
@@ -33,3 +35,36 @@ def test_a_session_of_spark_connect_is_refused_with_the_way_out() -> None:
         UsageError, match=r"pyspark\.sql\.connect\.session\.SparkSession is no classic .*local"
     ):
         Application.of(session)
+
+
+def test_a_topology_is_not_submitted_to_one_either() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(
+        UsageError, match=r"pyspark\.sql\.connect\.session\.SparkSession is no classic .*local"
+    ):
+        builder.submit(session)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "says"),
+    [
+        ({"spark.remote": "sc://spark:15002"}, {}, "^spark.remote: "),
+        ({}, {"SPARK_REMOTE": "sc://spark:15002"}, "^SPARK_REMOTE: "),
+        ({}, {"SPARK_CONNECT_MODE_ENABLED": "1"}, "^SPARK_CONNECT_MODE_ENABLED: "),
+        ({"spark.master": "local", "spark.api.mode": "connect"}, {}, "^spark.api.mode=connect"),
+        ({"spark.master": "local"}, {"SPARK_API_MODE": "Connect"}, "^spark.api.mode=connect"),
+    ],
+)
+def test_what_would_start_one_is_refused_before(
+    settings: dict[str, str], environ: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says + r".*no classic Spark session: .*Spark Connect"):
+        refuse_connect(settings, environ)
+
+
+def test_what_starts_a_classic_session_is_left_alone() -> None:
+    refuse_connect({}, {})
+    refuse_connect({"spark.master": "local"}, {"SPARK_API_MODE": "classic"})
+    refuse_connect({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"})

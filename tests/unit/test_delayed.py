@@ -11,10 +11,12 @@ import pytest
 from acker.errors import TrackingError
 from acker.events import Acks, SourceRun, positions, values
 from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
+from spout.batch_log import Logged
 from spout.blob import decode, encode
 from spout.collector import Cause
 from spout.delayed import LATE, Entry, Held, Places, Released, held_edges
 from spout.fold import Evaluated, TaskReport
+from spout.journal import Journal, SourceMark
 from spout.plan import BatchPlan
 from spout.publish import Lane, Publication, publication_of
 from spout.settle import Moment, settle
@@ -168,6 +170,64 @@ def test_only_the_newest_evaluation_releases() -> None:
     report = TaskReport("ack", released=released(FIRST, tuples))
     twice = batch(NOTHING, report, report)
     assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), twice) == set()
+
+
+def touched(plan: BatchPlan, *roots: int) -> Released:
+    """Reset the timeouts of held roots, by index."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    sources, places = zip(*(at[root] for root in roots), strict=True)
+    return Released(touched=Places(array(*sources), array(*places)))
+
+
+def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
+    """Return source, block and positions of the records that reset timeouts."""
+    named = [(each.source, each.block, positions(each.touched).tolist()) for each in publication.acks]
+    return [each for each in named if each[2]]
+
+
+def test_a_timeout_is_reset_for_roots_of_older_batches_and_of_this_one() -> None:
+    """S16, S21: in the record of their block, or in one of their own; what is open stays open."""
+    far = plan_of(SourceRun(A, 15, 17), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
+    own = held(SECOND, 4)
+    publication = batch(
+        SECOND,
+        TaskReport("hold", held=own),
+        TaskReport("keyed", released=touched(far, 3, 1, 0, 2, 1)),
+        TaskReport("other", released=touched(SECOND, 4)),
+    )
+    assert resets(publication) == [(A, 0, [15, 16, 24]), (A, 3, [BLOCK * 3]), (B, 0, [5])]
+    assert {each.touched_at for each in publication.acks} == {99}
+    assert open_roots(publication) == {(A, 24)}, "nothing is said of the others"
+    assert publication.fails == ()
+
+
+def test_a_timeout_is_reset_once_by_the_newest_evaluation_and_not_of_what_failed() -> None:
+    """A tuple of a root may fail while another one is held on."""
+    older, newer = touched(FIRST, 0, 1), touched(FIRST, 1, 2)
+    failing = replace(newer, failures=((BAD, touched(FIRST, 2).touched),))
+    publication = batch(NOTHING, TaskReport("keyed", released=older), TaskReport("keyed", released=failing))
+    assert resets(publication) == [(A, 0, [11])]
+    assert failed_roots(publication) == {(A, 12): ("notify", "ValueError")}
+
+
+def test_a_root_may_be_acked_and_reset_in_one_batch() -> None:
+    """One of its tuples is done, another is held on."""
+    tuples = held(FIRST, 0, 0)
+    report = replace(released(FIRST, tuples, slice(0, 1)), touched=touched(FIRST, 0).touched)
+    publication = batch(SECOND, TaskReport("keyed", released=report))
+    assert resets(publication) == [(A, 0, [10])]
+    assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), publication) == {(A, 10)}
+
+
+def test_a_batch_that_emits_nothing_counts_timeouts_from_its_own_time() -> None:
+    """S16: a tick may come long after the last Init, by whose clock the timeout would not move at all."""
+    marks = {A: SourceMark(0, 9)}
+    last = Journal("s", 1, 500, 2, marks, (SourceRun(A, 4, 9),), at_ms=10_000)
+    assert Logged(last, last, 0, 17_000).now == 7_500
+    assert Logged(last, last, 0, 9_000).now == 500, "a wall clock that was set back moves nothing"
+    assert Logged(last, replace(last, now=600, ranges=(SourceRun(A, 9, 10),)), 0, 17_000).now == 600
+    old = replace(last, at_ms=0)
+    assert Logged(old, old, 0, 17_000).now == 500, "an offset of an older version"
 
 
 def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from acker.errors import ConfigError
-from spout import cli
+from acker.errors import ConfigError, UsageError
+from spout import cli, cli_submit
 from spout.flux import load_topology
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -51,8 +51,8 @@ def test_a_file_is_a_topology(tmp_path: Path) -> None:
         ("className: ", "class: ", 6, "bolts.0.class: is not a key"),
         ("word_count:SplitSentence", "word_count.Split", 6, "write module:Name"),
         ("word_count:SplitSentence", "word_count:Split", 6, "module examples.word_count has no Split"),
-        ("examples.word_count:S", "exampels:S", 6, "cannot be imported: No module named 'exampels'"),
-        ("ence\"}", "ence\", constructorArgs: [1]}", 6, "SplitSentence': cannot be made: SplitSentence()"),
+        ("examples.word_count:S", "exampels:S", 6, "ModuleNotFoundError: No module named 'exampels'; is its"),
+        ("ence\"}", "ence\", constructorArgs: [1]}", 6, "cannot be made: TypeError: SplitSentence() takes"),
         ("type: fields", "type: field", 10, "is none of the choices; give shuffle, fields"),
         ("to: count", "to: cuont", 10, "streams.1.to = 'cuont': is no bolt of this file; there are: split"),
         ("type: shuffle", "type: shuffle, args: [a]", 9, "means nothing to shuffle"),
@@ -72,6 +72,95 @@ def test_what_is_wrong_is_told_with_its_place_and_the_cure(
         load_topology(path, {"FOLDER": "/var"})
     assert says in str(raised.value)
     assert f"topology.yaml:{line}: " in str(raised.value) or not line
+
+
+MODULE = """
+import spout
+
+class Lacks(spout.BasicBolt):
+    def __init__(self):
+        self.table = {}["table"]
+
+class Leaves(spout.BasicBolt):
+    def __init__(self):
+        raise SystemExit(3)
+
+class Silent(spout.BasicBolt):
+    def __init__(self):
+        raise MemoryError
+
+class Long(spout.BasicBolt):
+    def __init__(self):
+        raise OSError("two\\nlines")
+"""
+BROKEN = {
+    "no_syntax": "class Split(:\n",
+    "no_name": "from spout import NoSuchBolt\n",
+    "no_key": "import os\n\nos.environ['WINDHOVER_NO_SUCH_VARIABLE']\n",
+    "leaves": "raise SystemExit('usage: leaves FILE')\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("bolts_that_raise:Lacks", "cannot be made: KeyError: 'table' (bolts_that_raise.py:6)"),
+        ("bolts_that_raise:Leaves", "cannot be made: SystemExit: 3 (bolts_that_raise.py:10)"),
+        ("bolts_that_raise:Silent", "cannot be made: MemoryError (bolts_that_raise.py:14)"),
+        ("bolts_that_raise:Long", "cannot be made: OSError: two lines (bolts_that_raise.py:18)"),
+        ("no_syntax:Split", "cannot be imported: SyntaxError: invalid syntax (no_syntax.py, line 1)"),
+        ("no_name:Split", "cannot be imported: ImportError: cannot import name 'NoSuchBolt' from 'spout'"),
+        ("no_key:Split", "imported: KeyError: 'WINDHOVER_NO_SUCH_VARIABLE' (no_key.py:3)"),
+        ("leaves:Split", "cannot be imported: SystemExit: usage: leaves FILE (leaves.py:1)"),
+    ],
+)
+def test_whatever_a_class_of_the_file_raises_is_told_at_its_key(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: str,
+    says: str,
+) -> None:
+    """File, key, class and what it raised stand in one line; the command shows no traceback."""
+    for name, text in {**BROKEN, "bolts_that_raise": MODULE}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FOLDER", "/var")
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, GOOD.replace("examples.word_count:SplitSentence", named))
+    with pytest.raises(ConfigError) as raised:
+        load_topology(path, {"FOLDER": "/var"})
+    [told] = str(raised.value).splitlines()
+    assert told.startswith(f"{path}:6: bolts.0.className = '{named}': ")
+    assert says in told
+    assert cli.run(["submit", str(path)]) == ConfigError.exit_code
+    printed = capsys.readouterr().err
+    assert told in printed
+    assert "Traceback" not in printed
+
+
+def test_a_sink_that_cannot_be_imported_is_told_at_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_sink.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = write(tmp_path, GOOD.replace("examples.word_count:show", "no_sink:write"))
+    with pytest.raises(ConfigError, match=r"sink = 'no_sink:write': cannot be imported: ZeroDivisionError: "):
+        load_topology(path, {"FOLDER": "/var"})
+
+
+@pytest.mark.parametrize("asks", ["spark.remote: 'sc://spark:15002'", "spark.api.mode: connect"])
+def test_a_file_that_asks_for_spark_connect_is_refused_before_spark_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asks: str
+) -> None:
+    monkeypatch.setenv("FOLDER", "/var")
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setattr(cli_submit, "_session", None)
+    path = write(tmp_path, GOOD + f"spark: {{{asks}}}\n")
+    assert cli.run(["submit", str(path)]) == UsageError.exit_code
+    printed = capsys.readouterr().err
+    assert "no classic Spark session" in printed
+    assert "Traceback" not in printed
 
 
 def test_the_command_explains_a_file_without_spark(

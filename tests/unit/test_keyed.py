@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -22,11 +24,17 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import TupleError, UsageError
+from spout.blob import decode
 from spout.bolts import BasicBolt, BatchCollector
 from spout.collector import Cause
+from spout.counts import What, count_of
+from spout.fold import TaskReport
+from spout.holding import HELD_TYPE, AckTask
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.keyed_rows import SAID, Field, KeyedTask, columns_of, keyed, unwrap
+from spout.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
 from spout.options import ANCHOR
+from spout.said import ACKS, RESETS, SAID
+from spout.steps import Step
 
 
 class FakeState:
@@ -36,6 +44,7 @@ class FakeState:
         self.kept: tuple[Any, ...] | None = None
         self.hasTimedOut = False
         self.timeout_ms = 0
+        self.now_ms = 1_000
 
     @property
     def exists(self) -> bool:
@@ -57,13 +66,17 @@ class FakeState:
         """Keep nothing."""
         self.kept = None
 
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - Spark's name
+        """Tell when the batch began."""
+        return self.now_ms
+
     def setTimeoutDuration(self, timeout_ms: int) -> None:  # noqa: N802 - Spark's name
         """Ask for a tick."""
         self.timeout_ms = timeout_ms
 
 
 class Pairs(KeyedBolt):
-    """Emits two at a time; fails ``bad``, breaks on ``worse``."""
+    """Emits two at a time; fails ``bad``, breaks on ``worse``; a ``z`` has its timeout reset."""
 
     output = "both string"
     tick_ms = 500
@@ -75,6 +88,7 @@ class Pairs(KeyedBolt):
             raise ValueError("worse")
         for each in [each for each in held if each["n"] == "bad"]:
             collector.fail(each, "bad")
+        collector.reset_timeout(*(each for each in held if each["n"] == "z"))
         if len(collector.held) == 2:
             collector.emit(("".join(each["n"] for each in held if each["n"] != "bad"),))
             collector.ack(*tuple(collector.held))
@@ -83,20 +97,30 @@ class Pairs(KeyedBolt):
 class Key:
     """One key at work, batch for batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, bolt: KeyedBolt | None = None) -> None:
         self.state = FakeState()
-        self.task = KeyedTask("pairs", Pairs(), (Field.of("both", StringType()),))
+        self.task = KeyedTask(
+            "pairs", bolt or Pairs(), (Field.of("both", StringType()),), count(0, 7).__next__
+        )
+        self.work: dict[str, list[int]] = {}
+        self.rows: list[dict[str, Any]] = []
 
     def get(self, *values: str, ticks: bool = False, tracked: bool = True) -> list[tuple[Any, ...]]:
-        """Let tuples come, or a tick; return the rows: value, what is said, and offsets that are carried."""
+        """Let tuples come, or a tick; return the rows: value, what is said, and offsets that are carried.
+
+        The last row, which counts if there is something to count, is kept apart.
+        """
         self.state.hasTimedOut = ticks
         anchors = [{"source": 1, "position": ord(n[0]), "edge": 7} if tracked else None for n in values]
         part = pd.DataFrame({"n": list(values), ANCHOR: anchors})
         frames = self.task(("k",), [] if ticks else [part], self.state)  # type: ignore[arg-type]
+        self.rows = [row for frame in frames for row in frame.to_dict("records")]
+        rows = [row for row in self.rows if not str(row[SAID]).startswith("{")]
+        self.work = {}
+        for counted in self.rows[len(rows) :]:
+            self.work = json.loads(counted[SAID])
         return [
-            (row["both"], row[SAID], "".join(chr(each["position"]) for each in row[ANCHOR]))
-            for frame in frames
-            for row in frame.to_dict("records")
+            (row["both"], row[SAID], "".join(chr(each["position"]) for each in row[ANCHOR])) for row in rows
         ]
 
 
@@ -116,12 +140,138 @@ def test_a_tick_flushes_what_a_quiet_key_holds() -> None:
     assert not key.state.exists
 
 
+class Paced(Pairs):
+    """Is ticked every 700 ms, whatever comes; a quiet key after 500 ms."""
+
+    tick_every_ms = 700
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Hold everything."""
+
+
+def test_a_key_that_is_never_quiet_is_ticked_at_a_pace() -> None:
+    """Storm's topology.tick.tuple.freq.secs: 700 ms behind the first tuple, then behind the tick."""
+    key = Key(Paced())
+    waits = []
+    for name in "abcd":
+        assert key.get(name) == []
+        waits.append(key.state.timeout_ms)
+        key.state.now_ms += 200
+    assert waits == [500, 500, 300, 100]
+    assert key.get("e") == [(None, "", "abcde")]
+    assert not key.state.exists
+    assert key.get("f") == []
+    key.state.now_ms += 500
+    assert key.get(ticks=True) == [(None, "", "f")]
+
+
+def test_a_tick_that_holds_on_comes_again_at_its_pace() -> None:
+    class HoldsOn(Paced):
+        def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+            """Reset the timeouts."""
+            collector.reset_timeout(*held)
+
+    key = Key(HoldsOn())
+    key.get("a")
+    for now_ms, ticks, said in ((1_600, False, []), (1_700, True, ["reset"]), (2_399, False, []),
+                                (2_400, False, ["reset"])):  # fmt: skip
+        key.state.now_ms = now_ms
+        assert [row[1] for row in key.get(*([] if ticks else ["b"]), ticks=ticks)] == said
+
+
+def test_what_a_state_of_before_holds_is_taken_up() -> None:
+    """It knows nothing of a pace: one begins with the next batch."""
+    key = Key(Paced())
+    key.state.update((pickle.dumps([KeyedTuple({"n": "a"}, (1, ord("a"), 7))]),))
+    assert key.get("b") == []
+    key.state.now_ms += 700
+    assert key.get("c") == [(None, "", "abc")]
+
+
 def test_one_tuple_fails_alone_and_an_exception_fails_all_that_the_key_holds() -> None:
     """S83, S84."""
     key = Key()
     assert key.get("a", "bad") == [(None, json.dumps(Cause("pairs", "", "bad")), "b")]
     assert key.get("worse") == [(None, json.dumps(Cause("pairs", "ValueError", "worse")), "aw")]
     assert not key.state.exists
+
+
+def test_a_tuple_whose_timeout_is_reset_is_held_on_and_neither_acked_nor_failed() -> None:
+    """S16."""
+    key = Key()
+    assert key.get("z") == [(None, RESETS, "z")]
+    assert key.state.exists
+    assert key.get("a") == [("za", None, ""), (None, ACKS, "za"), (None, RESETS, "z")]
+    assert key.get("z", "worse") == [(None, json.dumps(Cause("pairs", "ValueError", "worse")), "zw")]
+
+
+def test_the_timeout_of_what_is_not_held_cannot_be_reset() -> None:
+    here, gone, other = (KeyedTuple({"n": n}, (1, 2, 3)) for n in "abc")
+    collector = KeyedCollector("pairs", [here, gone])
+    collector.ack(gone)
+    for wrong in (gone, other):
+        with pytest.raises(TupleError, match=r"'pairs' reset the timeout of .*, which it does not hold"):
+            collector.reset_timeout(here, wrong)
+    assert collector.touched == []
+
+
+def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that_time() -> None:
+    """S74: each call takes 7 ns; the second batch begins 2 ms behind the first one."""
+    key = Key()
+    key.get("a")
+    assert key.work == {"executed": [1, 7]}
+    key.state.now_ms += 2
+    key.get("c", "bad")
+    assert key.work == {"executed": [2, 7], "acked": [2, 2_000_014], "failed": [1, 7]}
+    key.get("d")
+    key.get(ticks=True)
+    assert key.work == {"acked": [1, 7]}
+    old = KeyedCollector("pairs", [KeyedTuple({}, None)])
+    old.ack(*tuple(old.held))
+    assert work_of(0, old, 1_000, 7) == {What.ACKED: (1, 7)}, "since when an older version's waits is unknown"
+
+
+def test_the_step_behind_reports_what_the_rows_say() -> None:
+    key = Key()
+    key.get("z", "bad")
+    rows = pd.DataFrame(key.rows)
+    key.get("a")
+    rows = pd.concat([rows, pd.DataFrame(key.rows)])
+    names = pa.schema([("both", pa.string()), (SAID, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
+    step = Step("pairs", unwrap("both string"), pa.schema([("both", pa.string())]))
+    ledger = FakeLedger()
+    [out] = AckTask("pairs", "stream", ledger, step, True)([pa.RecordBatch.from_pandas(rows, names, False)])
+    assert out.to_pydict() == {"both": ["za"]}
+    [report] = ledger.reports
+    released = report.released
+    assert released.places.positions.tolist() == [ord("z"), ord("a")]
+    assert released.touched.positions.tolist() == [ord("z"), ord("z")]
+    [(cause, failed)] = released.failures
+    assert (cause.message, failed.positions.tolist()) == ("bad", [ord("b")])
+    counts = {what: count_of(report.counts, what, "pairs") for what in What}
+    assert counts == {
+        What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0
+    }  # fmt: skip
+
+
+class FakeLedger:
+    """Takes reports, as Spark's accumulator does."""
+
+    def __init__(self) -> None:
+        self.reports: list[TaskReport] = []
+
+    def add(self, value: dict[Any, dict[str, tuple[Any, ...]]]) -> None:
+        """Take one."""
+        [(*_, blob)] = [added for found in value.values() for added in found.values()]
+        self.reports.append(decode(blob))
+
+
+def test_what_an_older_version_holds_is_held_on() -> None:
+    old = KeyedTuple.__new__(KeyedTuple)
+    old.__setstate__((None, {"values": {"n": "a"}, "anchor": (1, 2, 3)}))
+    found = pickle.loads(pickle.dumps(old, protocol=5))
+    assert (found["n"], found.root, found.since_ms) == ("a", (1, 2), 0)
+    assert KeyedTuple({}, None).root is None
 
 
 def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> None:

@@ -117,11 +117,19 @@ def test_a_task_survives_pickling() -> None:
 def test_an_offset_survives_the_journal_word_for_word() -> None:
     """Spark keeps and compares offsets as text."""
     marks = {65_537: SourceMark(5, 90, (Run(10, 20), Run(40, 41))), 65_536: SourceMark(0, 7)}
-    journal = Journal("id", 3, 1_234, 4, marks, RANGES)
+    journal = Journal("id", 3, 1_234, 4, marks, RANGES, at_ms=1_700_000_000_000)
     text = json.dumps(journal.to_json())
     assert journal_of(json.loads(text)) == journal
     assert json.dumps(journal_of(json.loads(text)).to_json()) == text
     assert journal_of(json.loads(json.dumps(BEGINNING.to_json()))) == BEGINNING
+
+
+def test_an_offset_of_an_older_version_is_read_as_it_stands() -> None:
+    """Rewritten in other words it would look to Spark like new records."""
+    old = Journal("id", 3, 1_234, 4, {65_536: SourceMark(0, 7)}, RANGES)
+    text = json.dumps(old.to_json())
+    assert '"at"' not in text
+    assert json.dumps(journal_of(json.loads(text)).to_json()) == text
 
 
 @pytest.mark.parametrize("text", ["{}", '{"v": 2}', '{"v": 1, "session": 3}', "[]", '{"index": 4}'])

@@ -120,6 +120,27 @@ def test_what_does_not_fit_its_stream_fails_its_root_and_names_the_bolt() -> Non
     assert error_class(found[4][0]) == "ArrowInvalid"
 
 
+class Loud(Bolt):
+    """Emits, unanchored, what does not fit its output."""
+
+    output = "number int"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit text."""
+        self._collector.emit(("seven",))
+        self._collector.ack(tuple)
+
+
+def test_what_does_not_fit_and_is_unanchored_ends_the_query_and_names_the_way_out() -> None:
+    says = "bolt 'bolt' emitted, unanchored, what does not fit stream 'default': .*; no input fails for it"
+    with pytest.raises(TupleError, match=f"^{says}, so the query ends: anchor it, .* or emit what fits$"):
+        run(one_bolt(Loud()), [b"a"], print)
+
+
 class Directs(BasicBolt):
     """Emits on a direct stream as a line says: to a task by its number, or to none."""
 

@@ -1,0 +1,45 @@
+"""Keyed bolts of the tests; in a module of their own, since the workers import them by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import spout
+from acker.identity import is_replay
+
+
+class Forgets(spout.KeyedBolt):
+    """Never settles what comes first; when its record comes again, writes both and acks them."""
+
+    output = "word string, copies string"
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Wait for a copy."""
+        copies = [each.root is not None and is_replay(each.root.source) for each in held]
+        if any(copies):
+            collector.emit((key[0], " ".join(map(str, copies))))
+            collector.ack(*held)
+
+
+class Waits(spout.KeyedBolt):
+    """Holds tuples until one says ``go``; each tick resets their timeouts."""
+
+    output = "word string, tuples string"
+    tick_every_ms = 200
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Wait for the word."""
+        if any(each["said"] == "go" for each in held):
+            collector.emit((key[0], str(len(held))))
+            collector.ack(*held)
+
+    def tick(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Go on waiting."""
+        collector.reset_timeout(*held)

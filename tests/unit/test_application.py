@@ -1,0 +1,59 @@
+"""What the driver knows of its streams: who reads a group, in whichever session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from acker.errors import UsageError
+from spout.application import Application, Stream
+
+
+@dataclass
+class Session:
+    """A Spark session: it knows its own queries alone."""
+
+    running: list[str] = field(default_factory=list)
+
+    @property
+    def streams(self) -> SimpleNamespace:
+        """What manages its queries."""
+        return SimpleNamespace(active=[SimpleNamespace(id=each) for each in self.running])
+
+
+def stream(name: str, session: Session, *queries: str, group: str = "g", tracked: bool = True) -> Stream:
+    """Make a stream that queries were seen to run."""
+    made = Stream(name, group, tracked, 1, cast("Any", None), cast("Any", session))
+    made.queries.update(queries)
+    return made
+
+
+def application(*streams: Stream) -> Application:
+    """Make an application of streams, without Spark."""
+    made = Application.__new__(Application)
+    made.streams = {each.id: each for each in streams}
+    return made
+
+
+def test_a_group_that_a_query_of_any_session_reads_is_refused() -> None:
+    one, two = Session(), Session()
+    known = application(stream("first", one, "p"), stream("second", two, "q"))
+    known.refuse_second("g")
+    for session, query in ((one, "p"), (two, "q")):
+        session.running = [query]
+        with pytest.raises(UsageError, match="group 'g' is read by a query of this application already"):
+            known.refuse_second("g")
+        session.running = []
+    known.refuse_second("g")
+
+
+def test_other_groups_other_queries_and_untracked_streams_are_left_alone() -> None:
+    session = Session(["q", "other", "untracked"])
+    application(
+        stream("ended", session, "gone"),
+        stream("another group", session, "q", group="h"),
+        stream("best effort", session, "untracked", tracked=False),
+    ).refuse_second("g")

@@ -199,8 +199,11 @@ class KeyedTask:
             cause = cause_of(self.name, error)
             collector.failed = [(each, cause) for each in held]
         took_ns = self.now_ns() - began_ns
-        due_ms = batch_ms + every_ms if is_due or not due_ms else due_ms
-        _keep(state, collector.held, due_ms if every_ms else 0, self._wait_ms(due_ms - batch_ms))
+        if not every_ms:
+            due_ms = 0
+        elif is_due or not due_ms:
+            due_ms = batch_ms + every_ms
+        _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
         work = work_of(len(new), collector, batch_ms, took_ns)
         yield self._frame(_said(len(self.fields), collector, work))
 

@@ -272,14 +272,15 @@ class Limits(Checker):
                 f" {retry.attempts} attempts, {retry.max_abandoned} abandoned"
             )
         reason = (dict(record.headers).get(DEAD) or b"").decode() if dead else ""
+        has_no_record = reason in ("GONE", "RECREATED")
         final = _final_reason(truth, root)
-        if final and reason not in (final, "GONE", "RECREATED"):
+        if final and reason != final and not has_no_record:
             raise self.broken(
                 f"{root} failed by {root.lost.error}, so it is {final}, not {reason or 'put back'}"
             )
         if reason in FINAL.values() and not final:
             raise self.broken(f"{root} is buried as {reason}, which no rule says of {root.lost.error!r}")
-        if dead and not over and not final and reason not in ("GONE", "RECREATED"):
+        if dead and not over and not final and not has_no_record:
             raise self.broken(f"{root} is buried as {reason} though the policy lets it be tried again")
         if reason == "GONE" and root.topic_id == truth.cluster.topic(root.topic).info.id:
             where = truth.cluster.at(root.topic, partition_of(root.source))

@@ -16,7 +16,7 @@ Source: DESIGN.md, section 3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Final, NamedTuple
 
@@ -87,6 +87,10 @@ class RecordedTruth(Truth):
         """Take it that a zombie lives beside each process."""
         return BESIDE
 
+    def rivals(self, session: str) -> int:
+        """Take the same for what may be pending."""
+        return BESIDE
+
 
 def checks(recording: Recording, topics: Topics, stepped_ms: int) -> list[Check]:
     """Judge a run that is drained, rule by rule.
@@ -96,14 +100,15 @@ def checks(recording: Recording, topics: Topics, stepped_ms: int) -> list[Check]
         topics: its topics.yaml.
         stepped_ms: by how much a clock was wrong at most.
     """
-    return [_check(judge(), recording, topics, stepped_ms) for judge in JUDGES]
+    told = list(merge(*_partitions(recording, topics)))
+    return [_check(_Hearing(judge(), recording, topics, stepped_ms), told) for judge in JUDGES]
 
 
-def _check(checker: Checker, recording: Recording, topics: Topics, stepped_ms: int) -> Check:
+def _check(hearing: _Hearing, told: Sequence[Appended]) -> Check:
     """Let one checker see all of it, up to what breaks its rule."""
-    found = ""
+    checker, found = hearing.checker, ""
     try:
-        _Hearing(checker, recording, topics, stepped_ms).hear()
+        hearing.hear(told)
     except Broken as broken:
         found = str(broken)
     return Check(checker.rule, not found, found)
@@ -113,6 +118,7 @@ class _Hearing:
     """Tells one checker what happened."""
 
     def __init__(self, checker: Checker, recording: Recording, topics: Topics, stepped_ms: int) -> None:
+        self.checker = checker
         self._recording = recording
         self._topics = topics
         self._cluster = RecordedCluster(recording)
@@ -128,13 +134,13 @@ class _Hearing:
             if place.topic in put_back | buried
         }
 
-    def hear(self) -> None:
-        """Tell everything in order.
+    def hear(self, told: Sequence[Appended]) -> None:
+        """Tell everything in order, and of the copies and dead letters between.
 
         Raises:
             Broken: the rule does not hold.
         """
-        for each in merge(*self._partitions()):
+        for each in told:
             self._cluster.now_ms = each.at_ms
             place = TopicPartition(each.record.topic, each.record.partition)
             if each.rank == 0:
@@ -146,16 +152,6 @@ class _Hearing:
         for found in self._topics.inputs.values():
             self._truth.kept(found.group, self._recording.commits, "")
         self._truth.end()
-
-    def _partitions(self) -> list[Iterator[Appended]]:
-        """Return the records of each partition of the ack topics, each with the highest time so far."""
-        names = self._topics.ack_topics
-        ranks = {name: rank for rank, name in enumerate((names.init, names.ack, names.fail, names.verdict))}
-        return [
-            _in_order(ranks[place.topic], place.partition, [records[at] for at in sorted(records)])
-            for place, records in self._recording.records.items()
-            if place.topic in ranks
-        ]
 
     def _dispose_what_begins(self, record: Record) -> None:
         """Tell of the copies that an Init emits, and of those before them."""
@@ -183,6 +179,17 @@ class _Hearing:
         self._truth.appended(place, record.offset, sent, owner)
         if owner is not None:
             self._truth.ended(place, owner, [record.offset], committed=True)
+
+
+def _partitions(recording: Recording, topics: Topics) -> list[Iterator[Appended]]:
+    """Return the records of each partition of the ack topics, each with the highest time so far."""
+    names = topics.ack_topics
+    ranks = {name: rank for rank, name in enumerate((names.init, names.ack, names.fail, names.verdict))}
+    return [
+        _in_order(ranks[place.topic], place.partition, [records[at] for at in sorted(records)])
+        for place, records in recording.records.items()
+        if place.topic in ranks
+    ]
 
 
 def _in_order(rank: int, partition: int, records: list[Record]) -> Iterator[Appended]:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,20 +160,24 @@ def _start(
 
 @contextmanager
 def _reading(witness: Witness) -> Iterator[None]:
-    """Let the witness read while something else is waited for: ackers soon delete what they need no more."""
+    """Let the witness read while something else is waited for: ackers soon delete what they need no more.
+
+    Raises:
+        OutOfRange: as `Witness.step`.
+    """
     over = threading.Event()
 
     def read() -> None:
         while not over.is_set():
             witness.step(WITNESS_LOOK_MS)
 
-    reader = threading.Thread(target=read, name="windhover-witness", daemon=True)
-    reader.start()
-    try:
-        yield
-    finally:
-        over.set()
-        reader.join()
+    with ThreadPoolExecutor(1, thread_name_prefix="windhover-witness") as threads:
+        reading = threads.submit(read)
+        try:
+            yield
+        finally:
+            over.set()
+        reading.result()
 
 
 @dataclass(frozen=True, slots=True)

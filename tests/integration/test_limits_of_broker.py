@@ -285,7 +285,7 @@ def test_a_group_reads_a_thousand_partitions_of_a_real_broker(tmp_path: Path) ->
             producer.send(Outgoing("sentences", number % 1_000, b"%d" % number))
         producer.flush(int(DEADLINE_S * 1_000))
         places = [TopicPartition("sentences", partition) for partition in range(1_000)]
-        # under load three records of the 4,000 were missing twice: whose fault, is told here
+        # what was flushed stands in the log before anybody plans it
         eventually(lambda: not short_of(log, places), told=lambda: short_of(log, places))
         acker = AckerService(KafkaLog(topics.kafka), topics.ack_topics, 4, group=topics.acker.group)
         spec = PlannerSpec(tuple(topics.inputs.values()), topics.ack_topics, 4)

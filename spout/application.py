@@ -68,6 +68,11 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
         raise UsageError(f"{', '.join(asks)}: this would be no classic Spark session: {_NO_CONNECT}")
 
 
+def session_key(session: SparkSession) -> str:
+    """Name a Spark session within its application; each Python object of it has the same name."""
+    return str(session._jsparkSession.sessionUUID())
+
+
 @dataclass(slots=True)
 class Stream:
     """One `read_stream` call.
@@ -127,6 +132,7 @@ class Application:
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
         self.listeners: dict[str, StreamingQueryListener] = {}
+        self._sessions: dict[str, int] = {}
 
     @property
     def sink_folder(self) -> Path:
@@ -148,6 +154,10 @@ class Application:
         if not isinstance(found, Application):
             raise UsageError(f"SparkContext.{_ATTRIBUTE} was overwritten with a {type(found).__name__}")
         return found
+
+    def number_of(self, session: SparkSession) -> int:
+        """Return the number of a Spark session among those that read streams, from 1."""
+        return self._sessions.setdefault(session_key(session), len(self._sessions) + 1)
 
     def new_stream(
         self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED

@@ -34,13 +34,10 @@ from spout.steps import Step
 class UntrackedSource(WindhoverSource):
     """The same source under another name, by which a plan tells that nothing in it is tracked."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return "windhover_untracked"
+    FORMAT = "windhover_untracked"
 
 
-_TRACKED = re.compile(rf"\b{WindhoverSource.name()}\b")
+_TRACKED = re.compile(rf"\b{WindhoverSource.FORMAT}(_\d+)?\b")
 _ATTRIBUTE = "_windhover_node"
 _METADATA = "windhover"
 
@@ -137,7 +134,8 @@ class Node:
         if self.options is None:
             raise UsageError("these rows do not come from read_stream")
         source = WindhoverSource if self.stream is not None else UntrackedSource
-        self.session.dataSource.register(source.of(self.options))
+        source = source.of(self.options, Application.of(self.session).number_of(self.session))
+        self.session.dataSource.register(source)
         reader = self.session.readStream.format(source.name())
         if self.stream is None:
             return reader.load()

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from acker.errors import TrackingError
 from spout import publish
-from spout.application import Application, Stream
+from spout.application import Application, Stream, session_key
 from spout.batch_end import BatchEnd
 from spout.batch_log import offset_of, plan_of
 from spout.journal import BEGINNING, Journal, batch_ranges
@@ -69,7 +69,7 @@ class QueryListener(StreamingQueryListener):
     def of(session: SparkSession) -> QueryListener:
         """Return the listener of a session; the first call makes it, since Spark keeps them by session."""
         application = Application.of(session)
-        key = str(session._jsparkSession.sessionUUID())
+        key = session_key(session)
         found = application.listeners.get(key)
         if not isinstance(found, QueryListener):
             found = application.listeners[key] = QueryListener(application)

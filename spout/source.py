@@ -60,17 +60,25 @@ _LOGGER = logging.getLogger("windhover.spout")
 class WindhoverSource(DataSource):
     """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
 
+    FORMAT: ClassVar[str] = "windhover"
     given: ClassVar[SourceOptions | None] = None
+    session: ClassVar[int] = 1
 
     @classmethod
-    def of(cls, options: SourceOptions) -> type[WindhoverSource]:
-        """Return this class with options; it is pickled whole, since no module has it."""
-        return type(cls.__name__, (cls,), {"given": options})
+    def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
+        """Return this class with options; it is pickled whole, since no module has it.
+
+        Args:
+            options: of the stream.
+            session: number of the Spark session that reads it, from 1: an application takes each name from
+                one of its sessions alone.
+        """
+        return type(cls.__name__, (cls,), {"given": options, "session": session})
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
-        return "windhover"
+        """Return the name of the format; those of further sessions have a number."""
+        return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
 
     def schema(self) -> str:
         """Return the columns of the rows, as Spark DDL."""

@@ -39,6 +39,8 @@ INPUTS = (
     "table",
     "delta",
     "shuffled",
+    "mine",
+    "theirs",
 )
 CRASHED = (
     '  crashed: {{id: 99, topic: "{prefix}crashed", group: "{prefix}crashed", partitions: 2, timeout: 4s}}'
@@ -302,6 +304,31 @@ def test_a_query_of_another_session_of_the_spark_context_is_seen(world: World) -
         assert not other.spark.streams.active
         with pytest.raises(UsageError, match="is read by a query of this application already"):
             other.read("other")
+
+
+def test_sessions_of_one_application_read_streams_beside_each_other(world: World, tmp_path: Path) -> None:
+    """Spark lets one session of a context register a data source's name: each has names of its own."""
+    world.produce("mine", "a b", "bad")
+    world.produce("theirs", "c d", "bad", "e")
+    other = World(world.topics, world.spark.newSession(), world.folder)
+    mine, theirs = words(world, "mine"), words(other, "theirs")
+    with pytest.raises(UsageError, match="operators that dropped the hidden column"):
+        theirs.selectExpr("upper(word) AS value").transform(spout.bolt(NoOrigin(), name="lost"))
+    with closing(other), started(to_files(world, "mine", mine)) as one:
+        with started(to_files(other, "theirs", theirs)) as two:
+            found = other.wait_for("theirs", 3, two)
+        assert (found.acked, set(found.failed)) == ({0, 2}, {1})
+        found = world.wait_for("mine", 2, one)
+    assert (found.acked, set(found.failed)) == ({0}, {1})
+    untracked = (
+        spout.read_stream(other.spark, other.topics, "theirs", tracked=False, startingOffsets="earliest")
+        .select("value")
+        .writeStream.format("parquet")
+        .trigger(availableNow=True)
+    )
+    query = spout.start(untracked.option("path", str(tmp_path / "out")).option(*at(other, "theirs-free")))
+    assert query.awaitTermination(DEADLINE_S), query.stop()
+    assert other.spark.read.parquet(str(tmp_path / "out")).count() == 3
 
 
 def test_records_that_a_predicate_leaves_out_are_best_effort(world: World) -> None:

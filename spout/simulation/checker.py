@@ -41,8 +41,11 @@ class Checker:
     def acker_rests(self, truth: Truth, partition: int) -> None:
         """The acker of a partition has read, applied and committed everything that is there."""
 
-    def worker_rests(self, truth: Truth, partition: int, at: int) -> None:
-        """A replay worker had nothing to do in a verdict partition, as it stood at `at`; no fault met it."""
+    def worker_rests(self, truth: Truth, partition: int, at: int, now_ms: int) -> None:
+        """A replay worker had nothing to do in a verdict partition, as it stood at `at`; no fault met it.
+
+        `now_ms` is the time by which it judged: its step's beginning, since when it may have been held up.
+        """
 
     def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
         """A planning thread has read all verdicts, and has had the chance to commit."""

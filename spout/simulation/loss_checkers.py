@@ -192,14 +192,14 @@ class PutBack(Checker):
                 raise self.broken(f"{root} is put back after a root that was abandoned behind it")
             self._latest[line] = root.verdict_number
 
-    def worker_rests(self, truth: Truth, partition: int, at: int) -> None:
+    def worker_rests(self, truth: Truth, partition: int, at: int, now_ms: int) -> None:
         """What was abandoned for the first time waits for nothing, and nothing waits beyond its back-off."""
         for root in truth.owing[partition]:
             if root.verdict_at >= at:
                 continue
             if root.waits_since_ms is None:
-                root.waits_since_ms = truth.now_ms
-            waited_ms = truth.now_ms - root.waits_since_ms
+                root.waits_since_ms = now_ms
+            waited_ms = now_ms - root.waits_since_ms
             longest_ms = _wait_ms(truth, root, 1.0) + 2 * truth.skew_ms_max
             if waited_ms > longest_ms or longest_ms == 0:
                 raise self.broken(

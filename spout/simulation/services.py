@@ -88,13 +88,13 @@ class ReplayProcess(Process):
             self._service = ReplayService(
                 self.client, self.world.topics, jitter=self.rng.random, limits=self._limits
             )
-        at = self.world.truth.at
+        at, began_ms = self.world.truth.at, self.world.now_ms
         worked = self._service.step(self.wall_ms)
         if worked or self.is_disturbed or self.is_zombie or not self._is_roomy:
             return
         if self.world.truth.undisposed:
             for number in self._service.status().partitions:
-                self.world.truth.worker_rests(number, at)
+                self.world.truth.worker_rests(number, at, began_ms)
 
     @property
     def _is_roomy(self) -> bool:

@@ -216,10 +216,10 @@ class Truth:
         for checker in self.checkers:
             checker.acker_rests(self, number)
 
-    def worker_rests(self, number: int, at: int) -> None:
-        """Note that a replay worker had nothing to do in a verdict partition, as it stood at `at`."""
+    def worker_rests(self, number: int, at: int, now_ms: int) -> None:
+        """Note that a replay worker had nothing to do in a verdict partition, as of an event and a time."""
         for checker in self.checkers:
-            checker.worker_rests(self, number, at)
+            checker.worker_rests(self, number, at, now_ms)
 
     def spout_stepped(self, look: SpoutLook) -> None:
         """Note that a planning thread has read all verdicts, and has had the chance to commit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from replay.headers import FIRST_EMITTED, HISTORY
 from replay.outcome import Outcome, outcomes_of
 from replay.worker import Worker
 from spout.commits import Committer
+from spout.simulation.facts import Broken
+from spout.simulation.loss_checkers import PutBack
 from spout.simulation.run import Run, seeds
 
 SEEDS = 100
@@ -132,6 +135,22 @@ def test_a_commit_does_not_wait_until_nothing_is_pending(monkeypatch: Patch) -> 
     monkeypatch.setattr(Committer, "step", step)
 
     assert fell("NothingBlocks", "was settled more than 3000 ms ago")
+
+
+def test_a_worker_that_is_held_up_in_its_step_is_judged_by_when_it_began() -> None:
+    """Seed 401403: a back-off of 600 ms ended while the worker, which had found nothing due, was held up."""
+    retry = SimpleNamespace(initial_ms=500, multiplier=2.0, max_ms=60_000, jitter=0.2)
+    root = SimpleNamespace(
+        verdict="FAILED", verdict_at=1, waits_since_ms=None, attempt=1, abandoned=0, held=0, was_held=False
+    )
+    truth: Any = SimpleNamespace(
+        now_ms=9_000, skew_ms_max=0, owing={0: [root]}, input_of=lambda _: SimpleNamespace(retry=retry)
+    )
+    judge = PutBack()
+    judge.worker_rests(truth, 0, at=2, now_ms=1_000)
+    judge.worker_rests(truth, 0, at=3, now_ms=1_600)
+    with pytest.raises(Broken, match="601 ms after it knew; its back-off is at most 600 ms"):
+        judge.worker_rests(truth, 0, at=4, now_ms=1_601)
 
 
 def test_copies_of_one_transaction_come_oldest_first(monkeypatch: Patch) -> None:

@@ -95,11 +95,8 @@ class OutputDeclarer:
         self.streams[stream] = (output, direct)
 
 
-class _Declares:
-    """What all forms of a bolt declare."""
-
-    output: ClassVar[str] = "value string"
-    """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
+class Stopping:
+    """What bolts of all kinds say of what they do not outlive."""
 
     stops_on: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions that end the query, as they end the worker in Storm, in place of failing the input.
@@ -120,6 +117,13 @@ class _Declares:
             raise UsageError(
                 f"{cls.__name__}.stops_on is {named!r}; it is a tuple of exception classes, as (OSError,)"
             )
+
+
+class _Declares(Stopping):
+    """What all forms of a bolt declare."""
+
+    output: ClassVar[str] = "value string"
+    """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
 
     def declare(self, declarer: OutputDeclarer) -> None:
         """Declare the output streams; without this, `output` on the default stream.
@@ -322,7 +326,7 @@ class ArrowBolt(_Declares):
 AnyBolt = BasicBolt | Bolt | ArrowBolt
 
 
-def stops(bolt: AnyBolt, error: Exception) -> bool:
+def stops(bolt: Stopping, error: Exception) -> bool:
     """Tell whether what escaped a bolt ends its query.
 
     A tuple that is failed by name never does, nor one that stands for a call that would end its process: the
@@ -331,7 +335,7 @@ def stops(bolt: AnyBolt, error: Exception) -> bool:
     return isinstance(error, bolt.stops_on) and not isinstance(error, FailTuple | Isolated)
 
 
-def stop_on(name: str, bolt: AnyBolt, error: Exception) -> None:
+def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
     """End the query on what escaped the bolt of this name, where it says so.
 
     Raises:

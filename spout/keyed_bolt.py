@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from acker.errors import TupleError
 from acker.identity import Position, Root, Source
-from spout.bolts import BoltContext
+from spout.bolts import BoltContext, Stopping
 from spout.collector import Cause, cause_of
 
 
@@ -179,7 +179,7 @@ class KeyedCollector:
         return TupleError(f"bolt {self._bolt!r} {did} {named!r}, which it does not hold")
 
 
-class KeyedBolt:
+class KeyedBolt(Stopping):
     """Holds tuples in Spark's state store until it acks or fails them.
 
     >>> class Sessions(spout.KeyedBolt):
@@ -195,7 +195,8 @@ class KeyedBolt:
     >>> collector.emissions
     [('u1', 3)]
 
-    An exception that escapes `execute` or `tick` fails all tuples that the key holds, under its own name.
+    An exception that escapes `execute` or `tick` fails all tuples that the key holds, under its own name, or
+    ends the query where `stops_on` has it; the key then holds what it held before.
     """
 
     output: ClassVar[str] = "value string"

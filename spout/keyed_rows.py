@@ -24,7 +24,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TupleError, UsageError
-from spout.bolts import BatchCollector, BoltContext
+from spout.bolts import BatchCollector, BoltContext, stop_on
 from spout.collector import Cause, cause_of
 from spout.counts import Measure, What
 from spout.holding import ANCHORS, HandsOn, ack_anchors
@@ -193,6 +193,7 @@ class KeyedTask:
             if (state.hasTimedOut or is_due) and collector.held:
                 self.bolt.tick(key, list(collector.held), collector)
         except Exception as error:  # whatever user code raises fails what the key holds
+            stop_on(self.name, self.bolt, error)
             if any(each.anchor is None for each in held):
                 raise  # nothing is tracked
             collector = KeyedCollector(self.name, ())

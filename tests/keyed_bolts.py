@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import spout
 from acker.identity import is_replay
@@ -21,6 +22,22 @@ class Forgets(spout.KeyedBolt):
         copies = [each.root is not None and is_replay(each.root.source) for each in held]
         if any(copies):
             collector.emit((key[0], " ".join(map(str, copies))))
+            collector.ack(*held)
+
+
+class Saves(spout.KeyedBolt):
+    """Writes a tuple where its place exists, and stops the query where it does not; holds ``held``."""
+
+    output = "word string, tuples string"
+    stops_on: ClassVar[tuple[type[Exception], ...]] = (FileNotFoundError,)
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Look for the place."""
+        if held[-1]["said"] != "held":
+            Path(held[-1]["said"]).stat()
+            collector.emit((key[0], str(len(held))))
             collector.ack(*held)
 
 

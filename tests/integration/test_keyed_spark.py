@@ -17,7 +17,7 @@ from acker.log import TopicPartition
 from acker.topics import load
 from tests.brokers import Broker
 from tests.integration.test_examples import World, read_held, wait_for
-from tests.keyed_bolts import Forgets, Waits
+from tests.keyed_bolts import Forgets, Saves, Waits
 from tests.stream_worlds import config_of, serving
 from tests.waiting import committed, eventually
 
@@ -41,6 +41,7 @@ def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPath
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("keyed")
     inputs = [an_input(1, "forgotten", 5_000), an_input(2, "kept", TIMEOUT_MS)]
+    inputs.append(an_input(3, "saved", 60_000))
     config = config_of(folder, broker, (), *inputs)
     made = World(load(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
@@ -111,6 +112,24 @@ def test_a_timeout_that_is_reset_in_a_quiet_stream_never_comes(world: World) -> 
     assert ("kite", "2") in world.written("kept", "word string, tuples string")
     status = spout.stream_status(rows)
     assert status.count("executed", "Waits") == status.count("acked", "Waits")
+
+
+def test_a_keyed_bolt_that_stops_ends_the_query_and_goes_on_with_what_it_held(world: World) -> None:
+    """S84: no record is failed; started again from its checkpoint the query runs the same batch."""
+    place = world.folder / "place"
+    rows = keyed(world, "saved", Saves())
+    world.produce("saved", "kite held")
+    with running(world, "saved", rows) as query:
+        wait_for(query, lambda: spout.stream_status(rows).count("executed", "Saves") == 1)
+        world.produce("saved", f"kite {place}")
+        eventually(lambda: not query.isActive)
+        assert "bolt 'Saves' stops on FileNotFoundError" in str(query.exception())
+    assert world.verdicts("saved") == {}
+    place.touch()
+    with running(world, "saved", keyed(world, "saved", Saves())) as query:
+        wait_for(query, lambda: len(world.verdicts("saved")) == 2)
+    assert world.verdicts("saved") == {(0, 0): "ACKED", (0, 1): "ACKED"}
+    assert world.written("saved", "word string, tuples string") == [("kite", "2")]
 
 
 def spread(world: World, name: str) -> dict[tuple[bool, int, int], str]:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from acker.errors import TupleError, UsageError
+from acker.errors import BoltStopped, TupleError, UsageError
 from spout.blob import decode
 from spout.bolts import BasicBolt, BatchCollector
 from spout.collector import Cause
@@ -288,6 +288,38 @@ def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> 
 def test_an_exception_is_raised_where_nothing_is_tracked() -> None:
     with pytest.raises(ValueError, match="worse"):
         Key().get("worse", tracked=False)
+
+
+class Saves(Pairs):
+    """Its service may be gone, when a tuple comes or at a tick."""
+
+    stops_on: ClassVar[tuple[type[Exception], ...]] = (ConnectionError,)
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Write what has come."""
+        if held[-1]["n"] == "gone":
+            raise ConnectionRefusedError("no answer")
+        super().execute(key, held, collector)
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Write what is left."""
+        raise ConnectionResetError("no answer")
+
+
+def test_what_a_keyed_bolt_stops_on_ends_the_query_and_leaves_what_the_key_held() -> None:
+    """S84: nothing is failed; any other exception is, under its own name."""
+    key = Key(Saves())
+    key.get("a")
+    kept = key.state.kept
+    with pytest.raises(BoltStopped, match=r"^bolt 'pairs' stops on ConnectionRefusedError: no answer; mend"):
+        key.get("gone")
+    with pytest.raises(BoltStopped, match=r"^bolt 'pairs' stops on ConnectionResetError: no answer; mend"):
+        key.get(ticks=True)
+    assert key.state.kept == kept
+    [(_, said, offsets)] = key.get("worse")
+    assert ("ValueError" in said, offsets) == (True, "aw")
+    with pytest.raises(UsageError, match=r"stops_on is .*it is a tuple of exception classes"):
+        type("Wrong", (KeyedBolt,), {"stops_on": ConnectionError})
 
 
 def test_a_tuple_is_settled_once() -> None:

@@ -36,7 +36,7 @@ def settlements(lines: DataFrame) -> DataFrame:
     """Join lines, "2026-11-21T10:00:03 id amount", of both topics by minute and id."""
     parts = "split(CAST(value AS STRING), ' ')"
     amounts = lines.selectExpr(
-        "endswith(topic, 'payments') AS is_payment",
+        "contains(topic, 'payments') AS is_payment",  # a copy's topic is payments.settlement.replay
         f"try_to_timestamp({parts}[0]) AS at",
         f"{parts}[1] AS id",
         f"try_cast({parts}[2] AS DOUBLE) AS amount",

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spout.anchor_columns import collect_anchors, join_anchors
     from spout.any_sink import start
     from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, OutputDeclarer
     from spout.collector import (
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from spout.conditions import fail_when
     from spout.foreach_batch import Sink, sink, skipped
     from spout.groupings import Grouping, fields, shuffle
-    from spout.holding import ack_anchors, collect_anchors, hold
+    from spout.holding import ack_anchors, hold
     from spout.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
     from spout.kestrel.client import Client
     from spout.kestrel.items import Item, Items, Part
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AckInfo": "spout.hooks",
     "ack_anchors": "spout.holding",
-    "collect_anchors": "spout.holding",
+    "collect_anchors": "spout.anchor_columns",
     "hold": "spout.holding",
     "ArrowBolt": "spout.bolts",
     "BasicBolt": "spout.bolts",
@@ -86,6 +87,7 @@ _HOME = {
     "bolt": "spout.stream",
     "fail_when": "spout.conditions",
     "fields": "spout.groupings",
+    "join_anchors": "spout.anchor_columns",
     "keyed": "spout.keyed_rows",
     "load": "spout.stream",
     "read_stream": "spout.stream",
@@ -137,6 +139,7 @@ __all__ = [
     "fail_when",
     "fields",
     "hold",
+    "join_anchors",
     "keyed",
     "load",
     "read_stream",

@@ -14,9 +14,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import UsageError
 from spout.application import Application, Stream
+from spout.held_plan import refuse_query
 from spout.options import ANCHOR
 from spout.query_listener import QueryListener
-from spout.query_plan import refuse_plan, streams_read
+from spout.query_plan import streams_read
 
 _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
 _REAL_TIME = "STREAMING_REAL_TIME_MODE"
@@ -53,8 +54,8 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
 
     Raises:
         UsageError: the rows still have the hidden column, several tracked streams are read, a running query
-            reads the group, `limit` stands behind the stream, two operators have one name, the trigger is
-            continuous or real-time, or Spark has no such sink.
+            reads the group, `limit` stands behind the stream, two operators have one name, nothing acks what
+            `spout.hold` holds, the trigger is continuous or real-time, or Spark has no such sink.
     """
     rows = writer._df
     session = rows.sparkSession
@@ -65,7 +66,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
         return begin()
     stream = _only(streams)
     application.refuse_second(stream.group)
-    refuse_plan(rows)
+    refuse_query(rows)
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"

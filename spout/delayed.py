@@ -125,20 +125,23 @@ class Split(NamedTuple):
 def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) -> Split:
     """Tell a batch's own roots from older ones.
 
+    An anchor that stands in several rows, as a join makes them of one tuple, is acked once: two edges that
+    are equal are one tuple, and would cancel.
+
     Args:
         plan: finds positions in the batch's plan.
         acks: what counts as acked, and as reset: the reports of the newest evaluation.
         fails: what counts as failed: the reports of every complete one.
     """
     edges: list[tuple[I64, U64]] = []
-    older_acks: dict[int, list[tuple[I64, U64]]] = {}
-    for each in acks:
-        for source, rows in each.places.by_source():
-            at, part = each.places.positions[rows], each.edges[rows]
-            indices = plan.find(source, at)
-            here = indices >= 0
-            edges.append((indices[here], part[here]))
-            older_acks.setdefault(source, []).append((at[~here], part[~here]))
+    older_acks: dict[int, tuple[I64, U64]] = {}
+    places, released = _each_once(acks)
+    for source, rows in places.by_source():
+        at, part = places.positions[rows], released[rows]
+        indices = plan.find(source, at)
+        here = indices >= 0
+        edges.append((indices[here], part[here]))
+        older_acks[source] = at[~here], part[~here]
     failures: list[tuple[Cause, I64]] = []
     older_fails: dict[Cause, dict[int, I64]] = {}
     for cause, places in (pair for each in fails for pair in each.failures):
@@ -150,6 +153,23 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
             found[source] = np.union1d(found.get(source, _no_numbers()), at[indices < 0])
     touched, older_touched = _split_touched(plan, acks)
     return Split(edges, failures, touched, Older(_summed(older_acks), _filled(older_fails), older_touched))
+
+
+def _each_once(acks: Sequence[Released]) -> tuple[Places, U64]:
+    """Put acked anchors of all tasks together, each one once."""
+    places = Places(
+        np.concatenate([_no_numbers(), *(each.places.sources for each in acks)]),
+        np.concatenate([_no_numbers(), *(each.places.positions for each in acks)]),
+    )
+    edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
+    if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
+        return places, edges
+    order = np.lexsort((edges, places.positions, places.sources))
+    columns = [column[order] for column in (places.sources, places.positions, edges)]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    kept = order[first]
+    return Places(places.sources[kept], places.positions[kept]), edges[kept]
 
 
 def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
@@ -195,13 +215,13 @@ class Entry(NamedTuple):
     first: int
 
 
-def _summed(found: Mapping[int, Sequence[tuple[I64, U64]]]) -> dict[int, tuple[I64, U64]]:
+def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
     """XOR the edges of each root; what comes to 0 says nothing."""
     summed: dict[int, tuple[I64, U64]] = {}
-    for source, parts in found.items():
-        at, place = np.unique(np.concatenate([p for p, _ in parts]), return_inverse=True)
+    for source, (positions, edges) in found.items():
+        at, place = np.unique(positions, return_inverse=True)
         values = np.zeros(len(at), np.uint64)
-        np.bitwise_xor.at(values, place, np.concatenate([e for _, e in parts]))
+        np.bitwise_xor.at(values, place, edges)
         if values.any():
             summed[source] = at[values != 0], values[values != 0]
     return summed

@@ -22,10 +22,11 @@ from spout.application import Application
 from spout.batch_end import BatchEnd
 from spout.batch_log import logged
 from spout.drain import Drain
+from spout.held_plan import refuse_query_of
 from spout.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.options import ANCHOR
 from spout.publish import Lane
-from spout.query_plan import may_shuffle, refuse_plan_of, shuffles, stays
+from spout.query_plan import may_shuffle, shuffles, stays
 
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
@@ -85,7 +86,8 @@ class Sink:
 
         Raises:
             TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
-            UsageError: `limit` stands behind a tracked stream, or two operators of the query have one name.
+            UsageError: `limit` stands behind a tracked stream, two operators of the query have one name, or
+                nothing acks what `spout.hold` holds.
             Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
@@ -197,7 +199,7 @@ def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: i
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if query and run not in application.sunk:
         try:
-            refuse_plan_of(rows.sparkSession, query)
+            refuse_query_of(rows.sparkSession, query)
         except BaseException:
             application.ledger.forget(query, batch_id)  # a shuffle's tasks have reported
             raise

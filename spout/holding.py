@@ -13,8 +13,8 @@
     )
 
 `hold` gives every row an anchor that outlives its batch. `collect_anchors` keeps them in the aggregate, so
-that Spark's state store, and with it the checkpoint, has what is still to be acked. `ack_anchors` acks them
-when the aggregate's row is written.
+that Spark's state store, and with it the checkpoint, has what is still to be acked; in a join they are there
+as its rows are. `ack_anchors` acks them when the row that came of them is written.
 
 Source: DESIGN.md, section 5.2; ``spout.delayed``.
 """
@@ -35,6 +35,9 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
+from spout.anchor_columns import ANCHORS as ANCHORS
+from spout.anchor_columns import HELD_TYPE as HELD_TYPE
+from spout.anchor_columns import UNTIL, gathered
 from spout.anchors import Anchors, Carry
 from spout.application import Application
 from spout.bolts import ArrowBolt, BasicBolt, BoltContext
@@ -44,6 +47,7 @@ from spout.counts import Counts, What, added
 from spout.delayed import Entry, Held, Places, Released, held_edges
 from spout.fold import TaskReport
 from spout.frames import described, new_identity, node_of
+from spout.held_plan import refuse_left_out
 from spout.hooks import TaskHook
 from spout.ledger import add, task_name
 from spout.options import ANCHOR
@@ -53,15 +57,6 @@ from spout.rows import ArrowRows, arrow_of
 from spout.said import SAID, heard
 from spout.steps import RowFailure, Step, run_simple
 from spout.watching import Watch
-
-UNTIL = "_windhover_until"
-"""The column with the event time, ms, at which a watermark drops the row."""
-
-HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
-"""An anchor that outlives its batch: 24 bytes a row in Spark's state."""
-
-ANCHORS = "array<struct<source:bigint,position:bigint,edge:bigint>>"
-"""What `collect_anchors` returns, as Spark DDL."""
 
 _DROPPED = -1
 _NEVER = (1 << 63) - 1
@@ -78,15 +73,18 @@ def hold(
     >>> held.select("minute", "_windhover").dtypes[1]
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
-    From here on every row has to reach an aggregate with `collect_anchors`: its record stays open until each
-    of its rows was acked by `ack_anchors`, and is replayed when its timeout passes before. So the input's
-    timeout is longer than a window and its delay, and `max_spout_pending` more than the windows hold. Rows
-    that a filter behind it drops time out; filter before. Windows that slide come before it too
-    (``withColumn("window", window(...))``), so that each copy of a row is held by itself.
+    From here on every row has to reach an aggregate with `collect_anchors`, or a join (`join_anchors`): its
+    record stays open until each of its rows was acked by `ack_anchors`, and is replayed when its timeout
+    passes before. So the input's timeout is longer than a window and its delay, and `max_spout_pending` more
+    than the windows hold. Rows that a filter behind it drops time out; filter before. So do rows of an inner
+    join that match nothing, or have a null in its condition: where something is to be decided about them,
+    write an outer join. Windows that slide come before it too (``withColumn("window", window(...))``), so
+    that each copy of a row is held by itself; so do the sides of a join, each held under a name of its own.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event time itself
-            where it is grouped by that. It must be what Spark compares. None: no watermark drops rows.
+            where it is grouped by that, or a side of a join has its watermark on it. It must be what Spark
+            compares. A null counts as too late. None: no watermark drops rows.
         late: what becomes of a record of which a tuple comes too late: ``ack``, or ``fail`` (error LATE).
         name: the operator's name in causes, unique in the query.
 
@@ -97,7 +95,7 @@ def hold(
     if late not in ("ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail")
     moment = sql.expr(until) if isinstance(until, str) else until
-    at_ms = sql.lit(_NEVER) if moment is None else sql.unix_millis(moment)
+    at_ms = sql.lit(_NEVER) if moment is None else _ceiled_ms(moment)
 
     def attach(rows: DataFrame) -> DataFrame:
         node = node_of(rows)
@@ -121,23 +119,6 @@ def hold(
     return attach
 
 
-def collect_anchors() -> Column:
-    """Return the aggregate that keeps the anchors of a group's rows, for `groupBy(...).agg(...)`.
-
-    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
-    >>> held = lines.transform(spout.hold(None))
-    >>> counts = held.groupBy("key").agg(sql.count("*").alias("lines"), spout.collect_anchors())
-    >>> counts.columns
-    ['key', 'lines', '_windhover']
-
-    A join of several topics is such an aggregate too: read them by one `read_stream` of one group, and group
-    by what they share; the row is anchored on the tuples of all of them (``examples/stream_join.py``). Where
-    an aggregate is joined with rows of its own kind, ``concat`` their arrays under the name ``_windhover``;
-    each array must come into one row, since an anchor that is acked twice counts as never acked.
-    """
-    return sql.collect_list(ANCHOR).alias(ANCHOR)
-
-
 def ack_anchors(
     bolt: BasicBolt | ArrowBolt | None = None, *, name: str | None = None, hooks: Sequence[TaskHook] = ()
 ) -> Callable[[DataFrame], DataFrame]:
@@ -155,10 +136,15 @@ def ack_anchors(
     >>> counts.columns
     ['window', 'key', 'lines']
 
-    It stands last, behind `groupBy(...).agg(..., spout.collect_anchors())` in output mode ``append``. When
-    the micro-batch that writes a row is published, so are the acks of all tuples that went into the row. A
-    crash before that runs the batch again. State that is lost with its checkpoint loses no record: nothing
-    of it was acked, so it is put back by the session that takes over.
+    It stands last, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join of held rows, in output
+    mode ``append``. Behind a join it finds the anchors of both sides by itself. When the micro-batch that
+    writes a row is published, so are the acks of all tuples that went into the row. A crash before that runs
+    the batch again. State that is lost with its checkpoint loses no record: nothing of it was acked, so it
+    is put back by the session that takes over.
+
+    A tuple that a join matches several times in one batch is acked once, and failed if the bolt fails one of
+    these rows. One that matches again in a later batch was acked with its first row: a row that fails then
+    replays the tuples on its other side alone, which meet it in Spark's state.
 
     Args:
         bolt: works on the rows first; a row that it fails fails the records of all tuples that went into it.
@@ -166,16 +152,16 @@ def ack_anchors(
         hooks: what watches the bolt; every task works on copies of them.
 
     Raises:
-        UsageError: the rows have no column of anchors.
+        UsageError: the rows have no column of anchors, a join dropped those of one side, or the bolt would
+            find two columns of one name.
     """
     called = name or ("ack_anchors" if bolt is None else type(bolt).__name__)
 
     def attach(rows: DataFrame) -> DataFrame:
-        if ANCHOR not in rows.columns or rows.schema[ANCHOR].dataType.simpleString() != ANCHORS:
-            raise UsageError(
-                f"{called!r}: the rows carry no anchors; aggregate what spout.hold(...) returned with"
-                " .agg(..., spout.collect_anchors())"
-            )
+        refuse_left_out(rows, called)
+        rows = gathered(rows, called)
+        if bolt is not None:
+            _refuse_namesakes(rows, called)
         application = Application.of(rows.sparkSession)
         read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
         for stream in read:
@@ -338,6 +324,21 @@ def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> Dat
     if task.stream:
         run.__name__ = label(task.name, new_identity())
     return rows.mapInArrow(run, from_arrow_schema(schema))
+
+
+def _ceiled_ms(moment: Column) -> Column:
+    """Return a time in ms, rounded up: a watermark is at or above this where it is at or above the time."""
+    return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
+
+
+def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
+    """See that a bolt can tell its columns apart."""
+    twice = sorted({each for each in rows.columns if rows.columns.count(each) > 1})
+    if twice:
+        raise UsageError(
+            f"{operator!r} would receive two columns called {twice[0]!r}: select the one that it needs, or"
+            " rename one before the join"
+        )
 
 
 def _without_anchor(rows: DataFrame) -> pa.Schema:

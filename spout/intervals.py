@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from acker.events import Run
+from acker.events import Run, SourceRun
 
 
 class IntervalSet:
@@ -131,3 +131,11 @@ def _difference(
             cut = next(cuts, None)
         if start < end:
             yield start, end
+
+
+def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
+    """Return what runs of several sources cover together, ascending, disjoint and joined."""
+    found: dict[int, IntervalSet] = {}
+    for source, start, end in runs:
+        found.setdefault(source, IntervalSet()).add(start, end)
+    return tuple(SourceRun(source, *run) for source in sorted(found) for run in found[source])

@@ -21,7 +21,7 @@ from acker.identity import I64
 from spout.blocks import NO_POSITIONS, Block, blocks_of
 from spout.collector import Cause, cut
 from spout.fold import Outcome
-from spout.intervals import IntervalSet
+from spout.intervals import united
 from spout.plan import BatchPlan
 
 CAUSES_MAX = 256
@@ -50,10 +50,7 @@ class Lane:
 def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
     """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
     message = "the sink had written this batch before; its bolts may have done something else this time"
-    found: dict[int, IntervalSet] = {}
-    for source, start, end in absent:  # of several evaluations, between which records may have left the log
-        found.setdefault(source, IntervalSet()).add(start, end)
-    holes = tuple(SourceRun(source, *run) for source in sorted(found) for run in found[source])
+    holes = united(absent)  # of several evaluations, between which records may have left the log
     left = np.ones(plan.count, np.bool_)
     for source, start, end in holes:
         first = int(plan.index_of(source, np.array([start]))[0])

@@ -41,7 +41,7 @@ _STAYS = frozenset({
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
     """Return the ids of the tracked `read_stream` calls that a DataFrame reads."""
-    return frozenset(filter(None, map(_stream, _nodes(_analyzed(rows)))))
+    return frozenset(filter(None, map(stream_of, nodes(analyzed(rows)))))
 
 
 def refuse_limit(rows: DataFrame) -> None:
@@ -50,7 +50,7 @@ def refuse_limit(rows: DataFrame) -> None:
     Raises:
         UsageError: `limit` or `offset` stands behind a tracked stream.
     """
-    _refuse_limit(_analyzed(rows))
+    _refuse_limit(analyzed(rows))
 
 
 def refuse_plan(rows: DataFrame) -> None:
@@ -59,7 +59,7 @@ def refuse_plan(rows: DataFrame) -> None:
     Raises:
         UsageError: as `refuse_limit`; or two of its operators have one name.
     """
-    _refuse_plan(_analyzed(rows))
+    _refuse_plan(analyzed(rows))
 
 
 def refuse_plan_of(session: SparkSession, query: str) -> None:
@@ -69,7 +69,7 @@ def refuse_plan_of(session: SparkSession, query: str) -> None:
         UsageError: as `refuse_plan`.
         TrackingError: Spark does not know the query.
     """
-    _refuse_plan(_running(session, query).analyzedPlan())
+    _refuse_plan(running(session, query).analyzedPlan())
 
 
 def may_shuffle(session: SparkSession, query: str) -> bool:
@@ -78,7 +78,7 @@ def may_shuffle(session: SparkSession, query: str) -> bool:
     Raises:
         TrackingError: Spark does not know the query.
     """
-    return is_wide(_running(session, query).analyzedPlan())
+    return is_wide(running(session, query).analyzedPlan())
 
 
 def shuffles(session: SparkSession, query: str) -> bool:
@@ -87,7 +87,7 @@ def shuffles(session: SparkSession, query: str) -> bool:
     Raises:
         TrackingError: Spark does not know the query.
     """
-    return crosses_stages(_running(session, query).lastExecution().executedPlan())
+    return crosses_stages(running(session, query).lastExecution().executedPlan())
 
 
 def stays(rows: DataFrame) -> bool:
@@ -110,11 +110,11 @@ def is_wide(plan: JavaObject) -> bool:
     todo = [plan]
     while todo:
         node = todo.pop()
-        if _operator(node) or _stream(node) or _is_stage(node):
+        if operator_of(node) or stream_of(node) or _is_stage(node):
             continue
-        if node.nodeName() not in _STAYS and any(map(_stream, _nodes(node))):
+        if node.nodeName() not in _STAYS and any(map(stream_of, nodes(node))):
             return True
-        todo += _children(node)
+        todo += children_of(node)
     return False
 
 
@@ -132,7 +132,12 @@ def crosses_stages(plan: JavaObject) -> bool:
     return False
 
 
-def _running(session: SparkSession, query: str) -> JavaObject:
+def running(session: SparkSession, query: str) -> JavaObject:
+    """Return the execution of a query that runs, by its id.
+
+    Raises:
+        TrackingError: Spark does not know the query.
+    """
     # The rows of foreachBatch show nothing of the plan, and their session, a clone, knows no query.
     jvm: Any = session.sparkContext._jvm
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
@@ -147,12 +152,12 @@ def _running(session: SparkSession, query: str) -> JavaObject:
 
 def _refuse_plan(plan: JavaObject) -> None:
     _refuse_limit(plan)
-    refuse_namesakes(filter(None, map(_operator, _nodes(plan))))
+    refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
 
 
 def _refuse_limit(plan: JavaObject) -> None:
-    for node in _nodes(plan):
-        if node.nodeName() in _CUT_SHORT and any(map(_stream, _nodes(node))):
+    for node in nodes(plan):
+        if node.nodeName() in _CUT_SHORT and any(map(stream_of, nodes(node))):
             raise UsageError(
                 f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
                 " without having been written. Filter by a condition, take the limit within the function"
@@ -176,7 +181,7 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
                 raise UsageError(namesakes(name))
 
 
-def _operator(node: JavaObject) -> str:
+def operator_of(node: JavaObject) -> str:
     """Return the label of the operator, or of the source's bolts, that a node is; empty for any other."""
     if node.nodeName() == _SOURCE:
         return _option(node, BOLTS_OPTION)
@@ -184,7 +189,8 @@ def _operator(node: JavaObject) -> str:
     return found if found.startswith(_LABEL) else ""
 
 
-def _analyzed(rows: DataFrame) -> JavaObject:
+def analyzed(rows: DataFrame) -> JavaObject:
+    """Return the logical plan of rows."""
     return rows._jdf.queryExecution().analyzed()
 
 
@@ -207,7 +213,7 @@ def _is_exchange(node: JavaObject) -> bool:
 
 def _stages(plan: JavaObject) -> Iterator[JavaObject]:
     """Yield a physical plan's nodes, from the top."""
-    return _nodes(plan, _as_planned)
+    return nodes(plan, _as_planned)
 
 
 def _as_planned(node: JavaObject) -> list[JavaObject]:
@@ -218,16 +224,17 @@ def _as_planned(node: JavaObject) -> list[JavaObject]:
     """
     if node.nodeName() == _ADAPTIVE:
         return [node.initialPlan()]
-    return [node.child()] if node.nodeName() == _REUSED else _children(node)
+    return [node.child()] if node.nodeName() == _REUSED else children_of(node)
 
 
-def _children(node: JavaObject) -> list[JavaObject]:
+def children_of(node: JavaObject) -> list[JavaObject]:
+    """Return what a node of a plan reads."""
     children = node.children()
     return [children.apply(place) for place in range(children.size())]
 
 
-def _nodes(
-    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = _children
+def nodes(
+    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = children_of
 ) -> Iterator[JavaObject]:
     """Yield a plan's nodes, from the top."""
     todo = [plan]
@@ -237,7 +244,7 @@ def _nodes(
         todo += below(node)
 
 
-def _stream(node: JavaObject) -> str:
+def stream_of(node: JavaObject) -> str:
     """Return the id of the tracked stream that a node of a plan is; empty for any other node."""
     return _option(node, STREAM_OPTION) if node.nodeName() == _SOURCE else ""
 

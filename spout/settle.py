@@ -8,7 +8,8 @@ What could hide a lost tuple is checked instead of folded:
 
 An operator that Spark evaluates twice reports twice, with another stage; the newest complete evaluation
 counts, and a root that any complete one failed is failed. So is, in a partition that is read in order, what
-stands behind one that failed or is not done (`spout.order`).
+stands behind one that failed or is not done (`spout.order`). Where two branches of one stream are joined,
+Spark reads the batch for each of them: the source is evaluated twice, and what holds each side once.
 
 Source: DESIGN.md, section 5.2.
 """
@@ -16,7 +17,8 @@ Source: DESIGN.md, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from spout.collector import Cause
 from spout.counts import added
 from spout.delayed import LATE, split
 from spout.fold import Evaluated, Fingerprint, Outcome, TaskReport, residuals
+from spout.intervals import united
 from spout.order import behind
 from spout.plan import BatchPlan
 
@@ -72,7 +75,29 @@ def settle(
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
     every = [report for stages in found.values() for stage in stages for report in stage]
-    return _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+    outcome = _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+    return replace(outcome, **_missing(evaluations, newest))
+
+
+class _Missing(TypedDict):
+    """Positions without a record, and how many of them have left the log since the batch was planned."""
+
+    absent: tuple[SourceRun, ...]
+    lost: int
+
+
+def _missing(evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]) -> _Missing:
+    """Return what some evaluation of the source could not read that counts, or that feeds one that does.
+
+    Both sides of a join read the batch, and what has left the log in between only one of them has seen.
+    """
+    counted = set(map(id, newest))
+    stages = {each.stage for each in evaluations if id(each.report) in counted}
+    reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
+    lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
+    return _Missing(
+        absent=united(run for each in reads for run in each.report.absent), lost=max(lost, default=0)
+    )
 
 
 def namesakes(name: str) -> str:
@@ -115,15 +140,13 @@ def _summed(
     return Outcome(
         plan,
         _one_cause_each([*not_done, *held], free),
-        tuple(sorted(run for report in newest for run in report.absent)),
-        partial[kept],
-        residual[kept],
-        distinct(np.concatenate([_NONE, *(report.touched for report in newest), *released.touched])),
-        sum(report.lost for report in newest),
-        added(report.counts for report in newest),
-        tuple(error for report in newest for error in report.errors),
-        released.older,
-        sum(int(gone.sum()) for _, gone in late),
+        partial=partial[kept],
+        residual=residual[kept],
+        touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), *released.touched])),
+        counts=added(report.counts for report in newest),
+        errors=tuple(error for report in newest for error in report.errors),
+        older=released.older,
+        late=sum(int(gone.sum()) for _, gone in late),
     )
 
 

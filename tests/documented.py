@@ -44,7 +44,7 @@ NAMES = (*spout.__all__, *BESIDE)
 
 ON_SPARK = frozenset(
     {"BasicBolt", "Bolt", "Grouping", "OutputCollector", "ack_anchors", "bolt", "collect_anchors",
-     "fail_when", "hold", "keyed", "read_stream", "serve_metrics"}
+     "fail_when", "hold", "join_anchors", "keyed", "read_stream", "serve_metrics"}
 )  # fmt: skip
 """Names whose examples need a Spark session."""
 

@@ -119,6 +119,21 @@ class Address(BasicBolt):
         collector.emit((tuple["page"], tuple["clicks"]))
 
 
+class Pays(BasicBolt):
+    """Works on purchases and payments; ``unpaid`` ones fail alone, ``flaky`` ones until they come again."""
+
+    output = "bought string, paid string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the row, or fail the tuples that went into it."""
+        name = tuple["bought"] or tuple["paid"]
+        if name.startswith("unpaid") and tuple["paid"] is None:
+            raise spout.FailTuple("a purchase without a payment")
+        if name.startswith("flaky") and not tuple["copies"]:
+            raise ValueError("not yet")
+        collector.emit((tuple["bought"], tuple["paid"]))
+
+
 class Timed(BasicBolt):
     """Reads times."""
 

@@ -61,6 +61,13 @@ TO_FILES = {
         },
         [("p1", 8.0)],
     ),
+    "stream_stream_join": Case(
+        {
+            "shown": [AT.format(0, "01", "a1"), AT.format(0, "02", "a2"), AT.format(9, "00", "a3")],
+            "clicked": [AT.format(0, "03", "a1"), AT.format(9, "01", "a3")],
+        },
+        [("a1", True), ("a2", False), ("a3", True)],
+    ),
     "windowed_aggregation": Case(
         {"clicks": [AT.format(0, "01", "a"), AT.format(0, "02", "a"), AT.format(2, "00", "d")]},
         [("a", 2)],

@@ -172,6 +172,77 @@ def test_only_the_newest_evaluation_releases() -> None:
     assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), twice) == set()
 
 
+def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
+    """Rule 3, P49: a join makes several rows of it, in one task or in two; two equal edges would cancel."""
+    older, own = held(FIRST, 0, 12), held(SECOND, 4, 5)
+    opened = batch(FIRST, TaskReport("hold", held=older))
+    rows = [released(FIRST, older, slice(0, 1)), released(FIRST, older), released(SECOND, own)]
+    rows.append(released(SECOND, own, slice(0, 1)))
+    tasks = [Evaluated(9, 9, part, TaskReport("ack", released=each)) for part, each in enumerate(rows)]
+    holding = Evaluated(2, 2, 0, TaskReport("hold", held=own))
+    reads = Evaluated(1, 1, 0, TaskReport("read_stream", plan=SECOND, ranges=SECOND.ranges))
+    outcome = settle([reads, holding, *tasks], (), lambda _stage: None, Moment(SECOND, 0))
+    assert open_roots(opened, publication_of(outcome, Lane("q/s", 2))) == set()
+
+
+def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> None:
+    """One that is the only one of its root; of several, one that is acked evenly keeps its root open."""
+    one, two = held(FIRST, 0), held(FIRST, 1, 1)
+    first = batch(FIRST, TaskReport("hold", held=one), TaskReport("other", held=two))
+    acks = [TaskReport("ack", released=released(FIRST, each, slice(0, 1))) for each in (one, two)]
+    assert open_roots(first, batch(NOTHING, acks[0])) == {(A, 11)}
+    again = [first, *(batch(NOTHING, acks[1]) for _ in range(2))]
+    rest = batch(NOTHING, TaskReport("ack", released=released(FIRST, two, slice(1, 2))))
+    assert open_roots(*again, rest) == {(A, 10), (A, 11)}, "never early: it times out and is replayed"
+
+
+def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
+    """Rule 3: a record that both take is open until both have let it go; one that neither takes is acked."""
+    bought, paid = held(FIRST, 0, 1), replace(held(FIRST, 1, 2), edges=held(FIRST, 7, 8).edges)
+    reports = [TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)] * 2
+    sides = [TaskReport("bought", held=bought), TaskReport("paid", held=paid)]
+    for stages in ((1, 2), (1, 1)):  # the second without a shuffle: one partition has both sides
+        evaluations = [Evaluated(stage, 0, 0, read) for stage, read in zip(stages, reports, strict=True)]
+        evaluations += [Evaluated(stage, 0, 0, side) for stage, side in zip(stages, sides, strict=True)]
+        outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+        first = publication_of(outcome, Lane("q/s", 1))
+        assert open_roots(first) == {(A, 10), (A, 11), (A, 12)}
+        left = batch(NOTHING, TaskReport("ack", released=released(FIRST, bought)))
+        assert open_roots(first, left) == {(A, 11), (A, 12)}
+        places = released(FIRST, held(FIRST, 1, 2)).places
+        right = batch(NOTHING, TaskReport("ack", released=Released(places, paid.edges)))
+        assert open_roots(first, left, right) == set()
+
+
+def test_a_side_that_was_not_evaluated_fails_the_batch() -> None:
+    reads = [Evaluated(n, 0, 0, TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)) for n in (1, 2)]
+    bought = Evaluated(1, 0, 0, TaskReport("bought", held=held(FIRST, 0)))
+    with pytest.raises(TrackingError, match="'paid' was not evaluated to its end"):
+        settle([*reads, bought], ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+
+
+@pytest.mark.parametrize("stages", [(1, 2), (2, 1), (1, 1)])
+def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
+    stages: tuple[int, int],
+) -> None:
+    """Rule 2: it left the log, or was compacted, between the two reads; the newer one need not know."""
+    read = TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)
+    gone = replace(read, absent=(SourceRun(A, 12, 14), SourceRun(B, 5, 6)), lost=2)
+    other = replace(read, absent=(SourceRun(A, 13, 15),))
+    holds = TaskReport("bought", held=held(FIRST, 1)), TaskReport("paid", held=held(FIRST, 8))
+    evaluations = [
+        Evaluated(stage, 0, 0, report)
+        for stage, *reports in zip(stages, (gone, other), holds, strict=True)
+        for report in reports
+    ]
+    outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+    assert outcome.lost == 2
+    assert outcome.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
+    publication = publication_of(outcome, Lane("q/s", 1))
+    assert not {(A, 12), (A, 13), (A, 14), (B, 5)} & sums(publication).keys()
+    assert {(A, 10), (B, 6)} <= sums(publication).keys()
+
+
 def touched(plan: BatchPlan, *roots: int) -> Released:
     """Reset the timeouts of held roots, by index."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]

@@ -95,6 +95,12 @@ def grouped(contest: Contest) -> StreamingQuery:
     return _start(counts, contest, "append")
 
 
+def shuffled(contest: Contest) -> StreamingQuery:
+    """Split in a bolt; Spark shuffles every word to the sink, which tells which of them were read."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    return _start(words.repartition("word"), contest, "append")
+
+
 def start(contest: Contest) -> StreamingQuery:
     """Do as `narrow` does, into a sink of Spark's own: published when Spark reports the batch."""
     words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
@@ -140,6 +146,7 @@ WORDS_PER_SENTENCE = 10
 PIPELINES: dict[str, Pipeline] = {
     "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90),
     "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75),
+    "shuffled": Pipeline(shuffled, WORDS_PER_SENTENCE),
     "start": Pipeline(start, WORDS_PER_SENTENCE),
     "delayed": Pipeline(delayed, 1, holds=True),
 }

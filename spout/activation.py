@@ -22,9 +22,14 @@ class Activation:
         """Look at the marks of a stream in a folder of the application."""
         self._wanted = folder / f"{stream}.inactive"
         self._answer = folder / f"{stream}.idle"
+        self._last = folder / f"{stream}.last"
 
-    def deactivate(self) -> None:
+    def deactivate(self, *, for_good: bool = False) -> None:
         """Let no further batch be planned.
+
+        Args:
+            for_good: nor may Spark run one without records, as it does all the time where bolts tick: whoever
+                ends the query then interrupts none. The planning process keeps Spark waiting for its answer.
 
         Raises:
             UsageError: the mark cannot be written.
@@ -32,6 +37,8 @@ class Activation:
         self._answer.unlink(missing_ok=True)
         try:
             self._wanted.parent.mkdir(parents=True, exist_ok=True)
+            if for_good:
+                self._last.touch()
             self._wanted.touch()
         except OSError as error:
             raise UsageError(
@@ -40,12 +47,17 @@ class Activation:
 
     def activate(self) -> None:
         """Let batches be planned again."""
+        self._last.unlink(missing_ok=True)
         self._wanted.unlink(missing_ok=True)
         self._answer.unlink(missing_ok=True)
 
     def is_inactive(self) -> bool:
         """Tell whether no batch may be planned."""
         return self._wanted.exists()
+
+    def is_for_good(self) -> bool:
+        """Tell whether Spark may not run a batch without records either."""
+        return self._last.exists()
 
     def answer(self) -> None:
         """Say that the last batch has ended and none is planned; the planning process does, when asked."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from acker.units import time_ms
+from spout.anchors import Carry
 from spout.journal import Journal, batch_ranges
 from spout.options import SourceOptions
 from spout.plan import BatchPlan, ReadTask, read_tasks
@@ -42,4 +43,5 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tracked=options.tracked,
         take_over=options.take_over,
         tasks=tasks,
+        wakes=options.roots_carry is Carry.WIDE,
     )

@@ -72,7 +72,8 @@ class Batches:
             now_ms: wall time.
 
         Returns:
-            The offset behind the batch; `start` itself when there is nothing to do.
+            The offset behind the batch; `start` itself when there is nothing to do. A process that shall wake
+            what Spark's state holds begins with a batch, be it an empty one.
 
         Raises:
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
@@ -89,7 +90,9 @@ class Batches:
         self._settle_gone(gone, now)
         ranges = tuple(sorted(_without([*old, *new], gone)))
         name = self._tenure.name
-        if not ranges and start.session == name.id and start.epoch == name.epoch and start.sources:
+        wakes = self._spec.wakes and not self.count
+        is_known = start.session == name.id and start.epoch == name.epoch and start.sources
+        if not ranges and is_known and not wakes:
             return start
         end = Journal(
             name.id, name.epoch, now, self._spec.tasks, MappingProxyType(self._tenure.marks()), ranges,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spout.graph import Subscription
 from spout.stages import Layout, Route
 
 
@@ -16,7 +17,11 @@ def explain(plan: Layout) -> str:
 
 
 def _lines(plan: Layout) -> Iterator[str]:
+    last = len(plan.stages) - 1
     for stage, names in enumerate(plan.stages):
+        if plan.keyed is not None and stage == last:
+            yield from _keyed(plan, plan.keyed)
+            return
         where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
         yield f"stage {stage}: one Python pass, {where}"
         for name in names:
@@ -33,10 +38,20 @@ def _lines(plan: Layout) -> Iterator[str]:
         for output in plan.outputs:
             if plan.graph.components[output.stream.component].name in names:
                 yield f"  sink <- {output.stream}; acked when the batch is written"
-        if stage + 1 < len(plan.stages):
+        if stage < last and (plan.keyed is None or stage + 1 < last):
             carried = ", ".join(map(str, plan.crossing(stage)))
             through = _through(plan, stage)
             yield f"shuffle by task: {carried}; edges are carried{through}"
+
+
+def _keyed(plan: Layout, reads: Subscription) -> Iterator[str]:
+    by = ", ".join(reads.fields)
+    yield f"shuffle by key: {reads.producer}; each tuple is held by its edge"
+    yield f"stage {len(plan.stages) - 1}: Spark's state store, spark.sql.shuffle.partitions tasks"
+    yield f"  keyed bolt {reads.consumer}"
+    yield f"    <- {reads.producer}, {reads.kind}({by}): held by key across micro-batches, until it is acked"
+    for output in plan.outputs:
+        yield f"  sink <- {output.stream}; what is settled with these rows is acked when the batch is written"
 
 
 def _way(route: Route) -> str:

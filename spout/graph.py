@@ -46,12 +46,16 @@ class OutputStream:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A spout or a bolt: its name, its streams, and for a bolt how many tasks were asked for, or None."""
+    """A spout or a bolt: its name, its streams, and for a bolt how many tasks were asked for, or None.
+
+    `is_keyed`: it is a bolt that holds tuples by key across micro-batches.
+    """
 
     name: str
     streams: Mapping[str, OutputStream]
     parallelism: int | None = None
     is_spout: bool = False
+    is_keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from spout.holding import ANCHORS, HandsOn, ack_anchors
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.ledger import task_name
 from spout.options import ANCHOR
+from spout.query_plan import streams_read
 from spout.rows import size_error
 from spout.said import ACKS, RESETS, SAID, Work, counting, failing, heard
 from spout.watching import ClockNs
@@ -87,7 +88,8 @@ def keyed(
         schema = StructType.fromDDL(bolt.output)
         if not isinstance(schema, StructType):
             raise UsageError(f"{called!r}: output = {bolt.output!r} is no schema; name fields and types")
-        task = KeyedTask(called, bolt, tuple(Field.of(each.name, each.dataType) for each in schema.fields))
+        fields = tuple(Field.of(each.name, each.dataType) for each in schema.fields)
+        task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)))
 
         def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
             return task(key, parts, state)
@@ -166,12 +168,14 @@ class KeyedTask:
         bolt: the bolt.
         fields: its output.
         now_ns: the clock that calls are timed by.
+        tracked: whether the rows come from a tracked stream, though a tuple of a topology may be unanchored.
     """
 
     name: str
     bolt: KeyedBolt
     fields: tuple[Field, ...]
     now_ns: ClockNs = time.perf_counter_ns
+    tracked: bool = False
 
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
@@ -194,7 +198,7 @@ class KeyedTask:
                 self.bolt.tick(key, list(collector.held), collector)
         except Exception as error:  # whatever user code raises fails what the key holds
             stop_on(self.name, self.bolt, error)
-            if any(each.anchor is None for each in held):
+            if not self.tracked and any(each.anchor is None for each in held):
                 raise  # nothing is tracked
             collector = KeyedCollector(self.name, ())
             cause = cause_of(self.name, error)

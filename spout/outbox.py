@@ -12,15 +12,17 @@ import pyarrow as pa
 from acker.identity import I64
 from spout.collector import Delivery
 from spout.options import ANCHOR
-from spout.places import column_of
+from spout.origins import ROOT, Origins
+from spout.places import column_of, only_roots
 from spout.stage_pass import TASK, TO, StagePass, StreamPass
 
 
 class Outbox:
-    """Collects the rows that leave one task."""
+    """Collects the rows that leave one task. `origins` knows where their roots stand, where rows say so."""
 
     def __init__(self, pass_: StagePass) -> None:
         """Begin with nothing."""
+        self.origins = Origins()
         self._pass = pass_
         self._parts: list[pa.RecordBatch] = []
 
@@ -48,6 +50,8 @@ class Outbox:
         columns = {TO: pa.repeat(pa.scalar(number, pa.int32()), rows), stream.column: own}
         if not self._pass.is_last:
             columns |= {TASK: pa.array(tasks, pa.int32()), ANCHOR: column_of(deliveries)}
+        if self._pass.carries_roots:
+            columns[ROOT] = self.origins.column(only_roots(deliveries))
         self._parts.append(self._row(columns, rows))
 
     def pass_on(self, number: int, rows: pa.RecordBatch) -> None:

@@ -56,6 +56,11 @@ class Places(Sequence[Deliveries]):
         path = tuple([(number >> 32 & _WORD, number & _WORD) for number in numbers])
         return (Delivery(int(self._roots[row]), path),)
 
+    @property
+    def roots(self) -> I64:
+        """The root's index of each tuple."""
+        return self._roots
+
     def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
         """Return the places below those of `parents`, each at its ordinal on one subscription."""
         before = tuple(hop[parents] for hop in self._hops)
@@ -116,6 +121,14 @@ def _alike(column: pa.Array) -> Places | None:
         return None
     flat = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
     return Places(flat[:, 0], tuple(np.ascontiguousarray(flat[:, depth]) for depth in range(1, width)))
+
+
+def only_roots(places: Sequence[Deliveries]) -> I64:
+    """Return the index of the one root that each tuple descends from; -1 where it has none, or several."""
+    if isinstance(places, Places):
+        return places.roots
+    roots = [{each.root for each in deliveries} for deliveries in places]
+    return np.array([found.pop() if len(found) == 1 else -1 for found in roots], np.int64)
 
 
 def children_of(

@@ -50,6 +50,9 @@ POLL_MS = 50
 IDLE_MS = 50
 """`latestOffset` waits this long when there is nothing to do: with the default trigger Spark asks at once."""
 
+ENDING_MS_MAX = 600_000
+"""How long Spark is kept from batches without records for one who ends the query; he may have died."""
+
 STATUS_EVERY_MS = 250
 
 JOIN_SECONDS = 5.0
@@ -268,6 +271,9 @@ class Runner:
         self._raise_error()
         if self._activation.is_inactive():
             self._activation.answer()
+            deadline_ms = _now_ms() + ENDING_MS_MAX
+            while self._activation.is_for_good() and _now_ms() < deadline_ms:
+                self._wait(IDLE_MS)
             return start
         return self._planner.plan(start, limit, _now_ms())
 

@@ -32,6 +32,8 @@ class PlannerSpec:
         checks_commits: whether a committed offset that somebody moved is refused.
         paced: whether a batch is cut to what takes a quarter of the timeout; False where no batch is worked
             off as one.
+        wakes: whether the first batch of a process may be empty: Spark's state may hold what ticks, and after
+            a restart Spark runs no batch of its own accord before the source has had one.
     """
 
     inputs: tuple[Input, ...]
@@ -45,6 +47,7 @@ class PlannerSpec:
     rewind: Mapping[int, int] = field(default_factory=dict)
     checks_commits: bool = True
     paced: bool = True
+    wakes: bool = False
 
     @property
     def group(self) -> str:

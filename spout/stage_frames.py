@@ -1,5 +1,7 @@
 """From a compiled topology to a DataFrame: one chain of stages, with one shuffle between each and the next.
 
+A keyed bolt ends the chain: Spark shuffles by its key, and keeps its state.
+
 Source: DESIGN.md, section 5.2.
 """
 
@@ -20,6 +22,7 @@ from spout.activation import Activation
 from spout.application import Application, Stream
 from spout.frames import Node, narrowed, node_of
 from spout.isolation import IsolatedRun
+from spout.keyed_entry import keyed_frame
 from spout.ledger import add
 from spout.read_task import no_garbage_collection
 from spout.safety import Safety
@@ -70,18 +73,24 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     """
     read = compiled.read
     application = Application.of(spark)
-    options: Any = dict(read.options)
+    options: Any = dict(read.options) | ({"delayed_acks": True} if compiled.keyed else {})
     source = node_of(read_stream(spark, read.topics, read.inputs, **options))
     if source is None or source.options is None:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[source.options.stream]
     passes = passes_of(compiled.layout, _parts(compiled, tracked=stream.tracked))
+    reads = compiled.layout.keyed
+    if reads is not None:
+        passes = passes[:-1]
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
-    for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=True):
+    for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=False):
         task = StageTask(stage, stream.id, application.ledger.accumulator, stream.safety)
         rows = rows.repartitionById(partitions, sql.col(TASK)).mapInArrow(
             _function(task), from_arrow_schema(stage.schema)
         )
+    if compiled.keyed is not None and reads is not None:
+        ledger = application.ledger.accumulator if stream.tracked else None
+        rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
     activation = Activation(application.sink_folder, stream.id)
     return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))
 

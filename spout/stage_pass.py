@@ -8,6 +8,9 @@ Between two stages a row is one delivery (or one tuple for the sink):
     The task that it goes to.
 ``_windhover``
     Its places in its trees (`spout.anchors.hops_column`).
+``_root``
+    Where a keyed bolt ends the topology: source and position of the root, which mean something behind the
+    batch too. Null where the row has no root, or several.
 ``s0``, ``s1``, …
     One struct for each stream that goes on; null but for the row's own.
 
@@ -30,6 +33,7 @@ from spout.collector import StreamId
 from spout.emitting import Emits, Outlet
 from spout.hooks import TaskHook
 from spout.options import ANCHOR
+from spout.origins import ROOT, ROOT_TYPE
 from spout.stages import Layout, Output, Route
 
 TO = "_to"
@@ -120,6 +124,11 @@ class StagePass:
     consumer: str = ""
 
     @property
+    def carries_roots(self) -> bool:
+        """Whether the rows that leave say where their roots stand."""
+        return ROOT in self.schema.names
+
+    @property
     def bare(self) -> bool:
         """Whether the rows that leave have the columns of the only output."""
         return self.is_last and TO not in self.schema.names
@@ -145,9 +154,11 @@ class Parts:
 
 
 def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
-    """Make what the tasks of each stage do."""
+    """Make what the tasks of each stage do; that of a keyed bolt, the last one, is Spark's operator."""
     streams = {id_: _stream(plan, parts, id_, n) for n, id_ in enumerate(parts.schemas)}
     names = ["+".join(stage) for stage in plan.stages]
+    heads = [entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0]
+             for stage in plan.stages]  # fmt: skip
     tasks = {name: plan.tasks[name] or plan.partitions[stage] for stage, names_ in enumerate(plan.stages)
              for name in names_ if name in parts.bolts}  # fmt: skip
     found: list[StagePass] = []
@@ -173,10 +184,15 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
                 tracked=parts.tracked,
                 is_last=is_last,
                 upstream=names[stage - 1] if stage else "",
-                consumer="" if is_last else plan.stages[stage + 1][0],
+                consumer="" if is_last else heads[stage + 1],
             )
         )
     return tuple(found)
+
+
+def entry_of(bolt: str) -> str:
+    """Name the operator that hands tuples to a keyed bolt; no component can be called so."""
+    return f"{bolt}/hold"
 
 
 def _stream(plan: Layout, parts: Parts, id_: StreamId, number: int) -> StreamPass:
@@ -207,4 +223,5 @@ def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -
     ]
     if is_last:
         return pa.schema([to, *structs])
-    return pa.schema([to, pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE), *structs])
+    root = [pa.field(ROOT, ROOT_TYPE)] if plan.keyed else []
+    return pa.schema([to, pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE), *root, *structs])

@@ -27,8 +27,9 @@ from spout.graph import Kind
 from spout.messages import MessageRows
 from spout.options import ANCHOR
 from spout.order import Gate
+from spout.origins import ROOT
 from spout.outbox import Outbox
-from spout.places import Deliveries, children_of, places_of
+from spout.places import Deliveries, children_of, only_roots, places_of
 from spout.pulse import Pulse
 from spout.routing import keys_of, tasks_for
 from spout.rows import MISFITS, ArrowRows, ListRows, batch_of, misfits, unanchored_misfit
@@ -81,6 +82,8 @@ class StageRun:
         """Emit records by their spout, let the bolts work on them, and return what leaves the task."""
         if not isinstance(rows, MessageRows):
             raise TypeError(f"the first stage reads messages, not {type(rows).__name__}")
+        if self._pass.carries_roots and anchors is not None:
+            self._outbox.origins.learn(anchors.roots(), anchors.column)
         stream = self._pass.spouts[input_id_of(rows.source)]
         rows.came_from = stream.id
         roots = places_of(anchors) if anchors is not None else [()] * len(rows)
@@ -114,6 +117,8 @@ class StageRun:
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
             deliveries = places_of(Anchors(Carry.HOPS, rows.column(ANCHOR)))
+            if self._pass.carries_roots:
+                self._outbox.origins.learn(only_roots(deliveries), rows.column(ROOT))
             self._inboxes[arrival.consumer].append(Inbox(ArrowRows(tuples, came_from=stream.id), deliveries))
         return self._worked()
 

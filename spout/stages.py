@@ -4,7 +4,8 @@ A stage is what one task runs. Stage 0 runs inside the spout's own read task; be
 Spark shuffles once, whatever the groupings: each tuple names the task that it goes to. A bolt whose groupings
 all let tuples stay where they are joins the stage of what it reads; any other one stands behind a shuffle.
 What a later stage or the sink reads passes through those between. So every batch is one chain of stages:
-nothing is read twice, however the graph branches and joins.
+nothing is read twice, however the graph branches and joins. A keyed bolt is the last stage, by itself: behind
+all others stands Spark's state store.
 
 Source: DESIGN.md, section 5.2.
 """
@@ -68,6 +69,11 @@ class Layout:
     routes: tuple[Route, ...]
     outputs: tuple[Output, ...]
 
+    @property
+    def keyed(self) -> Subscription | None:
+        """What the keyed bolt reads; None without one. Its stage is the last one."""
+        return next((s for s in self.graph.subscriptions if self.graph.components[s.consumer].is_keyed), None)
+
     def crossing(self, stage: int) -> tuple[StreamId, ...]:
         """Return the streams with tuples that go from a stage to the next one, in order."""
         read = [r.subscription.producer for r in self.routes if r.first <= stage < r.last]
@@ -84,11 +90,13 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     """
     at: dict[str, int] = {}
     tasks: dict[str, int] = {}
-    for name in graph.order:
+    for name in sorted(graph.order, key=lambda name: graph.components[name].is_keyed):
         component = graph.components[name]
         inputs = graph.inputs_of(name)
         stays = not component.is_spout and all(_may_stay(each, component.parallelism) for each in inputs)
         before = [at[each.producer.component] for each in inputs]
+        if component.is_keyed:
+            before = list(at.values())
         at[name] = max(before, default=0) if stays or component.is_spout else max(before) + 1
         tasks[name] = 0 if stays or component.is_spout else component.parallelism or cores
     stages = tuple(

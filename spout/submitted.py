@@ -21,6 +21,7 @@ from spout.collector import Cause
 from spout.counts import Counts, What, count_of
 from spout.explain import explain
 from spout.foreach_batch import sink as publishing
+from spout.keyed_graph import check_trigger, told_of
 from spout.outputs import parse_output
 from spout.stage_frames import TopologyFrame, frame_of
 from spout.stage_pass import COLUMN, TO
@@ -35,6 +36,8 @@ DRAIN_SECONDS = 60.0
 """How long `SubmittedTopology.stop` waits for what is running, unless it is told."""
 
 LOOK_SECONDS = 0.05
+HELD_MS = 2_000
+"""What is pending so long after the last batch of tuples is not late: a keyed bolt holds it."""
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -140,6 +143,8 @@ class SubmittedTopology:
     def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
         """Drain, then end: no new tuples; what is running finishes, and its roots are settled.
 
+        What a keyed bolt holds is not waited for: it stays open, and stands in the checkpoint.
+
         Args:
             timeout_s: it is ended after this long, whatever still runs or is pending: what is pending then
                 stays open, and a restart from the checkpoint goes on with it.
@@ -150,7 +155,7 @@ class SubmittedTopology:
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline = time.monotonic() + timeout_s
-        self._frame.activation.deactivate()
+        self._frame.activation.deactivate(for_good=self._compiled.keyed is not None)
         self._wait(self._is_idle, deadline)
         idle_ms = time.time_ns() // 1_000_000
         self._wait(lambda: self._is_settled(idle_ms), deadline)
@@ -180,7 +185,7 @@ class SubmittedTopology:
         return TopologyStatus(
             "failed" if failure is not None else self._state(),
             read_status(self._frame.status_path) if self._query is not None else None,
-            work.counts,
+            told_of(work.counts, self._compiled.layout.keyed),
             work.errors,
             "" if failure is None else str(failure),
             work.isolated,
@@ -221,11 +226,13 @@ class SubmittedTopology:
         return self._frame.activation.is_idle() or (self._frame.activation.is_inactive() and waits)
 
     def _is_settled(self, since_ms: int) -> bool:
-        """Tell whether no root was pending at a time after `since_ms`."""
+        """Tell whether at a time after `since_ms` no root was pending, or those alone that are held."""
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
         found = read_status(self._frame.status_path)
-        return found is not None and found.wall > since_ms and not found.pending
+        if found is None or found.wall <= since_ms:
+            return False
+        return not found.pending or (self._compiled.keyed is not None and found.wall > since_ms + HELD_MS)
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
         while not condition() and time.monotonic() < deadline:
@@ -262,6 +269,7 @@ def submit(
     compiled = builder.compile(
         lambda bolt, output: to_arrow_schema(parse_output(bolt, output)), sink, cores=cores
     )
+    check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
     port = options.get("metrics_port")
     if port is not None:

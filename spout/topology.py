@@ -30,6 +30,8 @@ from spout.collector import DEFAULT_STREAM, StreamId
 from spout.explain import explain
 from spout.graph import Component, Graph, Kind, OutputStream, Subscription
 from spout.hooks import TaskHook
+from spout.keyed_bolt import KeyedBolt
+from spout.keyed_graph import check_keyed
 from spout.messages import ARROW_TYPES
 from spout.options import SOURCE_COLUMNS
 from spout.stages import Layout, layout
@@ -63,7 +65,7 @@ class Spout:
 class Declared:
     """A bolt, and what it asked for."""
 
-    bolt: AnyBolt
+    bolt: AnyBolt | KeyedBolt
     parallelism: int | None
     subscriptions: list[Subscription] = field(default_factory=list)
 
@@ -175,8 +177,10 @@ class TopologyBuilder:
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self._spouts[name] = Spout(topics, names, MappingProxyType(dict(read_options)))
 
-    def set_bolt(self, name: str, bolt: AnyBolt, parallelism: int | None = None) -> BoltDeclarer:
+    def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
         """Add a bolt; subscribe it by what is returned.
+
+        A `KeyedBolt` reads one stream by a fields grouping, whose fields are its key, and nothing reads it.
 
         Args:
             name: of the component, in causes, counts and subscriptions.
@@ -189,10 +193,10 @@ class TopologyBuilder:
                 1 on.
         """
         self._check_name(name)
-        if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt):
+        if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt | KeyedBolt):
             raise UsageError(
-                f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt or ArrowBolt; derive it from"
-                " one of them"
+                f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt, ArrowBolt or KeyedBolt;"
+                " derive it from one of them"
             )
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
             raise UsageError(
@@ -228,18 +232,23 @@ class TopologyBuilder:
             for stream, (output, direct) in declared_streams(name, declared.bolt).items():
                 schema = schemas[StreamId(name, stream)] = parse(name, output)
                 streams[stream] = OutputStream(tuple(schema.names), direct)
-            components[name] = Component(name, streams, declared.parallelism)
+            is_keyed = isinstance(declared.bolt, KeyedBolt)
+            components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
         listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
         graph = Graph(components, listed).checked()
         sinks = sinks_of(graph, sink)
+        ordered = [name for name in read.inputs if read.topics.input(name).ordered]
+        check_keyed(graph, sinks, read.options, ordered, self._hooks)
+        bolts = {name: declared.bolt for name, declared in self._bolts.items()}
         return Compiled(
             layout(graph, tuple(sinks), cores),
-            {name: declared.bolt for name, declared in self._bolts.items()},
+            {name: bolt for name, bolt in bolts.items() if not isinstance(bolt, KeyedBolt)},
             schemas,
             {name: each.inputs for name, each in self._spouts.items()},
             read,
             sinks,
             tuple(self._hooks),
+            next((bolt for bolt in bolts.values() if isinstance(bolt, KeyedBolt)), None),
         )
 
     def explain(self, cores: int = 2, sink: Sink = None) -> str:
@@ -292,6 +301,7 @@ class Compiled:
         read: what all spouts together read.
         sinks: who gets which stream.
         hooks: what watches every bolt.
+        keyed: the bolt that ends it, if it holds tuples by key; `bolts` has all others.
     """
 
     layout: Layout
@@ -301,11 +311,15 @@ class Compiled:
     read: Spout
     sinks: Mapping[StreamId, WriteBatch]
     hooks: tuple[TaskHook, ...]
+    keyed: KeyedBolt | None = None
 
 
-def declared_streams(name: str, bolt: AnyBolt) -> dict[str, tuple[str, bool]]:
+def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[str, bool]]:
     """Return what a bolt declares: by stream the DDL of its fields, and whether it is direct."""
     declarer = OutputDeclarer()
+    if isinstance(bolt, KeyedBolt):
+        declarer.declare(bolt.output)
+        return declarer.streams
     try:
         bolt.declare(declarer)
     except UsageError as error:

@@ -27,7 +27,7 @@ PURE = [
     "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py", "spout/delayed.py",
     "spout/blocks.py", "spout/kestrel/store.py", "spout/kestrel/appetite.py", "spout/graph.py",
     "spout/stages.py", "spout/routing.py", "spout/emitting.py", "spout/counts.py", "spout/explain.py",
-    "spout/culprits.py", "spout/pulse.py",
+    "spout/culprits.py", "spout/pulse.py", "spout/keyed_graph.py", "spout/origins.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
 

@@ -14,10 +14,10 @@ from confluent_kafka import Message
 from acker.events import SourceRun
 from acker.identity import position_at, source_of
 from acker.topics import Topics, parse
-from spout.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.blob import decode, encode
 from spout.bolts import BoltContext
-from spout.fold import Evaluated, Outcome
+from spout.fold import Evaluated, Outcome, TaskReport
 from spout.isolation import IsolatedRun
 from spout.messages import MessageRows
 from spout.plan import BatchPlan
@@ -38,6 +38,9 @@ inputs:
     environ={},
 )
 Begin = Callable[[StagePass, BoltContext], StageRun | IsolatedRun]
+Entry = Callable[
+    [StagePass, Compiled, list[pa.RecordBatch]], tuple[list[pa.RecordBatch], Sequence[TaskReport]]
+]
 TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
 SOURCE = source_of(3, 0)
 
@@ -104,6 +107,7 @@ def run(
     tracked: bool = True,
     cores: int = 2,
     begin: Begin | None = None,
+    entry: Entry | None = None,
 ) -> Ran:
     """Run a batch of records through a topology.
 
@@ -116,10 +120,12 @@ def run(
         tracked: whether tuples are acked and failed.
         cores: as `TopologyBuilder.compile` has it.
         begin: begins a stage in a task; None: in this process.
+        entry: hands the rows of the last stage to the keyed bolt, and returns them with the reports.
     """
     starts = begin or StageRun
     compiled = builder.compile(schema_of, sink, cores=cores)
     stages = stages_of(compiled, tracked=tracked)
+    stages = stages[:-1] if compiled.keyed else stages
     start = position_at(0, first)
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, start, start + len(lines)),))
     evaluated: list[Evaluated] = []
@@ -137,6 +143,9 @@ def run(
                 starts, stage, number, task, compiled.layout.partitions[number], left, evaluated
             )
         ]
+    if entry is not None:
+        left, reports = entry(stages[-1], compiled, left)
+        evaluated += [Evaluated(len(stages), len(evaluated) + n, n, each) for n, each in enumerate(reports)]
     outcome = settle(evaluated, (), lambda stage: None)
     return Ran(outcome, left, evaluated)
 
@@ -149,7 +158,11 @@ def _read(
     at = np.array(share, np.int64) + plan.ranges[0].start
     records = [record(lines[row], plan.ranges[0].start + row) for row in share]
     rows = MessageRows(records, SOURCE, at)
-    anchors = Anchors(Carry.PACKED, pa.array(np.array(share, np.int64) << ORDINAL_BITS))
+    packed = pa.array(np.array(share, np.int64) << ORDINAL_BITS)
+    anchors = Anchors(Carry.PACKED, packed)
+    if stage.carries_roots:
+        sources = pa.array(np.full(len(share), SOURCE))
+        anchors = Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(at)))
     worker = _start(starts, stage, task)
     batches = [worker.feed(rows, anchors if stage.tracked else None), *worker.finish()]
     ranges = (SourceRun(SOURCE, int(at[0]), int(at[-1]) + 1),) if share else ()

@@ -89,6 +89,23 @@ def test_a_restart_goes_on_behind_what_was_journalled_and_keeps_its_session() ->
     assert world.committed() == 3
 
 
+def test_a_restart_that_shall_wake_what_is_held_begins_with_an_empty_batch() -> None:
+    """Spark runs no batch of its own accord, for ticks, before the source has had one."""
+    world = World()
+    world.produce(10)
+    end = batch(world.ready(wakes=True), BEGINNING, world)
+    world.publish(BEGINNING, end)
+    world.run(1_000)
+    assert batch(world.ready(end), end, world) == end
+    again = world.ready(end, wakes=True)
+    first = batch(again, end, world)
+    assert first != end
+    assert positions(end, first) == []
+    assert batch(again, first, world) == first
+    world.produce(5)
+    assert positions(first, batch(again, first, world)) == [(A, 10, 15)]
+
+
 def test_what_a_restart_emits_has_a_second_more_while_the_process_before_may_live() -> None:
     """Found by the simulation: a process that gave way told its clock, and a root was 0.3 s early by it."""
     world = World()

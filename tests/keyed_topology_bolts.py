@@ -1,0 +1,86 @@
+"""Bolts of topologies that end in a keyed bolt; a module of their own, since workers import them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import spout
+from acker.identity import is_replay
+
+
+class Words(spout.BasicBolt):
+    """Splits lines."""
+
+    output = "word string, length int"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit each word."""
+        for word in tuple["value"].decode().split():
+            collector.emit((word, len(word)))
+
+
+class Again(spout.BasicBolt):
+    """Hands words on."""
+
+    output = "word string, length int"
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the word."""
+        collector.emit((tuple["word"], tuple["length"]))
+
+
+class Both(spout.Bolt):
+    """Joins what two bolts made of one word, and emits it anchored on both."""
+
+    output = "word string, length int"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Wait for first halves."""
+        self._collector = collector
+        self._halves: dict[str, list[spout.Tuple]] = {}
+
+    def execute(self, tuple: spout.Tuple) -> None:
+        """Keep a half, or emit both."""
+        waiting = self._halves.setdefault(tuple["word"], [])
+        if not waiting or waiting[-1].source_component == tuple.source_component:
+            waiting.append(tuple)
+            return
+        halves = [waiting.pop(), tuple]
+        self._collector.emit((tuple["word"], tuple["length"]), anchors=halves)
+        for half in halves:
+            self._collector.ack(half)
+
+
+class Count(spout.KeyedBolt):
+    """Counts the tuples of a word at a tick, as soon as a file is there; until then it holds them.
+
+    ``fails`` fails unless its record comes again; ``raises`` raises.
+    """
+
+    output = "word string, tuples int"
+    tick_every_ms = 200
+
+    def __init__(self, gate: str) -> None:
+        """Wait for the file."""
+        self._gate = Path(gate)
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Hold all but what fails."""
+        for each in list(held):
+            comes_first = each.root is not None and not is_replay(each.root.source)
+            if key == ("fails",) and comes_first:
+                collector.fail(each, "comes first")
+            if key == ("raises",) and comes_first:
+                raise ValueError("cannot be held")
+
+    def tick(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Count, if it may."""
+        if self._gate.exists():
+            collector.emit((key[0], len(held)))
+            collector.ack(*held)

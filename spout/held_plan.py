@@ -160,11 +160,14 @@ def _refuse_read_apart(plan: JavaObject) -> None:
     known: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
-        if stream and not node.equals(known.setdefault(stream, node)):
+        if stream and not node.equals(first := known.setdefault(stream, node)):
+            bolts = sorted({name_of(each) for each in (first, node) if operator_of(each)})
+            by = f", by {' and '.join(bolts)}" if bolts else ""
             raise UsageError(
-                "the query reads one read_stream by two sources of Spark's, which would take the group from"
-                " each other: branches behind it are told apart by Spark's operators (filter, select), with"
-                " bolts and spout.hold behind those, and nothing is joined with itself before it is held"
+                f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
+                " group from each other. Bolts of branches that come together are a spout.TopologyBuilder's;"
+                " what is joined later is told apart by Spark's operators (filter, select) first, with bolts"
+                " and spout.hold behind those, and nothing is joined with itself before it is held"
             )
 
 

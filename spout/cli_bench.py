@@ -27,7 +27,8 @@ def bench_tracking(
     records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 2_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 7,
     pipeline: Annotated[
-        list[str] | None, typer.Option(help="narrow, grouped, start or delayed; default: the first two.")
+        list[str] | None,
+        typer.Option(help="narrow, grouped, shuffled, exact, start or delayed; default: the first two."),
     ] = None,
     json: Json = False,
 ) -> int:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from acker.errors import UsageError
+from spout.anchor_columns import ANCHORS, HELD
 from spout.anchors import Carry
 from spout.application import Application, Stream
 from spout.groupings import Grouping
@@ -207,8 +208,9 @@ def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...
     """Return what the hidden column's metadata says: the stream, how anchors arrive, the keys on their paths.
 
     Raises:
-        UsageError: it says nothing; `name` is the operator that needs to know.
+        UsageError: it says nothing, or the rows are held; `name` is the operator that needs to know.
     """
+    _refuse_held(rows, name)
     about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}
     stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
     if stream is None:
@@ -221,6 +223,15 @@ def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...
         Carry(about["carry"]),
         tuple(int(key) for key in about["subscriptions"].split(",") if key),
     )
+
+
+def _refuse_held(rows: DataFrame, name: str) -> None:
+    kinds = {field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR}
+    if kinds & {HELD, ANCHORS}:
+        raise UsageError(
+            f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
+            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
+        )
 
 
 def _refuse_lost(rows: DataFrame, step: Step) -> None:

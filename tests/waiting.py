@@ -53,7 +53,10 @@ class Watch:
 
     def ended(self, timeout_s: float = TIMEOUT_S) -> bool:
         """Whether the process ends within `timeout_s`."""
-        return bool(select.select([self._descriptor], [], [], timeout_s)[0])
+        # not select(), which takes no descriptor beyond the first 1,024 of a process
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1_000))
 
     def close(self) -> None:
         """Stop watching."""

@@ -306,6 +306,14 @@ def test_what_would_leave_a_side_open_or_ack_it_early_is_refused_by_name(world: 
         both.transform(spout.ack_anchors(Pays()))
 
 
+def test_a_bolt_among_held_rows_is_refused(world: World) -> None:
+    """It would have anchors that it cannot work on; the way out is what acks them."""
+    bought, _, joined = joined_sides(world)
+    for rows in (bought, joined):
+        with pytest.raises(UsageError, match=r"'Pays' stands behind spout\.hold.*ack_anchors\(bolt\)"):
+            rows.transform(spout.bolt(Pays()))
+
+
 def test_a_side_that_is_not_held_is_refused(world: World) -> None:
     lines = lines_of(world, "refused")
     bought, paid = side(lines, "bought", "NOT is_payment"), lines.filter("is_payment")
@@ -331,7 +339,7 @@ def test_two_groups_and_two_sources_of_one_stream_are_refused(world: World) -> N
         world.start("refused", rows.transform(spout.ack_anchors()), "parquet")
     lines = read_held(world, "refused-bought", "refused-paid")
     itself = lines.alias("a").join(lines.alias("b"), sql.expr("a.key = b.key")).select("a.key")
-    with pytest.raises(UsageError, match="reads one read_stream by two sources"):
+    with pytest.raises(UsageError, match="one read_stream would be read more than once: by two sources"):
         world.start("refused", itself, "parquet")
 
 

@@ -89,7 +89,7 @@ def gathered(rows: DataFrame, operator: str) -> DataFrame:
     Raises:
         UsageError: they have none, or one of them is not held; `operator` is who needs it.
     """
-    kinds = [field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR]
+    kinds = kinds_of(rows)
     if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
         raise UsageError(
             f"{operator!r}: the rows carry no anchors that Spark's state may keep: put spout.hold(...) before"
@@ -105,13 +105,18 @@ def gathered(rows: DataFrame, operator: str) -> DataFrame:
     return rows.toDF(*numbers).select(*kept, joined(list(zip(anchors, kinds, strict=True))))
 
 
+def kinds_of(rows: DataFrame) -> list[str]:
+    """Return the type, as Spark DDL, of each column of anchors; a join may have left several."""
+    return [field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR]
+
+
 def _type_of(side: DataFrame) -> str:
     """Return the type of a side's anchors.
 
     Raises:
         UsageError: it has none that outlive their batch.
     """
-    kinds = [field.dataType.simpleString() for field in side.schema.fields if field.name == ANCHOR]
+    kinds = kinds_of(side)
     if len(kinds) > 1:
         raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")
     if not kinds or kinds[0] not in (HELD, ANCHORS):

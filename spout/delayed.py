@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from spout.plan import PlanIndex
 
 LATE = "LATE"
 """The error of a root of which a tuple came too late for its watermark."""
+
+NEVER_MS: Final = (1 << 63) - 1
+"""The event time of a tuple that no watermark drops."""
 
 
 def _no_numbers() -> I64:
@@ -40,6 +43,15 @@ class Places(NamedTuple):
 
     sources: I64
     positions: I64
+
+    @classmethod
+    def together(cls, parts: Iterable[Places]) -> Places:
+        """Put places together, in their order."""
+        listed = list(parts)
+        return cls(
+            np.concatenate([_no_numbers(), *(each.sources for each in listed)]),
+            np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
+        )
 
     def at(self, rows: np.typing.NDArray[np.bool_]) -> Places:
         """Return the chosen ones."""
@@ -58,7 +70,8 @@ class Held:
     Attributes:
         indices: the root of each tuple, as its index into the batch's plan.
         edges: the edge of each.
-        until_ms: event time; a watermark at or above it drops the tuple. -1: it is dropped in any case.
+        until_ms: event time; a watermark at or above it drops the tuple. -1: it is dropped in any case;
+            `NEVER_MS`: in none.
         fails_late: whether a dropped one fails its root; otherwise it is acked.
     """
 
@@ -66,6 +79,16 @@ class Held:
     edges: U64 = field(default_factory=_no_edges)
     until_ms: I64 = field(default_factory=_no_numbers)
     fails_late: bool = False
+
+    @classmethod
+    def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
+        """Put what was held together, in its order."""
+        return cls(
+            np.concatenate([_no_numbers(), *(each.indices for each in parts)]),
+            np.concatenate([_no_edges(), *(each.edges for each in parts)]),
+            np.concatenate([_no_numbers(), *(each.until_ms for each in parts)]),
+            fails_late,
+        )
 
     def is_late(self, watermark_ms: int) -> np.typing.NDArray[np.bool_]:
         """Tell which tuples a watermark has dropped."""
@@ -157,10 +180,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
 
 def _each_once(acks: Sequence[Released]) -> tuple[Places, U64]:
     """Put acked anchors of all tasks together, each one once."""
-    places = Places(
-        np.concatenate([_no_numbers(), *(each.places.sources for each in acks)]),
-        np.concatenate([_no_numbers(), *(each.places.positions for each in acks)]),
-    )
+    places = Places.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
     if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
         return places, edges

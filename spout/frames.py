@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from acker.errors import UsageError
-from spout.anchor_columns import ANCHORS, HELD
+from spout.anchor_columns import ANCHORS, HELD, kinds_of
 from spout.anchors import Carry
 from spout.application import Application, Stream
 from spout.groupings import Grouping
@@ -153,13 +153,8 @@ class Node:
         if self.stream is not None:
             ledger = Application.of(self.session).ledger.accumulator
             task = MapTask(self.pass_, self.stream.id, ledger, self.stream.safety)
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return task(batches)
-
-        if self.stream is not None:
-            run.__name__ = label(self.pass_.name, self.id)
-        return self.base.mapInArrow(run, from_arrow_schema(self.pass_.schema))
+        named = "" if self.stream is None else label(self.pass_.name, self.id)
+        return through(self.base, task, self.pass_.schema, named)
 
     def metadata(self) -> dict[str, Any]:
         """Describe the hidden column."""
@@ -172,6 +167,23 @@ class Node:
             # As text: Spark keeps numbers of metadata as doubles in some places.
             "subscriptions": ",".join(map(str, subscriptions)),
         }
+
+
+def through(
+    rows: DataFrame,
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    named: str = "",
+) -> DataFrame:
+    """Put a task behind rows; `named`: how plans show it (`label`), empty where nothing is tracked."""
+
+    # mapInArrow wants a function, by whose name a plan shows it
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    if named:
+        run.__name__ = named
+    return rows.mapInArrow(run, from_arrow_schema(schema))
 
 
 def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
@@ -226,8 +238,7 @@ def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...
 
 
 def _refuse_held(rows: DataFrame, name: str) -> None:
-    kinds = {field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR}
-    if kinds & {HELD, ANCHORS}:
+    if {HELD, ANCHORS}.intersection(kinds_of(rows)):
         raise UsageError(
             f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
             " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"

@@ -20,7 +20,6 @@ from spout.query_plan import (
     nodes,
     operator_of,
     refuse_plan,
-    refuse_plan_of,
     running,
     stream_of,
 )
@@ -42,7 +41,6 @@ def refuse_query(rows: DataFrame) -> None:
     Raises:
         UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that come twice.
     """
-    refuse_plan(rows)
     _refuse(analyzed(rows))
 
 
@@ -53,7 +51,6 @@ def refuse_query_of(session: SparkSession, query: str) -> None:
         UsageError: as `refuse_query`.
         TrackingError: Spark does not know the query.
     """
-    refuse_plan_of(session, query)
     _refuse(running(session, query).analyzedPlan())
 
 
@@ -96,6 +93,7 @@ def output_of(node: JavaObject) -> list[Attribute]:
 
 
 def _refuse(plan: JavaObject) -> None:
+    refuse_plan(plan)
     _refuse_unacked(plan)
     _refuse_held_twice(plan)
     _refuse_unwatched(plan)

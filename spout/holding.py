@@ -30,23 +30,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
-from spout.anchor_columns import ANCHORS as ANCHORS
-from spout.anchor_columns import HELD_TYPE as HELD_TYPE
-from spout.anchor_columns import UNTIL, gathered
+from spout.anchor_columns import HELD_TYPE, UNTIL, gathered
 from spout.anchors import Anchors, Carry
 from spout.application import Application
 from spout.bolts import ArrowBolt, BasicBolt, BoltContext
 from spout.collector import DEFAULT_STREAM, SPARK, Cause
 from spout.conditions import refuse_watermark
 from spout.counts import Counts, What, added
-from spout.delayed import Entry, Held, Places, Released, held_edges
+from spout.delayed import NEVER_MS, Entry, Held, Places, Released, held_edges
 from spout.fold import TaskReport
-from spout.frames import described, new_identity, node_of
+from spout.frames import described, new_identity, node_of, through
 from spout.held_plan import refuse_left_out
 from spout.hooks import TaskHook
 from spout.ledger import add, task_name
@@ -59,7 +57,6 @@ from spout.steps import RowFailure, Step, run_simple
 from spout.watching import Watch
 
 _DROPPED = -1
-_NEVER = (1 << 63) - 1
 
 
 def hold(
@@ -95,7 +92,7 @@ def hold(
     if late not in ("ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail")
     moment = sql.expr(until) if isinstance(until, str) else until
-    at_ms = sql.lit(_NEVER) if moment is None else _ceiled_ms(moment)
+    at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
 
     def attach(rows: DataFrame) -> DataFrame:
         node = node_of(rows)
@@ -199,7 +196,7 @@ class HoldTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hold rows; report when the last one was taken."""
-        held = [Held()]
+        held: list[Held] = []
         entry = Entry(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for batch in batches:
             column = batch.column(batch.schema.get_field_index(ANCHOR))
@@ -215,12 +212,7 @@ class HoldTask:
             )
             rest = batch.drop_columns([ANCHOR, UNTIL])
             yield pa.RecordBatch.from_arrays([*rest.columns, named], names=[*rest.schema.names, ANCHOR])
-        whole = Held(
-            np.concatenate([each.indices for each in held]),
-            np.concatenate([each.edges for each in held]),
-            np.concatenate([each.until_ms for each in held]),
-            self.fails_late,
-        )
+        whole = Held.together(held, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, held=whole))
 
 
@@ -274,10 +266,10 @@ class AckTask:
             watch.cleanup()
         if self.ledger is not None:
             released = Released(
-                _placed(each.places for each in acked),
+                Places.together(each.places for each in acked),
                 np.concatenate([each.edges for each in acked]),
                 tuple(failures),
-                _placed(each.touched for each in acked),
+                Places.together(each.touched for each in acked),
             )
             counts = {} if watch is None else watch.counts
             if self.is_keyed:
@@ -309,21 +301,8 @@ def _released(
     return Released(places.at(through), edges[through], touched=places.at(touched)), fails
 
 
-def _placed(parts: Iterable[Places]) -> Places:
-    """Put places together."""
-    listed = list(parts)
-    return Places(
-        np.concatenate([each.sources for each in listed]), np.concatenate([each.positions for each in listed])
-    )
-
-
 def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    if task.stream:
-        run.__name__ = label(task.name, new_identity())
-    return rows.mapInArrow(run, from_arrow_schema(schema))
+    return through(rows, task, schema, label(task.name, new_identity()) if task.stream else "")
 
 
 def _ceiled_ms(moment: Column) -> Column:

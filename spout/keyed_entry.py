@@ -20,18 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
+from spout.anchor_columns import HELD_TYPE
 from spout.anchors import Carry, fingerprint_of
 from spout.collector import SPARK, cause_of
 from spout.counts import Counted, Counts, Measure, What
-from spout.delayed import Held, Places
+from spout.delayed import NEVER_MS, Held, Places
 from spout.fold import Fingerprint, TaskReport, failures_of
-from spout.frames import new_identity
+from spout.frames import new_identity, through
 from spout.graph import Subscription
-from spout.holding import HELD_TYPE
 from spout.keyed_bolt import KeyedBolt
 from spout.keyed_rows import keyed
 from spout.ledger import add
@@ -41,7 +40,6 @@ from spout.query_plan import label
 from spout.stage_pass import StagePass, entry_of
 
 _WORD: Final = (1 << 32) - 1
-_NEVER: Final = (1 << 63) - 1
 
 
 class Entered(NamedTuple):
@@ -79,7 +77,7 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     indices = np.zeros(len(roots), np.int64)
     indices[of_row[kept]] = firsts[kept]
     columns = [pa.array(places.sources), pa.array(places.positions), pa.array(edges.view(np.int64))]
-    held = Held(indices[has_root], edges[has_root], np.full(int(has_root.sum()), _NEVER, np.int64))
+    held = Held(indices[has_root], edges[has_root], np.full(int(has_root.sum()), NEVER_MS, np.int64))
     return Entered(
         pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
         held,
@@ -151,18 +149,13 @@ class EntryTask:
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
         )
         cause = cause_of(self.bolt, error)
-        whole = [block.held for block in [Entered(None, Held(), _none(), _none()), *blocks]]
         return TaskReport(
             operator=entry_of(self.bolt),
             upstream=self.upstream,
             failures=failures_of([(root, cause) for block in blocks for root in block.lost.tolist()]),
             took=took,
             counts=self._refused(sum(len(block.refused) for block in blocks)),
-            held=Held(
-                np.concatenate([each.indices for each in whole]),
-                np.concatenate([each.edges for each in whole]),
-                np.concatenate([each.until_ms for each in whole]),
-            ),
+            held=Held.together([block.held for block in blocks]),
         )
 
     def _refused(self, tuples: int) -> Counts:
@@ -186,20 +179,11 @@ def keyed_frame(
     fields = last.schema.field(column).type
     names = tuple(fields.field(n).name for n in range(fields.num_fields))
     task = EntryTask(reads.consumer, last.name, column, names, stream, ledger)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    if ledger is not None:
-        run.__name__ = label(entry_of(reads.consumer), new_identity())
     schema = pa.schema([*fields, pa.field(ANCHOR, HELD_TYPE)])
-    held = rows.mapInArrow(run, from_arrow_schema(schema))
+    named = "" if ledger is None else label(entry_of(reads.consumer), new_identity())
+    held = through(rows, task, schema, named)
     return held.transform(keyed(bolt, by=reads.fields, name=reads.consumer))
 
 
 def _numbers(column: pa.Array) -> I64:
     return np.asarray(column.fill_null(0), dtype=np.int64)
-
-
-def _none() -> I64:
-    return np.empty(0, np.int64)

@@ -24,10 +24,11 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TupleError, UsageError
+from spout.anchor_columns import ANCHORS
 from spout.bolts import BatchCollector, BoltContext, stop_on
 from spout.collector import Cause, cause_of
 from spout.counts import Measure, What
-from spout.holding import ANCHORS, HandsOn, ack_anchors
+from spout.holding import HandsOn, ack_anchors
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.ledger import task_name
 from spout.options import ANCHOR

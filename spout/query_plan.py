@@ -53,23 +53,14 @@ def refuse_limit(rows: DataFrame) -> None:
     _refuse_limit(analyzed(rows))
 
 
-def refuse_plan(rows: DataFrame) -> None:
-    """See that nothing of a query would be acked without work, before it starts.
+def refuse_plan(plan: JavaObject) -> None:
+    """See that nothing of a query would be acked without work.
 
     Raises:
         UsageError: as `refuse_limit`; or two of its operators have one name.
     """
-    _refuse_plan(analyzed(rows))
-
-
-def refuse_plan_of(session: SparkSession, query: str) -> None:
-    """See the same of a query that runs, by its id, from within its `foreachBatch`.
-
-    Raises:
-        UsageError: as `refuse_plan`.
-        TrackingError: Spark does not know the query.
-    """
-    _refuse_plan(running(session, query).analyzedPlan())
+    _refuse_limit(plan)
+    refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
 
 
 def may_shuffle(session: SparkSession, query: str) -> bool:
@@ -148,11 +139,6 @@ def running(session: SparkSession, query: str) -> JavaObject:
             " without work"
         )
     return running
-
-
-def _refuse_plan(plan: JavaObject) -> None:
-    _refuse_limit(plan)
-    refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
 
 
 def _refuse_limit(plan: JavaObject) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import numpy as np
 
@@ -75,29 +74,24 @@ def settle(
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
     every = [report for stages in found.values() for stage in stages for report in stage]
+    absent, lost = _missing(evaluations, newest)
     outcome = _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
-    return replace(outcome, **_missing(evaluations, newest))
+    return replace(outcome, absent=absent, lost=lost)
 
 
-class _Missing(TypedDict):
-    """Positions without a record, and how many of them have left the log since the batch was planned."""
+def _missing(
+    evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]
+) -> tuple[tuple[SourceRun, ...], int]:
+    """Return positions without a record, and how many of them have left the log since the batch was planned.
 
-    absent: tuple[SourceRun, ...]
-    lost: int
-
-
-def _missing(evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]) -> _Missing:
-    """Return what some evaluation of the source could not read that counts, or that feeds one that does.
-
+    They are what some evaluation of the source could not read that counts, or that feeds one that does.
     Both sides of a join read the batch, and what has left the log in between only one of them has seen.
     """
     counted = set(map(id, newest))
     stages = {each.stage for each in evaluations if id(each.report) in counted}
     reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
     lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
-    return _Missing(
-        absent=united(run for each in reads for run in each.report.absent), lost=max(lost, default=0)
-    )
+    return united(run for each in reads for run in each.report.absent), max(lost, default=0)
 
 
 def namesakes(name: str) -> str:

@@ -15,12 +15,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from acker.errors import UsageError
 from spout.activation import Activation
 from spout.application import Application, Stream
-from spout.frames import Node, narrowed, node_of
+from spout.frames import Node, narrowed, node_of, through
 from spout.isolation import IsolatedRun
 from spout.keyed_entry import keyed_frame
 from spout.ledger import add
@@ -85,23 +84,12 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
     for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=False):
         task = StageTask(stage, stream.id, application.ledger.accumulator, stream.safety)
-        rows = rows.repartitionById(partitions, sql.col(TASK)).mapInArrow(
-            _function(task), from_arrow_schema(stage.schema)
-        )
+        rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
     if compiled.keyed is not None and reads is not None:
         ledger = application.ledger.accumulator if stream.tracked else None
         rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
     activation = Activation(application.sink_folder, stream.id)
     return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))
-
-
-def _function(task: StageTask) -> Any:
-    """Wrap a task in a function, which is what `mapInArrow` takes."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    return run
 
 
 def _parts(compiled: Compiled, *, tracked: bool) -> Parts:

@@ -6,6 +6,9 @@ really happened to each record (``spout.simulation.truth``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from spout.simulation.checker import Checker
 from spout.simulation.loss_checkers import (
     CrashCostsNoReplay,
@@ -24,11 +27,14 @@ from spout.simulation.verdict_checkers import (
     OneVerdict,
 )
 
+CHECKERS: Final[tuple[Callable[[], Checker], ...]] = (
+    EmittedOnce, OneVerdict, NoEarlyCompletion, FailBeatsZero, NoLoss, NothingBlocks,
+    CrashCostsNoReplay, HonestDeadlines, PutBack, Limits, FailureHasAName,
+    InOrder,
+)  # fmt: skip
+"""In the order of the rules."""
+
 
 def checkers() -> list[Checker]:
-    """Make one of each, in the order of the rules."""
-    return [
-        EmittedOnce(), OneVerdict(), NoEarlyCompletion(), FailBeatsZero(), NoLoss(), NothingBlocks(),
-        CrashCostsNoReplay(), HonestDeadlines(), PutBack(), Limits(), FailureHasAName(),
-        InOrder(),
-    ]  # fmt: skip
+    """Make one of each."""
+    return [each() for each in CHECKERS]

@@ -28,22 +28,12 @@ from acker.log import Outgoing, Record, TopicPartition
 from acker.topics import Topics
 from spout.demo.checks import Check
 from spout.simulation.checker import Checker
+from spout.simulation.checkers import CHECKERS
 from spout.simulation.facts import Broken
-from spout.simulation.loss_checkers import (
-    CrashCostsNoReplay,
-    FailureHasAName,
-    HonestDeadlines,
-    Limits,
-    PutBack,
-)
+from spout.simulation.loss_checkers import HonestDeadlines
+from spout.simulation.order_checker import InOrder
 from spout.simulation.truth import Truth
-from spout.simulation.verdict_checkers import (
-    EmittedOnce,
-    FailBeatsZero,
-    NoLoss,
-    NothingBlocks,
-    OneVerdict,
-)
+from spout.simulation.verdict_checkers import NoEarlyCompletion
 from spout.torture.recording import RecordedCluster, Recording
 
 WRITER: Final = "writer"
@@ -59,10 +49,11 @@ class Deadlines(HonestDeadlines):
     SLACK_MS = 1_000
 
 
-JUDGES: Final[tuple[Callable[[], Checker], ...]] = (
-    EmittedOnce, OneVerdict, FailBeatsZero, NoLoss, NothingBlocks, CrashCostsNoReplay, Deadlines, PutBack,
-    Limits, FailureHasAName,
-)  # fmt: skip
+JUDGES: Final[tuple[Callable[[], Checker], ...]] = tuple(
+    Deadlines if each is HonestDeadlines else each
+    for each in CHECKERS
+    if each not in (NoEarlyCompletion, InOrder)
+)
 """Those who judge by what is written; the others ask the processes."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,16 @@ def wait_for(query: StreamingQuery, condition: Callable[[], object]) -> None:
         return bool(condition())
 
     eventually(holds, DEADLINE_S)
+
+
+@contextmanager
+def running(world: World, name: str, rows: DataFrame) -> Iterator[StreamingQuery]:
+    """Write rows to files as long as the context lasts."""
+    query = world.start(name, rows, "parquet")
+    try:
+        yield query
+    finally:
+        query.stop()
 
 
 @pytest.fixture(scope="module")

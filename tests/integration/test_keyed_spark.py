@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from acker.codec import wire_codec
@@ -16,7 +14,7 @@ from acker.identity import source_of
 from acker.log import TopicPartition
 from acker.topics import load
 from tests.brokers import Broker
-from tests.integration.test_examples import World, read_held, wait_for
+from tests.integration.test_examples import World, read_held, running, wait_for
 from tests.keyed_bolts import Forgets, Saves, Waits
 from tests.stream_worlds import config_of, serving
 from tests.waiting import committed, eventually
@@ -54,16 +52,6 @@ def keyed(world: World, name: str, bolt: spout.KeyedBolt) -> DataFrame:
     lines = read_held(world, name).selectExpr("split(CAST(value AS STRING), ' ') AS parts", "_windhover")
     words = lines.selectExpr("parts[0] AS word", "parts[1] AS said", "_windhover")
     return words.transform(spout.hold(None)).transform(spout.keyed(bolt, by="word"))
-
-
-@contextmanager
-def running(world: World, name: str, rows: DataFrame) -> Iterator[StreamingQuery]:
-    """Write rows to files as long as the context lasts."""
-    query = world.start(name, rows, "parquet")
-    try:
-        yield query
-    finally:
-        query.stop()
 
 
 def open_ms(world: World, name: str, offset: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -12,7 +11,6 @@ from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from acker.errors import UsageError
@@ -23,7 +21,7 @@ from spout.holding import _ceiled_ms
 from spout.options import ANCHOR
 from tests.brokers import Broker
 from tests.integration.test_bolts_spark import DEADLINE_S
-from tests.integration.test_examples import World, read_held, wait_for
+from tests.integration.test_examples import World, read_held, running, wait_for
 from tests.sample_bolts import Pays
 from tests.stream_worlds import config_of, serving
 
@@ -91,16 +89,6 @@ def pairs(world: World, name: str, how: str = "inner") -> DataFrame:
     rows = bought.join(paid, sql.expr(WITHIN_A_MINUTE), how)
     rows = rows.withColumn("anchors", spout.join_anchors(bought, paid)).drop(ANCHOR)
     return rows.withColumnRenamed("anchors", ANCHOR).selectExpr(*ROWS).transform(spout.ack_anchors(Pays()))
-
-
-@contextmanager
-def running(world: World, name: str, rows: DataFrame) -> Iterator[StreamingQuery]:
-    """Write rows to files as long as the context lasts."""
-    query = world.start(name, rows, "parquet")
-    try:
-        yield query
-    finally:
-        query.stop()
 
 
 def verdicts(world: World, name: str, *, replays: bool = False) -> dict[tuple[str, int, int], str]:

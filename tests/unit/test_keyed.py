@@ -24,17 +24,17 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import BoltStopped, TupleError, UsageError
-from spout.blob import decode
+from spout.anchor_columns import HELD_TYPE
 from spout.bolts import BasicBolt, BatchCollector
 from spout.collector import Cause
 from spout.counts import What, count_of
-from spout.fold import TaskReport
-from spout.holding import HELD_TYPE, AckTask
+from spout.holding import AckTask
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
 from spout.options import ANCHOR
 from spout.said import ACKS, RESETS, SAID
 from spout.steps import Step
+from tests.fake_ledger import FakeLedger
 
 
 class FakeState:
@@ -252,18 +252,6 @@ def test_the_step_behind_reports_what_the_rows_say() -> None:
     assert counts == {
         What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0
     }  # fmt: skip
-
-
-class FakeLedger:
-    """Takes reports, as Spark's accumulator does."""
-
-    def __init__(self) -> None:
-        self.reports: list[TaskReport] = []
-
-    def add(self, value: dict[Any, dict[str, tuple[Any, ...]]]) -> None:
-        """Take one."""
-        [(*_, blob)] = [added for found in value.values() for added in found.values()]
-        self.reports.append(decode(blob))
 
 
 def test_what_an_older_version_holds_is_held_on() -> None:

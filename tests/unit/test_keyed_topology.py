@@ -16,7 +16,6 @@ from acker.errors import TrackingError, UsageError
 from acker.topics import parse
 from spout.activation import Activation
 from spout.anchors import hops_column
-from spout.blob import decode
 from spout.bolts import BoltContext
 from spout.collector import SPARK, Delivery, StreamId
 from spout.counts import Counted, Measure, What
@@ -34,6 +33,7 @@ from spout.places import Places, only_roots
 from spout.stage_pass import StagePass
 from spout.task_runs import begin
 from spout.topology import Compiled, TopologyBuilder
+from tests.fake_ledger import FakeLedger
 from tests.keyed_topology_bolts import Again, Both, Words
 from tests.topology_world import SOURCE, TOPICS, Ran, run, schema_of
 from tests.unit.test_keyed import Key
@@ -194,18 +194,6 @@ def test_the_plan_says_where_spark_keeps_state() -> None:
         "    <- split, fields(word): held by key across micro-batches, until it is acked",
         "  sink <- sum; what is settled with these rows is acked when the batch is written",
     ]
-
-
-class FakeLedger:
-    """Takes reports, as Spark's accumulator does."""
-
-    def __init__(self) -> None:
-        self.reports: list[TaskReport] = []
-
-    def add(self, value: dict[Any, dict[str, tuple[Any, ...]]]) -> None:
-        """Take one."""
-        [(*_, blob)] = [added for found in value.values() for added in found.values()]
-        self.reports.append(decode(blob))
 
 
 def enter(

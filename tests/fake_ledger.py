@@ -1,0 +1,20 @@
+"""A ledger without Spark: what tasks report, decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spout.blob import decode
+from spout.fold import TaskReport
+
+
+class FakeLedger:
+    """Takes reports, as Spark's accumulator does."""
+
+    def __init__(self) -> None:
+        self.reports: list[TaskReport] = []
+
+    def add(self, value: dict[Any, dict[str, tuple[Any, ...]]]) -> None:
+        """Take one."""
+        [(*_, blob)] = [added for found in value.values() for added in found.values()]
+        self.reports.append(decode(blob))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 HOST = "127.0.0.1"
@@ -17,27 +18,78 @@ class Door(NamedTuple):
     advertised_port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a node of a cluster knows of the cluster.
+
+    Attributes:
+        node_id: its own id, 1 or more.
+        controller_ports: the port of each node's controller, by node id; every node is a voter.
+        cluster_id: 16 bytes in base64; the same for all nodes.
+    """
+
+    node_id: int
+    controller_ports: Mapping[int, int]
+    cluster_id: str
+
+
 def server_properties(
-    port: int, controller_port: int, doors: Sequence[Door] = (), further: Mapping[str, str] | None = None
+    port: int,
+    controller_ports: Mapping[int, int],
+    doors: Sequence[Door] = (),
+    further: Mapping[str, str] | None = None,
+    *,
+    node_id: int = 1,
 ) -> str:
-    """Write the settings of a single KRaft node.
+    """Write the settings of one KRaft node, which is a broker and a controller.
 
     Args:
         port: of the plain listener; clients are told this very port.
-        controller_port: of the node's own controller.
+        controller_ports: the port of the controller of each node, by node id, its own among them.
         doors: further listeners.
         further: settings that stand behind the others, and so win over them.
+        node_id: its own id.
     """
+    controller_port = controller_ports[node_id]
     listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_port), *(door[:2] for door in doors)]
     advertised = [("PLAINTEXT", port), *((door.name, door.advertised_port) for door in doors)]
     text = _SETTINGS.format(
-        host=HOST,
-        controller_port=controller_port,
+        node_id=node_id,
+        voters=",".join(f"{each}@{HOST}:{at}" for each, at in controller_ports.items()),
         listeners=_addresses(listeners),
         advertised=_addresses(advertised),
         protocols=",".join(f"{name}:PLAINTEXT" for name, _ in listeners),
     )
     return text + "".join(f"{name}={_escaped(value)}\n" for name, value in (further or {}).items())
+
+
+def settings_of_a_cluster(brokers: int) -> dict[str, str]:
+    """Return what each node of a cluster says in place of a single broker's settings: copies, and patience.
+
+    Args:
+        brokers: how many there are. Every topic gets a copy on each, three at most; from three copies on two
+            must have a write before it is acknowledged.
+    """
+    copies = min(brokers, 3)
+    in_sync = str(max(copies - 1, 1))
+    found = {
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": in_sync,
+        "unclean.leader.election.enable": "false",
+        # Kafka's own defaults: here a test waits for a failover as an installation does
+        "broker.session.timeout.ms": "9000",
+        "broker.heartbeat.interval.ms": "2000",
+        # the defaults of 2 s and 1 s let the controllers of a busy machine elect and elect
+        "controller.quorum.fetch.timeout.ms": "6000",
+        "controller.quorum.election.timeout.ms": "2000",
+    }
+    for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
+        found[f"{topic}.replication.factor"] = str(copies)
+        # enough for each broker to coordinate some groups and transactions
+        found[f"{topic}.num.partitions"] = str(2 * brokers)
+    for topic in ("transaction.state.log", "share.coordinator.state.topic"):
+        found[f"{topic}.min.isr"] = in_sync
+    return found
 
 
 def _escaped(value: str) -> str:
@@ -51,8 +103,8 @@ def _addresses(listeners: Sequence[tuple[str, int]]) -> str:
 
 _SETTINGS = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{host}:{controller_port}
+node.id={node_id}
+controller.quorum.voters={voters}
 listeners={listeners}
 advertised.listeners={advertised}
 listener.security.protocol.map={protocols}

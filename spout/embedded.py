@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from acker.errors import Unreachable, UsageError
 from spout import java, tether
-from spout.broker_settings import HOST, LOG4J, Door, server_properties
+from spout.broker_settings import HOST, LOG4J, Door, Member, server_properties
 from spout.jars import Repository, kafka_jars
 from spout.ports import free_port, is_free
 
@@ -68,6 +68,7 @@ class EmbeddedBroker:
         files: what stands beside `server.properties`, by name, readable for this user alone: certificates
             and the like. Settings name them without a folder.
         jvm: options of its JVM; the default is for a broker that shall start soon and stay small.
+        member: of which cluster it is a node; None: it is alone.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class EmbeddedBroker:
         settings: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
+        member: Member | None = None,
     ) -> None:
         self._kept = directory
         self._wanted_port = port
@@ -97,11 +99,17 @@ class EmbeddedBroker:
         self._settings = dict(settings or {})
         self._files = dict(files or {})
         self._jvm = tuple(jvm)
+        self._member = member
 
     @property
     def bootstrap(self) -> str:
         """The value of `bootstrap.servers`."""
         return f"{HOST}:{self._port}"
+
+    @property
+    def node_id(self) -> int:
+        """Its id among the brokers of its cluster."""
+        return self._member.node_id if self._member else 1
 
     def door(self, name: str) -> int:
         """Return the port on which a further listener listens; it stays the same over `restart`."""
@@ -135,7 +143,21 @@ class EmbeddedBroker:
 
         Raises:
             UsageError: the port is taken, or another broker runs in this directory.
-            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
+            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`. A node of a cluster
+                answers when most nodes run.
+        """
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self, like: EmbeddedBroker | None = None) -> None:
+        """Do as `start`, without waiting for an answer: the first nodes of a cluster answer together.
+
+        Args:
+            like: a node of the same cluster that was launched before: its format is taken, without a JVM.
+
+        Raises:
+            UsageError: as `start`.
+            Unreachable: no Java, or no jars.
         """
         self._port = self._port or _port(self._wanted_port)
         self._find_doors()
@@ -143,16 +165,31 @@ class EmbeddedBroker:
         self._claim_directory()
         self._write_settings()
         if not (self.directory / "data" / "meta.properties").exists():
-            self._format()
+            self._format(like)
         self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
         self._process = tether.start(
             tether.Command(self._command("kafka.Kafka", "server.properties"), self.log, self.directory)
         )
-        try:
-            self._wait_until_it_answers()
-        except Unreachable:
-            self.kill()
-            raise
+
+    def wait_until_it_answers(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+        """Ask for metadata until the broker names itself in the answer; kill it when it does not.
+
+        Raises:
+            Unreachable: it does not within `timeout_ms`, or has ended.
+        """
+        client = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self.pid is not None and time.monotonic() < deadline:
+            try:
+                if self.node_id in client.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException:
+                continue
+        why = self.obituary(timeout_ms)
+        self.kill()
+        raise Unreachable(why)
 
     def stop(self) -> None:
         """Shut the broker down in order; after 15 s it is killed. Without a running one nothing happens."""
@@ -171,14 +208,10 @@ class EmbeddedBroker:
         self.stop()
         self.start()
 
-    def obituary(self) -> str:
+    def obituary(self, timeout_ms: int = START_TIMEOUT_MS) -> str:
         """Say in a line how the broker ended, or that it does not answer, with the end of its log."""
         code = self._process.poll() if self._process else None
-        how = (
-            f"is silent after {START_TIMEOUT_MS // 1000} s"
-            if code is None
-            else f"ended with exit code {code}"
-        )
+        how = f"is silent after {timeout_ms // 1000} s" if code is None else f"ended with exit code {code}"
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     @property
@@ -232,7 +265,8 @@ class EmbeddedBroker:
     def _write_settings(self) -> None:
         doors = list(self._doors.values())
         taken = {self._port, *(door.port for door in doors)}
-        text = server_properties(self._port, free_port(besides=taken), doors, self._settings)
+        controllers = self._member.controller_ports if self._member else {1: free_port(besides=taken)}
+        text = server_properties(self._port, controllers, doors, self._settings, node_id=self.node_id)
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
@@ -243,11 +277,19 @@ class EmbeddedBroker:
         log4j = "-Dlog4j2.configurationFile=log4j2.xml"
         return [str(self._java.executable), *self._jvm, log4j, "-cp", classpath, main_class, *arguments]
 
-    def _format(self) -> None:
+    def _format(self, like: EmbeddedBroker | None) -> None:
         """Write the storage's identity, as every KRaft node needs before its first start."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        # an id may not begin with "-": the tool would take it for an option
-        command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}")
+        cluster_id = self._member.cluster_id if self._member else new_cluster_id()
+        if like is not None:
+            data = self.directory / "data"
+            data.mkdir()
+            shutil.copy(like.directory / "data" / "bootstrap.checkpoint", data)
+            # a node without an id for its directory draws one
+            text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
+            (data / "meta.properties").write_text(text, encoding="ascii")
+            return
+        # one word: an id may begin with "-", and the tool would take it for an option
+        command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}")
         done = subprocess.run(
             [*command, "--config", "server.properties"],
             cwd=self.directory,
@@ -261,19 +303,10 @@ class EmbeddedBroker:
                 f"Kafka's storage in {self.directory} cannot be formatted: {done.stderr.strip()}"
             )
 
-    def _wait_until_it_answers(self) -> None:
-        """Ask for metadata until the broker names itself in the answer."""
-        client = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        )
-        deadline = time.monotonic() + START_TIMEOUT_MS / 1000
-        while self.pid is not None and time.monotonic() < deadline:
-            try:
-                if client.list_topics(timeout=0.5).brokers:
-                    return
-            except KafkaException:
-                continue
-        raise Unreachable(self.obituary())
+
+def new_cluster_id() -> str:
+    """Draw the id of a new cluster."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 def _port(wanted: int | None) -> int:

@@ -8,8 +8,11 @@ dropped and restored, so a revocation alone changes nothing, and the assignment 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
+from typing import Final
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -17,7 +20,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from acker.errors import TopicError
 from acker.kafka_client import LOGGED, Background, KafkaClient
 from acker.kafka_refusals import Use
+from acker.log import TopicPartition
 from acker.rights import Operation
+
+COMMIT_EVERY_S: Final = 1.0
+"""The group's offsets are committed so often at most: nobody who waits for a record waits for them."""
+
+COMMIT_PATIENCE_S: Final = 60.0
+"""An answer to a commit of offsets that is out for longer counts as lost."""
 
 DEFAULTS = MappingProxyType(
     {
@@ -64,10 +74,13 @@ class KafkaMembership:
         self._topics = tuple(topics)
         self._owned: frozenset[int] = frozenset()
         self._checked = False
+        self._wanted: dict[TopicPartition, int] = {}
+        self._under_way: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._sent_s: float | None = None
         self._background = Background(client.clock)
-        self._consumer: Consumer = client.make(
-            Consumer, DEFAULTS, {**FORCED, "group.id": group}, self._background
-        )
+        own = {"group.id": group, "on_commit": self._answered}
+        self._consumer: Consumer = client.make(Consumer, DEFAULTS, {**FORCED, **own}, self._background)
         self._consumer.subscribe(
             list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -86,12 +99,41 @@ class KafkaMembership:
             raise self._client.error(cause, doing, use=use)
         if event is None and self._background.silent_ms() >= self._client.operation_timeout_ms:
             self._check_answers()
+        self._send(COMMIT_EVERY_S)
         return self._owned
 
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the group's offsets follow; what the group has given to another member is left to that one."""
+        self._wanted.update(offsets)
+        self._send(COMMIT_EVERY_S)
+
     def close(self) -> None:
-        """Leave the group at once."""
+        """Leave the group at once; librdkafka waits for the answer to a last commit."""
+        self._send(0)
         self._owned = frozenset()
         self._consumer.close()
+
+    def _send(self, every_s: float) -> None:
+        """Ask for the commit of what has changed, unless one is under way or was not long ago."""
+        now_s = self._client.clock()
+        past_s = math.inf if self._sent_s is None else now_s - self._sent_s
+        if past_s < (COMMIT_PATIENCE_S if self._under_way else every_s):
+            return
+        self._wanted = {p: offset for p, offset in self._wanted.items() if p.partition in self._owned}
+        self._committed = {p: offset for p, offset in self._committed.items() if p in self._wanted}
+        due = {p: offset for p, offset in self._wanted.items() if self._committed.get(p) != offset}
+        if not due:
+            return
+        self._sent_s = now_s
+        named = [confluent_kafka.TopicPartition(*place, offset) for place, offset in due.items()]
+        with suppress(KafkaException):  # a later poll asks again
+            self._consumer.commit(offsets=named, asynchronous=True)
+            self._under_way = due
+
+    def _answered(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        sent, self._under_way = self._under_way, {}
+        if error is None and all(partition.error is None for partition in partitions):
+            self._committed |= sent
 
     def _check_topics(self) -> None:
         """Ask once for the sizes of the topics; with different ones, numbers would be owned by nobody."""

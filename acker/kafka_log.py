@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
-    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -30,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.kafka_client import LOGGED, Background, Clock, KafkaClient
 from acker.kafka_group import KafkaMembership
 from acker.kafka_picker import KafkaPicker
-from acker.kafka_reader import FORCED, KafkaReader
+from acker.kafka_reader import KafkaReader
 from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka_topics import describe_topics, settled
 from acker.kafka_transactions import KafkaTransactions
@@ -84,7 +83,6 @@ class KafkaLog:
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
         self._background = Background(clock)
         self._admin: AdminClient | None = None
-        self._metadata: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -107,7 +105,7 @@ class KafkaLog:
 
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
-        return KafkaTransactions(self._client, transactional_id, self._group_metadata, self._forbidden)
+        return KafkaTransactions(self._client, transactional_id, self._forbidden)
 
     def join(self, group: str, topics: Sequence[str]) -> Membership:
         """Join a consumer group."""
@@ -312,14 +310,6 @@ class KafkaLog:
             return [name for name, found in allowed.items() if wanted not in (found or ())]
 
         return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
-
-    def _group_metadata(self, group: str) -> Any:
-        """Return the metadata of a consumer of the group that never joined; it is the same for ever."""
-        if group not in self._metadata:
-            consumer = self._client.make(Consumer, {}, {**FORCED, "group.id": group}, self._background)
-            self._metadata[group] = consumer.consumer_group_metadata()
-            consumer.close()
-        return self._metadata[group]
 
 
 def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:

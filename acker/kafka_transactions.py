@@ -14,26 +14,27 @@ way at each broker that is what a refused record leaves behind, as a rule. So wh
 after one that was undone is kept until its end, and written once more if it is aborted: by then the epoch is
 a new one, whose numbers begin at zero.
 
-The group offsets go with the metadata of a consumer that never joined (generation -1, no member id): the
-broker then checks the producer's epoch alone, whoever is a member of the group meanwhile.
+No group's offsets go with a transaction: `send_offsets_to_transaction` waits without end, whatever its
+timeout, when the group's coordinator goes away gracefully (librdkafka's issues 5456 and 5511). What a
+transaction writes says itself how far its reader has come, so the producer's epoch, which the coordinator
+checks when a partition is added and when the transaction ends, is all the fencing there must be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import Aborted, Fenced, LogError, NotAuthorized, Unreachable, WindhoverError
 from acker.kafka_client import Deadline, KafkaClient
 from acker.kafka_refusals import Use, unauthorized
-from acker.kafka_writer import GroupMetadata, KafkaWriter, doing
-from acker.log import Outgoing, TopicPartition
+from acker.kafka_writer import KafkaWriter, doing
+from acker.log import Outgoing
 from acker.rights import Operation, Resource, Right
 
 _UNTOLD = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
@@ -59,35 +60,28 @@ class _Reports:
 class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.log.Transactions`."""
 
-    def __init__(
-        self, client: KafkaClient, transactional_id: str, metadata: GroupMetadata, forbidden: Forbidden
-    ) -> None:
+    def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
         """Make a producer; nothing happens at the broker before `init`.
 
         Args:
             client: settings and deadlines.
             transactional_id: whose former owner `init` fences.
-            metadata: gives a group's metadata for `send_offsets`.
             forbidden: finds, among topics, those that we may not use in some way.
         """
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
-        self._metadata = metadata
         self._forbidden = forbidden
         self._in_transaction = False
         self._dead: Fenced | Unreachable | None = None
         self._reports = _Reports()
         self._unserved = 0
-        self._patience_ms: int | None = None
         self._written: set[str] = set()
-        self._used = {Operation.WRITE: self._written, Operation.READ: set[str]()}
         self._was_undone = False
         self._kept: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
         """Fence the predecessor and abort its transaction."""
         deadline = self._client.deadline(timeout_ms)
-        self._patience_ms = timeout_ms
         self._connect(timeout_ms)
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
 
@@ -101,8 +95,7 @@ class KafkaTransactions(KafkaWriter):
         self._in_transaction = True
         self._refused = None
         self._reports = _Reports()
-        for topics in self._used.values():
-            topics.clear()
+        self._written.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction; its delivery report tells the offset."""
@@ -136,41 +129,12 @@ class KafkaTransactions(KafkaWriter):
             if not number % SERVED_EVERY:
                 self._serve(record.topic)
 
-    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add a group's next offsets to the open transaction; it may take as long as `init` might.
-
-        After a cut network librdkafka may go on asking a coordinator that does not hear it. A new owner of
-        the id, which has a producer of its own, is answered at once.
-        """
-        self._require_open()
-        positions = [confluent_kafka.TopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
-        metadata = self._metadata(group)
-        self._used[Operation.READ].update(p.topic for p in offsets)
-        deadline = self._client.deadline(self._patience_ms)
-
-        def add() -> None:
-            self._call(
-                f"adding offsets of {group} to",
-                deadline,
-                lambda: self._producer.send_offsets_to_transaction(positions, metadata, _seconds(deadline)),
-                Use(Operation.READ, group=group, transactional_id=self._id),
-            )
-
-        self._or_again(add)
-        if self._kept is not None:
-            self._kept.append(partial(self.send_offsets, group, offsets))
-
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
         deadline = self._client.deadline(timeout_ms)
-        self._or_again(lambda: self._commit(deadline))
-        self._was_undone = False
-
-    def _or_again(self, act: Callable[[], None]) -> None:
-        """Do it; if that aborts what was kept, write all of it once more, and do it again."""
         try:
-            act()
+            self._commit(deadline)
         except Aborted:
             kept, self._kept = self._kept, None
             if kept is None:
@@ -178,7 +142,8 @@ class KafkaTransactions(KafkaWriter):
             self._begin()
             for write in kept:
                 write()
-            act()
+            self._commit(deadline)
+        self._was_undone = False
 
     def _commit(self, deadline: Deadline) -> None:
         if self._refused is None:
@@ -269,10 +234,9 @@ class KafkaTransactions(KafkaWriter):
         librdkafka only says that some topic or record was refused. A delivery report would tell which record,
         but reports are Python callbacks, see `SILENT`.
         """
-        for operation, topics in self._used.items():
-            for name in self._forbidden(operation, topics) if topics else ():
-                right = Right(operation, Resource.TOPIC, name)
-                raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
+        for name in self._forbidden(Operation.WRITE, self._written) if self._written else ():
+            right = Right(Operation.WRITE, Resource.TOPIC, name)
+            raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
 
     def _fatal(self, call: Callable[[], None]) -> None:
         """Call, and put what killed or silenced the producer in the place of the news that it is so."""

@@ -54,9 +54,6 @@ CONNECT_MS: Final = 1000
 FIRST_LOOK_S: Final = 0.005
 """How often it is looked whether the first record is durable."""
 
-GroupMetadata = Callable[[str], Any]
-"""Gives confluent-kafka's metadata object of a group's consumer that never joined."""
-
 
 Delivered = Callable[[KafkaError | None, Message], None]
 """Is called with the report of one record."""

@@ -179,9 +179,6 @@ class Transactions(Protocol):
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""
 
-    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add a group's next offsets to the open transaction; fenced by the transactional id alone."""
-
     def commit(self, timeout_ms: int) -> None:
         """Make the open transaction durable and visible, whole.
 
@@ -206,6 +203,14 @@ class Membership(Protocol):
 
         A partition that moves away is missing from the result from the next call on; its new owner
         fences us by the transactional id, so that being late here is harmless.
+        """
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the group's offsets follow, for tools that show lag: never the truth, and never waited for.
+
+        At most one request is under way; a later `poll` sends what has changed meanwhile, and again what
+        was refused. What `close` finds unsent is sent once more and may be lost. A member that the group
+        has put out commits nothing.
         """
 
     def close(self) -> None:

@@ -51,7 +51,6 @@ class TransactionState:
 
     epoch: int = 0
     touched: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
-    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -245,14 +244,11 @@ class MemoryBroker:
         return state
 
     def end_transaction(self, transactional_id: str, *, committed: bool) -> None:
-        """Write the markers, and keep or drop the offsets, of what is open under an id."""
+        """Write the markers of what is open under an id."""
         state = self._transactions[transactional_id]
         for partition in state.touched.values():
             partition.end_transaction(transactional_id, self.now_ms, committed=committed)
-        if committed:
-            for group, offsets in state.offsets.items():
-                self._keep(group, offsets, "")
-        state.touched, state.offsets = {}, {}
+        state.touched = {}
 
     # --- groups
 
@@ -264,14 +260,23 @@ class MemoryBroker:
         """Commit offsets for a group outside any transaction.
 
         Raises:
-            LogError: the group has members, so that only they, or a transaction, may commit; or the
-                metadata is too long.
+            LogError: the group has members, so that only they may commit; or the metadata is too long.
         """
         if len(metadata) > METADATA_BYTES_MAX:
             raise LogError(f"metadata of {len(metadata)} bytes is more than {METADATA_BYTES_MAX}")
         if self._groups.get(group, MemoryGroup()).members:
             raise LogError(f"group {group} has members; offsets can be committed when it has none")
         self._keep(group, offsets, metadata)
+
+    def commit_of_member(self, group: str, member: int, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a member of a group.
+
+        Raises:
+            LogError: it is no longer a member.
+        """
+        if self.owned(group, member) is None:
+            raise LogError(f"group {group} has no member {member}")
+        self._keep(group, offsets, "")
 
     def join(self, group: str, topics: tuple[str, ...]) -> int:
         """Add a member to a group, rebalance, and return the member's number.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError
+from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError, Unreachable
 from acker.log import Outgoing, Picked, Reader, Record, TopicPartition
 from acker.memory_broker import MemoryBroker, TransactionState
 
@@ -17,9 +17,9 @@ from acker.memory_broker import MemoryBroker, TransactionState
 class Faults(Protocol):
     """Decides which calls to the cluster go wrong, by raising an error of ``acker.errors``.
 
-    Operations: ``poll``, ``flush``, ``init``, ``send_offsets``, ``commit``, ``abort``, ``membership``,
-    ``ends``, ``stable_ends``, ``starts``, ``offsets_at``, ``topics``, ``committed``, ``commit_offsets``,
-    ``delete_before``.
+    Operations: ``poll``, ``flush``, ``init``, ``commit``, ``abort``, ``membership``, ``ends``,
+    ``stable_ends``, ``starts``, ``offsets_at``, ``topics``, ``committed``, ``commit_offsets``,
+    ``commit_soon``, ``delete_before``.
     """
 
     def before(self, operation: str) -> None:
@@ -162,7 +162,7 @@ class MemoryTransactions:
     """Writes in transactions; implements `acker.log.Transactions`.
 
     Records are in the log as soon as they are sent, so they hold the stable end back, as in Kafka. A
-    fenced owner learns it where the broker's answer is awaited: in `send_offsets`, `commit` and `abort`.
+    fenced owner learns it where the broker's answer is awaited: in `commit` and `abort`.
     """
 
     def __init__(self, broker: MemoryBroker, faults: Faults, transactional_id: str) -> None:
@@ -210,14 +210,6 @@ class MemoryTransactions:
         """Append records into the open transaction, one after the other."""
         for record in records:
             self.send(record)
-
-    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Add a group's next offsets to the open transaction."""
-        self._require(begun=True)
-        self._faults.before("send_offsets")
-        state = self._owned()
-        state.offsets.setdefault(group, {}).update(offsets)
-        self._faults.after("send_offsets")
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
@@ -277,6 +269,8 @@ class MemoryMembership:
         self._group = group
         self._topics = topics
         self._member: int | None = None
+        self._wanted: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
         """Return the partition numbers owned now; one that had vanished joins again."""
@@ -285,8 +279,14 @@ class MemoryMembership:
         if owned is None:
             self._member = self._broker.join(self._group, self._topics)
             owned = self._broker.owned(self._group, self._member)
+        self._send()
         self._faults.after("membership")
         return owned or frozenset()
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit, now or at a later poll, what the group lets this member commit."""
+        self._wanted.update(offsets)
+        self._send()
 
     def vanish(self) -> None:
         """Let the group's session timeout pass: the others get the partitions, this member is not told."""
@@ -295,5 +295,21 @@ class MemoryMembership:
 
     def close(self) -> None:
         """Leave the group at once."""
+        self._send()
         self.vanish()
         self._member = None
+
+    def _send(self) -> None:
+        owned = None if self._member is None else self._broker.owned(self._group, self._member)
+        self._wanted = {p: offset for p, offset in self._wanted.items() if p.partition in (owned or ())}
+        self._committed = {p: offset for p, offset in self._committed.items() if p in self._wanted}
+        due = {p: offset for p, offset in self._wanted.items() if self._committed.get(p) != offset}
+        if not due or self._member is None:
+            return
+        try:
+            self._faults.before("commit_soon")
+            self._broker.commit_of_member(self._group, self._member, due)
+            self._committed |= due
+            self._faults.after("commit_soon")
+        except (LogError, Unreachable):
+            return  # as an answer that does not come: the next poll sends it again

@@ -1,9 +1,10 @@
 """One acker partition as its owner runs it: restored, stepped, and written in transactions.
 
-Whatever a step decides is written in one transaction: verdicts and answers, State, quarantined records and
-the group's offsets; steps that only read inits and ticks share one. Output is kept until it has committed.
-An aborted one is written again; when that does not help, the partition is restored, which reads the same
-records and decides the same.
+Whatever a step decides is written in one transaction: verdicts and answers, State, and quarantined records;
+steps that only read inits and ticks share one. State says how far the three topics are read; as each
+transaction holds it, an owner that was fenced cannot commit one. The group's offsets only follow (`done`).
+Output is kept until it has committed. An aborted one is written again; when that does not help, the
+partition is restored, which reads the same records and decides the same.
 
 Source: DESIGN.md, section 5.3.
 """
@@ -35,6 +36,7 @@ class PartitionAcker:
         core: what is known; its `init_next`, `ack_next` and `fail_next` say what to feed next.
         unwritten_since_ms: when the core was changed first since the last commit; None if it was not.
         needed: first offset of each log that a restart reads, as of the last commit; empty before one.
+        done: up to where the three topics are read, as of the last commit.
     """
 
     def __init__(
@@ -42,7 +44,6 @@ class PartitionAcker:
         core: PartitionCore,
         transactions: Transactions,
         topics: AckTopics,
-        group: str,
         limits: AckerLimits,
         stored: Codec[Stored],
     ) -> None:
@@ -52,7 +53,6 @@ class PartitionAcker:
             core: as restored after `transactions` was initialised.
             transactions: under the partition's own transactional id.
             topics: names of the ack topics.
-            group: consumer group whose offsets go with each transaction.
             limits: named limits.
             stored: codec of State.
         """
@@ -60,9 +60,9 @@ class PartitionAcker:
         self.unwritten_since_ms: int | None = None
         self._has_read_acks = False
         self.needed: dict[TopicPartition, int] = {}
+        self.done: dict[TopicPartition, int] = self._positions(topics)
         self._transactions = transactions
         self._topics = topics
-        self._group = group
         self._limits = limits
         self._stored = stored
 
@@ -104,12 +104,8 @@ class PartitionAcker:
         carry(core)
         state = state_of(core)
         records = self._records(output, [*parts_of(self._stored, state)], self._bins())
-        offsets = {
-            TopicPartition(self._topics.init, core.partition): core.init_next,
-            TopicPartition(self._topics.ack, core.partition): core.ack_next,
-            TopicPartition(self._topics.fail, core.partition): core.fail_next,
-        }
-        self._commit(records, offsets)
+        self._commit(records)
+        self.done = self._positions(self._topics)
         core.committed(output.verdicts)
         self.unwritten_since_ms = None
         self._has_read_acks = False
@@ -117,13 +113,21 @@ class PartitionAcker:
         verdict = TopicPartition(self._topics.verdict, core.partition)
         floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
         ack = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**offsets, ack: state.safe, verdict: floor}
+        self.needed = {**self.done, ack: state.safe, verdict: floor}
         output.events += core.take_output().events
         return output
 
     def close(self) -> None:
         """Give the partition up."""
         self._transactions.close()
+
+    def _positions(self, topics: AckTopics) -> dict[TopicPartition, int]:
+        core = self.core
+        return {
+            TopicPartition(topics.init, core.partition): core.init_next,
+            TopicPartition(topics.ack, core.partition): core.ack_next,
+            TopicPartition(topics.fail, core.partition): core.fail_next,
+        }
 
     def _bins(self) -> list[tuple[int, StatePart | None]]:
         """Return the bins that are due; None for one that is empty now."""
@@ -153,13 +157,12 @@ class PartitionAcker:
         value = None if record.value is None else record.value[:room]
         return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
 
-    def _commit(self, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]) -> None:
+    def _commit(self, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
         for attempt in range(self._limits.commit_attempts):
             try:
                 self._transactions.begin()
                 self._transactions.send_all(records)
-                self._transactions.send_offsets(self._group, offsets)
                 self._transactions.commit(timeout_ms)
             except Aborted:
                 self._transactions.abort(timeout_ms)

@@ -114,6 +114,7 @@ class AckerService:
                 if acker.unwritten_since_ms is not None:
                     try:
                         acker.write()
+                        self._membership.commit_soon(acker.done)
                     except WindhoverError as error:  # may not hide what the acker ends with
                         self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
                 self._give_up(number)
@@ -186,6 +187,7 @@ class AckerService:
             if self._restores[number] > self._limits.restore_attempts:
                 raise
         else:
+            self._membership.commit_soon(acker.done)
             self._restores.pop(number, None)
             for event in output.events:
                 self._report(event)
@@ -228,8 +230,10 @@ class AckerService:
             undo.pop_all()
         self._past.restores += 1
         self._owned[number] = PartitionAcker(
-            core, transactions, self._topics, self._group, self._limits, self._restore.stored
+            core, transactions, self._topics, self._limits, self._restore.stored
         )
+        if core.init_next:  # else nothing was ever read, and nothing is to be shown
+            self._membership.commit_soon(self._owned[number].done)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))
 

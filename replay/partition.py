@@ -1,6 +1,7 @@
 """One verdict partition in the hands of one worker: the two transactions of a lost root.
 
 First transaction: the verdicts' progress, and each lost root into `_ack_due` with its due time and history.
+The progress in `_ack_due` is the truth; the group's offset of the verdicts only follows it (`done`).
 Second transaction, at the due time: the copy or the dead letter, and the tombstone in `_ack_due`. Both run
 under one transactional id, named after the partition: a new owner fences the old one with it and ends what
 that one left open, reads `_ack_due` to its stable end, and then knows exactly what waits.
@@ -75,6 +76,11 @@ class VerdictPartition:
     def reads(self) -> TopicPartition:
         """The partition of the verdict topic."""
         return self._verdict
+
+    @property
+    def done(self) -> Mapping[TopicPartition, int]:
+        """Up to where the verdicts are durably taken over."""
+        return {self._verdict: self.intake.progress.next}
 
     @property
     def wants_verdicts(self) -> bool:
@@ -163,9 +169,11 @@ class VerdictPartition:
         return True
 
     def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing]) -> None:
-        progress = Outgoing(*self._due, self._worker.dues.encode(batch.progress), PROGRESS_KEY)
-        self._transact((*dues, progress), {self._verdict: batch.progress.next})
+        self._transact((*dues, self._written(batch.progress)))
         self.intake.advance(batch.progress)
+
+    def _written(self, progress: Progress) -> Outgoing:
+        return Outgoing(*self._due, self._worker.dues.encode(progress), PROGRESS_KEY)
 
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
@@ -196,7 +204,7 @@ class VerdictPartition:
             tombstones = [
                 _outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes
             ]
-            self._transact((*written, *tombstones), {})
+            self._transact((*written, *tombstones))
         left = () if len(outcomes) == len(taken) else _left(taken, known, outcomes)
         self.waiting.done([entry for entry in taken if entry not in left] if left else taken, left)
         self._count_copies(outcomes)
@@ -209,7 +217,7 @@ class VerdictPartition:
         """Write what was written over again, and let the roots that it is about wait."""
         if not self._mends:
             return False
-        self._transact([mend.written for mend in self._mends], {})
+        self._transact([mend.written for mend in self._mends])
         waiting = [mend for mend in self._mends if mend.due is not None]
         for mend, offset in zip(waiting, self._placed, strict=True):
             if mend.due is not None:
@@ -244,8 +252,9 @@ class VerdictPartition:
         self._worker.breaker_of(outcome.input).dead(1, now_ms)
         self._worker.tell("dead_lettered", **fields)
 
-    def _transact(self, records: Iterable[Outgoing], offsets: Mapping[TopicPartition, int]) -> None:
-        """Run one transaction; `_placed` are then the offsets of the roots that it lets wait, in order."""
+    def _transact(self, records: Iterable[Outgoing]) -> None:
+        """Run one transaction, of at least one record; `_placed` are then the offsets, in order, of the roots
+        that it lets wait."""
         records = list(records)
         transactions, self._placed = self._transactions, []
         transactions.begin()
@@ -253,8 +262,6 @@ class VerdictPartition:
         for record in waiting:
             transactions.send(record, self._placed.append)
         transactions.send_all([each for each in records if not self._waits(each)] if waiting else records)
-        if offsets:
-            transactions.send_offsets(self._worker.group, offsets)
         transactions.commit(self._worker.limits.operation_timeout_ms)
 
     def _waits(self, record: Outgoing) -> bool:
@@ -262,12 +269,12 @@ class VerdictPartition:
         return record.value is not None and record.topic == self._due.topic and record.key != PROGRESS_KEY
 
     def _require_owned(self) -> None:
-        """Commit what is committed once more.
+        """Commit what is committed once more; a transaction without a record would ask nobody.
 
         Raises:
             Fenced: another worker owns the partition.
         """
-        self._transact((), {self._verdict: self.intake.progress.next})
+        self._transact([self._written(self.intake.progress)])
 
     def _begin(self, stored: Progress | None) -> Progress:
         log, worker = self._worker.log, self._worker

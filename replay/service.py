@@ -102,6 +102,7 @@ class ReplayService:
             for partition in self._partitions.values():
                 try:
                     partition.finish()
+                    self._commit_soon(partition.number)
                 except WindhoverError as error:
                     # Another owner, or the next start, reads those verdicts again and finds nothing in them;
                     # and why the worker ends is told by what it ends with, which this may not hide.
@@ -171,6 +172,7 @@ class ReplayService:
         """Step one partition; one that cannot go on is dropped, and opened anew from what is durable."""
         try:
             worked = self._partitions[number].step(now_ms)
+            self._commit_soon(number)
             if worked:
                 self._aborts.pop(number, None)
             return worked
@@ -190,6 +192,11 @@ class ReplayService:
         except Unreachable as error:
             self._drop(number, "unreachable", error=str(error))
         return True
+
+    def _commit_soon(self, number: int) -> None:
+        """Let the group's offset of the verdicts follow the progress."""
+        if self._membership is not None:
+            self._membership.commit_soon(self._partitions[number].done)
 
     def _drop(self, number: int, why: str, **fields: str | int) -> None:
         partition = self._partitions.pop(number)

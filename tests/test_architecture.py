@@ -250,6 +250,12 @@ def test_only_the_command_prints() -> None:
     assert wrong == []
 
 
+def test_nobody_calls_what_waits_without_end() -> None:
+    """It ignores its timeout where a coordinator leaves (librdkafka issues 5456, 5511)."""
+    called = [path for path in FILES if ".send_offsets_to_transaction(" in path.read_text(encoding="utf-8")]
+    assert called == []
+
+
 def test_every_package_carries_its_types() -> None:
     assert [package for package in PACKAGES if not (PROJECT / package / "py.typed").is_file()] == []
 

@@ -225,28 +225,22 @@ def carried() -> Replaced:
 # -- acker and replay: transactions
 
 
-def _commit_one(
-    transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int, *offsets: Any
-) -> None:
+def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int) -> None:
     transactions.begin()
     transactions.send_all(records)
-    if offsets:
-        transactions.send_offsets(*offsets)
     transactions.commit(timeout_ms)
 
 
 def acker_transaction() -> Replaced:
     """Commit verdicts, then State."""
 
-    def _commit(
-        self: PartitionAcker, records: Sequence[Outgoing], offsets: dict[TopicPartition, int]
-    ) -> None:
+    def _commit(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
         timeout_ms = self._limits.operation_ms
         verdicts = [record for record in records if record.topic == self._topics.verdict]
         try:
             _commit_one(self._transactions, verdicts, timeout_ms)
             rest = [record for record in records if record.topic != self._topics.verdict]
-            _commit_one(self._transactions, rest, timeout_ms, self._group, offsets)
+            _commit_one(self._transactions, rest, timeout_ms)
         except Aborted:
             self._transactions.abort(timeout_ms)
             raise
@@ -258,15 +252,15 @@ def replay_first() -> Replaced:
     """Commit the progress, then the roots that wait."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing], offsets: Mapping[Any, int]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
         listed = list(records)
         progress = [record for record in listed if record.key == PROGRESS_KEY]
         rest = [record for record in listed if record.key != PROGRESS_KEY]
         if progress and rest:
-            original(self, progress, offsets)
-            original(self, rest, {})
+            original(self, progress)
+            original(self, rest)
         else:
-            original(self, listed, offsets)
+            original(self, listed)
 
     return [(VerdictPartition, "_transact", _transact)]
 
@@ -275,15 +269,15 @@ def replay_second() -> Replaced:
     """Commit the copies, then their tombstones."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing], offsets: Mapping[Any, int]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
         listed = list(records)
         due = self._worker.names.due
         tombstones = [record for record in listed if record.topic == due and record.value is None]
         if tombstones:
-            original(self, [record for record in listed if record not in tombstones], {})
-            original(self, tombstones, {})
+            original(self, [record for record in listed if record not in tombstones])
+            original(self, tombstones)
         else:
-            original(self, listed, offsets)
+            original(self, listed)
 
     return [(VerdictPartition, "_transact", _transact)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acker.errors import TopicError
-from acker.log import Membership
+from acker.log import Membership, TopicPartition
 from tests.contract.clusters import Cluster
 from tests.waiting import eventually
 
@@ -121,3 +121,48 @@ def test_joining_for_a_topic_that_does_not_exist_is_an_error(cluster: Cluster) -
     """Rather than waiting for it without a word."""
     member = cluster.member("group", [cluster.name("missing")])
     eventually(lambda: _fails(member))
+
+
+def test_the_offsets_of_a_group_follow_while_it_has_members(cluster: Cluster) -> None:
+    """Without anybody waiting for them; the last ones count."""
+    topic = cluster.topic(2)
+    group, places = cluster.name("group"), [TopicPartition(topic, number) for number in range(2)]
+    member = cluster.member("group", [topic])
+    eventually(lambda: _shared(2, member))
+    for offset in range(1, 4):
+        member.commit_soon(dict.fromkeys(places, offset))
+    eventually(
+        lambda: _shared(2, member) and cluster.log.committed(group, places) == dict.fromkeys(places, 3)
+    )
+
+
+def test_what_a_member_commits_last_is_there_when_it_has_left(cluster: Cluster) -> None:
+    """Also where the one before was not long ago."""
+    topic = cluster.topic()
+    place = TopicPartition(topic, 0)
+    member = cluster.member("group", [topic])
+    eventually(lambda: _shared(1, member))
+    member.commit_soon({place: 1})
+    eventually(
+        lambda: _shared(1, member) and cluster.log.committed(cluster.name("group"), [place]) == {place: 1}
+    )
+    member.commit_soon({place: 2})
+    member.close()
+    assert cluster.log.committed(cluster.name("group"), [place]) == {place: 2}
+
+
+def test_a_member_commits_nothing_for_what_another_one_has(cluster: Cluster) -> None:
+    """Whoever has lost a partition knows less of it than its new owner."""
+    topic = cluster.topic(2)
+    group, places = cluster.name("group"), [TopicPartition(topic, number) for number in range(2)]
+    first, second = cluster.member("group", [topic]), cluster.member("group", [topic])
+    eventually(lambda: _shared(2, first, second))
+    theirs = next(place for place in places if place.partition not in first.poll(100))
+    first.commit_soon(dict.fromkeys(places, 5))
+    second.commit_soon({theirs: 7})
+
+    def follow() -> bool:
+        return _shared(2, first, second) and len(cluster.log.committed(group, places)) == len(places)
+
+    eventually(follow)
+    assert cluster.log.committed(group, places) == {**dict.fromkeys(places, 5), theirs: 7}

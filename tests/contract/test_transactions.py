@@ -141,19 +141,17 @@ def test_a_transaction_over_several_partitions_is_committed_whole(cluster: Clust
 
 
 def test_an_aborted_transaction_over_several_partitions_is_gone_whole(cluster: Cluster) -> None:
-    """Offsets included; the next transaction of the same owner stands."""
+    """The next transaction of the same owner stands."""
     topic = cluster.topic(2)
     partitions = [TopicPartition(topic, p) for p in range(2)]
-    group, owner = cluster.name("group"), cluster.owner()
+    owner = cluster.owner()
     owner.begin()
     for partition in partitions:
         owner.send(Outgoing(*partition, b"aborted"))
-    owner.send_offsets(group, {partitions[0]: 7})
     owner.abort(TIMEOUT_MS)
     cluster.commit(owner, *[Outgoing(*partition, b"kept") for partition in partitions])
     found = read_until(cluster.reader(dict.fromkeys(partitions, 0)), cluster.log.ends(partitions))
     assert values(found) == [b"kept", b"kept"]
-    assert cluster.log.committed(group, partitions) == {}
 
 
 def test_a_new_owner_ends_the_transaction_of_its_predecessor(cluster: Cluster) -> None:
@@ -211,17 +209,6 @@ def test_a_fenced_owner_cannot_begin_anew_and_commit(cluster: Cluster) -> None:
     assert _ends(cluster, partition) == (2, 2)
 
 
-def test_a_fenced_owner_cannot_commit_offsets(cluster: Cluster) -> None:
-    """They are refused by the transactional id alone."""
-    _topic, partition = _both(cluster, "topic")
-    group, zombie = cluster.name("group"), cluster.owner()
-    zombie.begin()
-    cluster.owner()
-    with pytest.raises(Fenced):
-        zombie.send_offsets(group, {partition: 3})
-    assert cluster.log.committed(group, [partition]) == {}
-
-
 def test_a_fenced_owner_cannot_abort_its_successors_transaction(cluster: Cluster) -> None:
     """Its abort raises; what the successor has open goes on."""
     topic, partition = _both(cluster, "topic")
@@ -265,11 +252,10 @@ def test_a_refused_record_aborts_the_whole_transaction(cluster: Cluster) -> None
 
 
 def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> None:
-    """What was queued beside the refused record is dropped; the next transaction stands, with its offsets."""
+    """What was queued beside the refused record is dropped; the next transaction stands."""
     topic = cluster.topic(4)
     partitions = [TopicPartition(topic, p) for p in range(4)]
     compacted = cluster.topic(name="compacted", compacted=True)
-    group = cluster.name("group")
     for number in range(5):
         owner = cluster.owner(f"{number}")
         owner.begin()
@@ -282,12 +268,10 @@ def test_a_refusal_leaves_no_gap_for_the_next_transaction(cluster: Cluster) -> N
         places: list[int] = []
         for partition in partitions[2:]:
             owner.send(Outgoing(*partition, b"each"), places.append)
-        owner.send_offsets(group, {partitions[0]: number})
         owner.commit(TIMEOUT_MS)
         assert len(places) == 2
     found = read_until(cluster.reader(dict.fromkeys(partitions, 0)), cluster.log.ends(partitions))
     assert sorted(values(found)) == [b"all"] * 10 + [b"each"] * 10
-    assert cluster.log.committed(group, partitions) == {partitions[0]: 4}
 
 
 def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
@@ -299,61 +283,6 @@ def test_a_record_that_is_refused_again_is_told_again(cluster: Cluster) -> None:
         owner.send(Outgoing(compacted, 0, b"without key"))
         with pytest.raises(Aborted):
             owner.commit(TIMEOUT_MS)
-
-
-def test_offsets_are_committed_with_the_records(cluster: Cluster) -> None:
-    """Not before the commit; and in the answer to the first question after it."""
-    topic, partition = _both(cluster, "topic")
-    group, owner = cluster.name("group"), cluster.owner()
-    for offset in range(1, 4):
-        owner.begin()
-        owner.send(Outgoing(topic, 0, b"v"))
-        owner.send_offsets(group, {partition: offset})
-        owner.commit(TIMEOUT_MS)
-        assert cluster.log.committed(group, [partition]) == {partition: offset}
-
-
-def test_offsets_of_a_fenced_owners_transaction_are_dropped(cluster: Cluster) -> None:
-    """The predecessor had added them and died before its commit."""
-    topic, partition = _both(cluster, "topic")
-    group, dead = cluster.name("group"), cluster.owner()
-    dead.begin()
-    dead.send(Outgoing(topic, 0, b"v"))
-    dead.send_offsets(group, {partition: 9})
-    cluster.owner()
-    assert cluster.log.committed(group, [partition]) == {}
-
-
-def test_offsets_can_be_committed_while_the_group_has_members(cluster: Cluster) -> None:
-    """The owner is no member of the group; only its transactional id can fence it."""
-    topic, partition = _both(cluster, "topic")
-    member = cluster.member("group", [topic])
-    eventually(lambda: member.poll(100) == {0})
-    group, owner = cluster.name("group"), cluster.owner()
-    owner.begin()
-    owner.send(Outgoing(topic, 0, b"v"))
-    owner.send_offsets(group, {partition: 1})
-    owner.commit(TIMEOUT_MS)
-    assert cluster.log.committed(group, [partition]) == {partition: 1}
-    assert member.poll(100) == {0}
-
-
-def test_offsets_can_be_committed_while_the_group_rebalances(cluster: Cluster) -> None:
-    """Ten transactions while a second member joins and leaves again."""
-    topic = cluster.topic(2)
-    partition = TopicPartition(topic, 0)
-    first = cluster.member("group", [topic])
-    eventually(lambda: len(first.poll(100)) == 2)
-    group, owner = cluster.name("group"), cluster.owner()
-    second = cluster.member("group", [topic])
-    for offset in range(10):
-        owner.begin()
-        owner.send_offsets(group, {partition: offset})
-        owner.commit(TIMEOUT_MS)
-        first.poll(50)
-        second.poll(50)
-    second.close()
-    assert cluster.log.committed(group, [partition]) == {partition: 9}
 
 
 def test_an_empty_transaction_commits(cluster: Cluster) -> None:
@@ -376,13 +305,11 @@ def test_an_abort_without_a_transaction_does_nothing(cluster: Cluster) -> None:
 
 
 def test_calls_without_an_open_transaction_are_errors(cluster: Cluster) -> None:
-    """`send`, `send_offsets` and `commit`; none of them writes anything."""
+    """`send` and `commit`; neither of them writes anything."""
     topic, partition = _both(cluster, "topic")
     owner = cluster.owner()
     with pytest.raises(LogError):
         owner.send(Outgoing(topic, 0, b"v"))
-    with pytest.raises(LogError):
-        owner.send_offsets(cluster.name("group"), {partition: 1})
     with pytest.raises(LogError):
         owner.commit(TIMEOUT_MS)
     assert _ends(cluster, partition) == (0, 0)

@@ -36,7 +36,7 @@ faults = st.sampled_from(
         "before commit",
         "after commit",
         "abort commit",
-        "abort send_offsets",
+        "before commit_soon",
         "before ends",
         "before poll",
         "after poll",

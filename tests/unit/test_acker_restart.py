@@ -187,7 +187,7 @@ def test_a_fenced_owner_drops_its_partition_and_writes_nothing(world: World) -> 
         world.crash()
         world.settle()
 
-    world.crash(Meanwhile("send_offsets", take_over))
+    world.crash(Meanwhile("commit", take_over))
     zombie = world.acker
     writer.tick(TIMEOUT_MS - 1)
     while AckerEventKind.FENCED not in {event.kind for event in world.events}:
@@ -234,6 +234,46 @@ def test_what_was_put_off_is_committed_in_time_and_when_the_acker_leaves() -> No
     assert left() == 1
     world.acker.close()
     assert left() == 0
+
+
+class Coordinator:
+    """Answers no commit of offsets as long as it is away."""
+
+    def __init__(self) -> None:
+        self.is_away = True
+
+    def before(self, operation: str) -> None:
+        if operation == "commit_soon" and self.is_away:
+            raise Unreachable("the coordinator has moved")
+
+    def after(self, operation: str) -> None:
+        """Let every answer come."""
+
+
+def test_verdicts_do_not_wait_for_the_groups_offsets_and_those_follow(world: World) -> None:
+    """A coordinator that goes away holds nothing back; nor does a restart need what it has."""
+    coordinator = Coordinator()
+    world.crash(coordinator)
+    assert finish(world, half_done(world)) == EXPECTED
+    places = [TopicPartition(topic, 0) for topic in (TOPICS.init, TOPICS.ack, TOPICS.fail)]
+    assert world.writer_log.committed("windhover-acker", places) == {}
+    coordinator.is_away = False
+    world.settle()
+    ends = world.writer_log.ends(places)
+    assert world.writer_log.committed("windhover-acker", places) == ends
+    world.crash()
+    world.settle()
+    assert world.of() == EXPECTED
+
+
+def test_a_fresh_owner_commits_the_offsets_that_its_predecessor_did_not(world: World) -> None:
+    """Though it finds nothing to do: tools would show a lag that is none."""
+    world.crash(Coordinator())
+    assert finish(world, half_done(world)) == EXPECTED
+    world.crash()
+    world.settle()
+    places = [TopicPartition(topic, 0) for topic in (TOPICS.init, TOPICS.ack, TOPICS.fail)]
+    assert world.writer_log.committed("windhover-acker", places) == world.writer_log.ends(places)
 
 
 def test_a_log_that_refuses_while_an_acker_leaves_does_not_hide_why_it_leaves() -> None:

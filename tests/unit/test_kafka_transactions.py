@@ -64,7 +64,7 @@ def begun(
     def forbids(operation: Operation, topics: Collection[str]) -> Collection[str]:
         return [topic for topic in topics if topic in forbidden]
 
-    transactions = KafkaTransactions(Client(producer), "replay-0", lambda group: None, forbids)
+    transactions = KafkaTransactions(Client(producer), "replay-0", forbids)
     transactions.begin()
     transactions.send(Outgoing("due", 0, b"value"))
     return transactions, producer

@@ -99,7 +99,7 @@ def test_a_worker_killed_again_and_again_writes_each_outcome_once() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    "operation", ["init", "commit", "send_offsets", "poll", "topics", "starts", "stable_ends"]
+    "operation", ["init", "commit", "commit_soon", "poll", "topics", "starts", "stable_ends"]
 )
 def test_an_answer_that_is_lost_costs_no_copy_and_makes_none_twice(
     world: World, operation: str, late: bool
@@ -151,11 +151,10 @@ def test_a_worker_ends_when_the_broker_is_away_for_too_long(world: World) -> Non
         worker.step(world.now_ms)
 
 
-@pytest.mark.parametrize("operation", ["commit", "send_offsets"])
 @pytest.mark.parametrize("skip", range(4))
-def test_an_aborted_transaction_is_made_again(world: World, operation: str, skip: int) -> None:
+def test_an_aborted_transaction_is_made_again(world: World, skip: int) -> None:
     lose_some(world)
-    faults = FailOnce(operation, Aborted("the coordinator moved"), skip=skip)
+    faults = FailOnce("commit", Aborted("the coordinator moved"), skip=skip)
     worker = world.worker(faults)
     assert run(world, worker)
     copies, letters = outcomes(world)

@@ -14,7 +14,7 @@ from itertools import chain, count
 import pyarrow as pa
 
 from spout.anchors import Anchors, Carry, fingerprint_of, paths_column
-from spout.bolts import Bolt, BoltContext, stop_on
+from spout.bolts import Bolt, BoltContext, invoke, stop_on
 from spout.collector import (
     Cause,
     Emission,
@@ -136,7 +136,7 @@ class AnchoredRun:
             collector.receive(received)
             watch.pulse.begin(step.name)
             try:
-                step.bolt.execute(received)  # type: ignore[call-arg]
+                invoke(step.name, step.bolt.execute, received)
                 watch.executed(received, watch.now_ns() - began_ns)
             except Exception as error:  # whatever user code raises fails its input
                 stop_on(step.name, step.bolt, error)

@@ -17,7 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from acker.errors import TupleError
-from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, stop_on
+from spout.bolts import (
+    ArrowBolt,
+    BasicBolt,
+    BatchCollector,
+    Bolt,
+    BoltContext,
+    invoke,
+    returned_error,
+    stop_on,
+)
 from spout.collector import (
     DEFAULT_STREAM,
     AnchoredTuple,
@@ -27,6 +36,7 @@ from spout.collector import (
     FailTuple,
     Rows,
     StreamId,
+    Tuple,
     cause_of,
 )
 from spout.counts import Counted, Tally, What
@@ -173,13 +183,13 @@ class BoltWork:
     def emitted(self, sent: Sent) -> None:
         """Show an emission to the hooks."""
         for hook in self._hooks:
-            hook.emit(EmitInfo(sent.values, sent.stream, len(sent.ordinals)))
+            invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, len(sent.ordinals)))
 
     def acked(self, received: AnchoredTuple) -> None:
         """Count an ack and show it to the hooks."""
         took_ns = self._settled(What.ACKED, self._acked, received)
         for hook in self._hooks:
-            hook.ack(AckInfo(received, took_ns / 1_000_000))
+            invoke(self.name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
         """Count a fail and show it to the hooks."""
@@ -208,12 +218,13 @@ class BoltWork:
         try:
             if isinstance(self._bolt, BasicBolt):
                 self._basic.current = received
-                self._bolt.execute(received, self._basic)
+                invoke(self.name, self._bolt.execute, received, self._basic)
                 collector.ack(received)
             elif isinstance(self._bolt, Bolt):
-                self._bolt.execute(received)
+                invoke(self.name, self._bolt.execute, received)
             for hook in self._hooks:
-                hook.execute(ExecuteInfo(received, (self._clock_ns() - began_ns) / 1_000_000))
+                info = ExecuteInfo(received, (self._clock_ns() - began_ns) / 1_000_000)
+                invoke(self.name, hook.execute, info)
         except Exception as error:  # whatever user code raises fails its input
             stop_on(self.name, self._bolt, error)
             if not self._tracked and not isinstance(error, FailTuple):
@@ -228,11 +239,13 @@ class BoltWork:
         """Call a basic bolt that no hook watches for each row; it is timed by the whole inbox."""
         collector = self._rows
         failed = 0
+        execute: Callable[[Tuple, BasicCollector], object] = bolt.execute
         self._pulse.begin(self.name, lambda: collector.row)
         for row, received in enumerate(map(PlacedTuple, repeat(rows), range(len(rows)), repeat(places))):
             collector.row = row
             try:
-                bolt.execute(received, collector)
+                if (returned := execute(received, collector)) is not None:
+                    raise returned_error(self.name, execute, returned)
             except Exception as error:  # whatever user code raises fails its input
                 stop_on(self.name, bolt, error)
                 if not self._tracked and not isinstance(error, FailTuple):
@@ -258,7 +271,7 @@ class BoltWork:
             self.collector.receive(received)
         self._pulse.begin(self.name)
         try:
-            bolt.execute(arrow_of(rows, bolt.fields), collector)
+            invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
             self._emit_rows(collector, inputs)
         except Exception as error:  # whatever user code raises fails its input
             stop_on(self.name, self._bolt, error)

@@ -11,7 +11,8 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -324,6 +325,107 @@ class ArrowBolt(_Declares):
 
 
 AnyBolt = BasicBolt | Bolt | ArrowBolt
+
+
+_METHODS = ("declare", "prepare", "execute", "tick", "cleanup")
+"""What Windhover calls of a bolt."""
+
+_FORMS = ("spout.bolts", "spout.keyed_bolt")
+"""Where the forms of a bolt stand, of which only the signatures are meant."""
+
+_HOOK_METHODS = ("prepare", "emit", "execute", "ack", "fail", "cleanup")
+
+
+def name_of(bolt: object, name: str | None) -> str:
+    """Return what a bolt is called where it was attached: by its class, if nothing was said."""
+    if name is not None:
+        return name
+    return bolt.__name__ if isinstance(bolt, type) else type(bolt).__name__
+
+
+def check_bolt(name: str, bolt: object) -> None:
+    """See that each call of a bolt would run its code; called where one is attached.
+
+    Raises:
+        UsageError: it is a class, lacks a method that it must have, or one is a generator or `async`.
+    """
+    _refuse_class(f"bolt {name!r}", bolt)
+    if isinstance(bolt, Stopping):
+        for method in ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",):
+            if getattr(bolt, method).__module__ in _FORMS:
+                raise UsageError(
+                    f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it is called"
+                    f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
+                )
+    _refuse_unrun(name, bolt, _METHODS)
+
+
+def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
+    """Return the hooks of a bolt, of which each call runs code.
+
+    Raises:
+        UsageError: one is a class, or has a method that is a generator or `async`; or they are no list.
+    """
+    if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
+        raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
+    listed = tuple(hooks)
+    for hook in listed:
+        _refuse_class(f"a hook of bolt {name!r}", hook)
+        _refuse_unrun(name, hook, _HOOK_METHODS)
+    return listed
+
+
+def check_runs(what: str, function: object) -> None:
+    """See that a call of a function runs its code.
+
+    Raises:
+        UsageError: it is a generator or `async`; `what` names it.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{what} is async, and nothing awaits it, so that its code would never run: write a plain def,"
+            " and call asyncio.run(...) in it where something must be awaited"
+        )
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(
+            f"{what} has a yield, and nothing takes what it yields, so that its code would never run: make it"
+            " a plain function, in which a call, as collector.emit(...), stands in place of each yield"
+        )
+
+
+def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None:
+    """Call a method of a bolt, or of a hook of it.
+
+    Raises:
+        TupleError: it returned something.
+        Exception: whatever it raises.
+    """
+    if (returned := method(*arguments)) is not None:
+        raise returned_error(bolt, method, returned)
+
+
+def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
+    """Say that nobody takes what a method of a bolt has returned, and the way out."""
+    owner = type(getattr(method, "__self__", None)).__name__
+    called = f"{owner}.{getattr(method, '__name__', 'execute')}"
+    if inspect.iscoroutine(returned):
+        returned.close()  # nobody is going to await it: Python would warn of that once more
+    cure = "emit rows by the collector, and return nothing"
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        cure = "its code has not run: call asyncio.run(...), or collector.emit(...) in place of each yield"
+    return TupleError(
+        f"bolt {bolt!r}: {called} returned a {type(returned).__name__}, which nobody takes; {cure}"
+    )
+
+
+def _refuse_class(what: str, given: object) -> None:
+    if isinstance(given, type):
+        raise UsageError(f"{what}: {given.__name__} is a class; pass an instance: {given.__name__}()")
+
+
+def _refuse_unrun(name: str, owner: object, methods: Sequence[str]) -> None:
+    for method in methods:
+        check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
 
 def stops(bolt: Stopping, error: Exception) -> bool:

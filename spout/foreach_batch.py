@@ -21,6 +21,7 @@ from spout import publish
 from spout.application import Application
 from spout.batch_end import BatchEnd
 from spout.batch_log import logged
+from spout.bolts import check_runs
 from spout.drain import Drain
 from spout.held_plan import refuse_query_of
 from spout.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
@@ -77,6 +78,7 @@ class Sink:
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
         """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
+        check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
         self._may_shuffle: dict[str, bool] = {}

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, stops
+from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, invoke, stops
 from spout.collector import BasicCollector, Delivery, OutputCollector, Tuple, cause_of
 from spout.culprits import Call, Isolated, Orders
 
@@ -85,6 +85,7 @@ class Post:
     """Where one bolt is guarded.
 
     Attributes:
+        bolt: its name.
         feed: number of the block of rows that is worked on.
         places: of each row that the bolt is called for, its places in its trees; where tuples do not tell.
     """
@@ -93,7 +94,7 @@ class Post:
         """Guard the bolt of this name."""
         self.feed = 0
         self.places: Sequence[Sequence[Delivery]] = ()
-        self._bolt = bolt
+        self.bolt = bolt
         self._sheet = sheet
         self._orders = orders
         self._calls: Counter[frozenset[int]] = Counter()
@@ -106,7 +107,7 @@ class Post:
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Write down that the bolt is prepared or cleaned up."""
-        self._sheet.write(phase, Call(self._bolt, self.feed, 0, 0, 0, frozenset()))
+        self._sheet.write(phase, Call(self.bolt, self.feed, 0, 0, 0, frozenset()))
         yield
         self._sheet.idle()
 
@@ -129,7 +130,7 @@ class Post:
         """Number a call for rows, or for one tuple of some roots."""
         number = self._calls[roots]
         self._calls[roots] += 1
-        return Call(self._bolt, self.feed, number, 0, rows, roots)
+        return Call(self.bolt, self.feed, number, 0, rows, roots)
 
     def rows(self, call: Call) -> list[tuple[Call, Isolated | None]]:
         """Return the calls that are made in the place of one for many rows; culprits with their blame."""
@@ -181,7 +182,7 @@ class GuardedBasic(Guarded, BasicBolt):
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Let the bolt work on a tuple that is no culprit."""
-        self.post.execute(tuple, lambda: self._bolt.execute(tuple, collector))
+        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple, collector))
 
     def cleanup(self) -> None:
         """Clean the bolt up."""
@@ -205,7 +206,7 @@ class GuardedRich(Guarded, Bolt):
 
     def execute(self, tuple: Tuple) -> None:
         """Let the bolt work on a tuple that is no culprit."""
-        self.post.execute(tuple, lambda: self._bolt.execute(tuple))
+        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple))
 
     def cleanup(self) -> None:
         """Clean the bolt up."""
@@ -233,7 +234,7 @@ class GuardedArrow(Guarded, ArrowBolt):
         whole = self.post.next_call(batch.num_rows)
         made = self.post.rows(whole) if batch.num_rows else [(whole, None)]
         if len(made) == 1 and made[0][1] is None:
-            self.post.guarded(made[0][0], lambda: self._bolt.execute(batch, collector))
+            self.post.guarded(made[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
             return
         for call, blame in made:
             if blame is None:
@@ -251,7 +252,7 @@ class GuardedArrow(Guarded, ArrowBolt):
         part = collector.part(call.end - call.first)
         rows = batch.slice(call.first, call.end - call.first)
         try:
-            self.post.guarded(call, lambda: self._bolt.execute(rows, part))
+            self.post.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))
         except Exception as error:  # whatever user code raises fails its input
             if stops(self, error):
                 raise

@@ -38,7 +38,7 @@ from acker.identity import I64, subscription_key
 from spout.anchor_columns import HELD_TYPE, UNTIL, gathered
 from spout.anchors import Anchors, Carry
 from spout.application import Application
-from spout.bolts import ArrowBolt, BasicBolt, BoltContext
+from spout.bolts import ArrowBolt, BasicBolt, BoltContext, check_bolt, check_hooks, name_of
 from spout.collector import DEFAULT_STREAM, SPARK, Cause
 from spout.conditions import refuse_watermark
 from spout.counts import Counts, What, added
@@ -149,10 +149,18 @@ def ack_anchors(
         hooks: what watches the bolt; every task works on copies of them.
 
     Raises:
-        UsageError: the rows have no column of anchors, a join dropped those of one side, or the bolt would
-            find two columns of one name.
+        UsageError: the rows have no column of anchors, a join dropped those of one side, the bolt would find
+            two columns of one name, or it is none that acks by itself.
     """
-    called = name or ("ack_anchors" if bolt is None else type(bolt).__name__)
+    called = name or ("ack_anchors" if bolt is None else name_of(bolt, None))
+    if bolt is not None:
+        check_bolt(called, bolt)
+        if not isinstance(bolt, BasicBolt | ArrowBolt):
+            raise UsageError(
+                f"{called!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f" {type(bolt).__name__} is none; derive it from one of them"
+            )
+    watching = check_hooks(called, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
         refuse_left_out(rows, called)
@@ -165,7 +173,7 @@ def ack_anchors(
             stream.loose.add(called)
         ledger = application.ledger.accumulator if read else None
         schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
-        step = None if bolt is None else Step(called, bolt, schema, tuple(hooks))
+        step = None if bolt is None else Step(called, bolt, schema, watching)
         is_keyed = isinstance(bolt, HandsOn)
         return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step, is_keyed), schema)
 

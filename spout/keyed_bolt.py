@@ -212,7 +212,7 @@ class KeyedBolt(Stopping):
     """
 
     def prepare(self, context: BoltContext) -> None:
-        """Get ready; called before each key, on the task's one copy of the bolt."""
+        """Get ready for the keys of one task; called once in each."""
 
     def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
         """Work on all tuples that a key holds, oldest batch first; called when it has got new ones."""

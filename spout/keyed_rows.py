@@ -13,7 +13,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,12 +25,12 @@ from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TupleError, UsageError
 from spout.anchor_columns import ANCHORS
-from spout.bolts import BatchCollector, BoltContext, stop_on
+from spout.bolts import BatchCollector, BoltContext, check_bolt, invoke, name_of, stop_on
 from spout.collector import Cause, cause_of
 from spout.counts import Measure, What
 from spout.holding import HandsOn, ack_anchors
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.ledger import task_name
+from spout.ledger import TaskName, task_name
 from spout.options import ANCHOR
 from spout.query_plan import streams_read
 from spout.rows import size_error
@@ -51,6 +51,8 @@ def keyed(
     >>> class Sessions(spout.KeyedBolt):
     ...     output = "user string, lines int"
     ...     tick_ms = 60_000
+    ...     def execute(self, key, held, collector):
+    ...         pass  # wait for the tick
     ...     def tick(self, key, held, collector):
     ...         collector.emit((*key, len(held)))
     ...         collector.ack(*held)
@@ -73,14 +75,16 @@ def keyed(
         name: the operator's name in causes, unique in the query; None: the bolt's class.
 
     Raises:
-        UsageError: it is no `KeyedBolt`, no column is named, or the rows were not held.
+        UsageError: it is no `KeyedBolt`, one of its methods would never run (a generator, `async`), no column
+            is named, or the rows were not held.
     """
+    called = name_of(bolt, name)
+    check_bolt(called, bolt)
     if not isinstance(bolt, KeyedBolt):
         raise UsageError(
             f"{type(bolt).__name__!r} is no KeyedBolt; derive it from one, or attach it by spout.bolt, which"
             " keeps no key"
         )
-    called = name or type(bolt).__name__
     columns = columns_of(called, by)
 
     def attach(rows: DataFrame) -> DataFrame:
@@ -170,6 +174,7 @@ class KeyedTask:
         fields: its output.
         now_ns: the clock that calls are timed by.
         tracked: whether the rows come from a tracked stream, though a tuple of a topology may be unanchored.
+        _prepared: the task for which the bolt was prepared, if it was.
     """
 
     name: str
@@ -177,6 +182,7 @@ class KeyedTask:
     fields: tuple[Field, ...]
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
+    _prepared: list[TaskName] = field(default_factory=list)
 
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
@@ -190,13 +196,15 @@ class KeyedTask:
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
         collector = KeyedCollector(self.name, held, self._check)
         place = task_name()
-        self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
+        if self._prepared != [place]:
+            self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
+            self._prepared[:] = [place]
         began_ns = self.now_ns()
         try:
             if not state.hasTimedOut:
-                self.bolt.execute(key, held, collector)
+                invoke(self.name, self.bolt.execute, key, held, collector)
             if (state.hasTimedOut or is_due) and collector.held:
-                self.bolt.tick(key, list(collector.held), collector)
+                invoke(self.name, self.bolt.tick, key, list(collector.held), collector)
         except Exception as error:  # whatever user code raises fails what the key holds
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(each.anchor is None for each in held):
@@ -224,22 +232,22 @@ class KeyedTask:
         Raises:
             TupleError: it does not.
         """
-        wrong = size_error(values, [field.name for field in self.fields], self.name)
+        wrong = size_error(values, [each.name for each in self.fields], self.name)
         if wrong is not None:
             raise wrong
-        for field, value in zip(self.fields, values, strict=True):
+        for each, value in zip(self.fields, values, strict=True):
             try:
-                field.check(value)
+                each.check(value)
             except Exception as error:
                 raise TupleError(
-                    f"bolt {self.name!r} emitted {value!r:.60} as {field.name!r}, which is"
-                    f" {field.kind.simpleString()}: {error}"
+                    f"bolt {self.name!r} emitted {value!r:.60} as {each.name!r}, which is"
+                    f" {each.kind.simpleString()}: {error}"
                 ) from error
 
     def _frame(self, rows: Iterable[Said]) -> PandasFrame:
         import pandas as pd
 
-        columns = [*(field.name for field in self.fields), SAID, ANCHOR]
+        columns = [*(each.name for each in self.fields), SAID, ANCHOR]
         return pd.DataFrame(
             [[*values, said, _anchors(tuples)] for values, said, tuples in rows],
             columns=pd.Index(columns),

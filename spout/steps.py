@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from acker.errors import TupleError, UsageError
 from acker.identity import I64
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, stop_on
+from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, invoke, returned_error, stop_on
 from spout.collector import (
     DEFAULT_STREAM,
+    BasicCollector,
     Cause,
     Emit,
     FailTuple,
@@ -131,14 +132,15 @@ def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Ca
     emitted: list[Sequence[Any]] = []
     ends: list[int] = []
     failures: list[RowFailure] = []
-    execute = bolt.execute
+    execute: Callable[[Tuple, BasicCollector], object] = bolt.execute
     # list.append itself, since a call in between would cost as much as the tuple: it takes no other stream
     collector = ReportingCollector(cast("Emit", emitted.append), watch)
     ended = ends.append
     watch.pulse.begin(watch.name, ends.__len__)
     for received in map(Tuple, repeat(rows), range(len(rows))):
         try:
-            execute(received, collector)
+            if (returned := execute(received, collector)) is not None:
+                raise returned_error(watch.name, execute, returned)
         except Exception as raised:  # whatever user code raises fails its input
             error = _told(watch.name, raised)
             stop_on(watch.name, bolt, error)
@@ -181,7 +183,7 @@ def _run_each_watched(
             continue
         began_ns = watch.now_ns()
         try:
-            bolt.execute(received, collector)
+            invoke(watch.name, bolt.execute, received, collector)
             watch.acked(received, watch.now_ns() - began_ns)
             watch.executed(received, watch.now_ns() - began_ns)
         except Exception as error:  # whatever user code raises fails its input
@@ -255,7 +257,7 @@ def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked
     began_ns = watch.now_ns() if watch.has_hooks else 0
     watch.pulse.begin(step.name)
     try:
-        bolt.execute(arrow_of(rows, bolt.fields), collector)
+        invoke(step.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
         out = _delivered(collector, step)
         if watch.has_hooks:
             _show_done(rows, out, watch, watch.now_ns() - began_ns)

@@ -24,7 +24,7 @@ from acker.errors import UsageError
 from acker.topics import Topics
 from spout.anchors import Carry
 from spout.application import Application, Stream
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
+from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt, check_bolt, check_hooks, check_runs, name_of
 from spout.collector import Tuple
 from spout.frames import Node, loose, node_of
 from spout.groupings import Grouping
@@ -154,6 +154,8 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
     if unknown:
         known = ", ".join(ReadOptions.__annotations__)
         raise UsageError(f"read_stream has no option {', '.join(unknown)}; it has {known}")
+    if options.get("tracked_when") is not None:
+        check_runs("tracked_when", options["tracked_when"])
     if not names:
         raise UsageError(f"read_stream needs the name of an input: {', '.join(topics.inputs)}")
     read = [topics.input(name) for name in names]
@@ -203,16 +205,19 @@ def bolt(
             counted without them: see `spout.stream_status`.
 
     Raises:
-        UsageError: it is no bolt, or its name cannot be one.
+        UsageError: it is no bolt, one of its methods would never run (a generator, `async`), or its name
+            cannot be one.
     """
-    called = type(instance).__name__ if name is None else name
+    called = name_of(instance, name)
+    check_bolt(called, instance)
     if not isinstance(instance, BasicBolt | Bolt | ArrowBolt):
         raise UsageError(f"{called} is no BasicBolt, Bolt or ArrowBolt; derive it from one of them")
     if not called or "+" in called or "/" in called:
         raise UsageError(f"a bolt cannot be called {called!r}: not empty, without + and /")
+    watching = check_hooks(called, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
-        step = Step(called, instance, output_schema(called, instance), tuple(hooks))
+        step = Step(called, instance, output_schema(called, instance), watching)
         node = node_of(rows)
         if node is not None and called in node.names:
             raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")

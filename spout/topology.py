@@ -25,7 +25,16 @@ import pyarrow as pa
 
 from acker.errors import UsageError
 from acker.topics import Topics
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt, OutputDeclarer
+from spout.bolts import (
+    AnyBolt,
+    ArrowBolt,
+    BasicBolt,
+    Bolt,
+    OutputDeclarer,
+    check_bolt,
+    check_hooks,
+    check_runs,
+)
 from spout.collector import DEFAULT_STREAM, StreamId
 from spout.explain import explain
 from spout.graph import Component, Graph, Kind, OutputStream, Subscription
@@ -189,10 +198,11 @@ class TopologyBuilder:
                 core, and a shuffle lets tuples stay where they are.
 
         Raises:
-            UsageError: the name is taken, or cannot be one; it is no bolt; or `parallelism` is no number from
-                1 on.
+            UsageError: the name is taken, or cannot be one; it is no bolt, or one of its methods would never
+                run (a generator, `async`); or `parallelism` is no number from 1 on.
         """
         self._check_name(name)
+        check_bolt(name, bolt)
         if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt | KeyedBolt):
             raise UsageError(
                 f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt, ArrowBolt or KeyedBolt;"
@@ -207,7 +217,7 @@ class TopologyBuilder:
 
     def add_hook(self, hook: TaskHook) -> None:
         """Watch every bolt; Storm's ``topology.auto.task.hooks``."""
-        self._hooks.append(hook)
+        self._hooks += check_hooks("every", [hook])
 
     def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
         """Check the topology and cut it into stages; without Spark.
@@ -375,8 +385,9 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
         return {}
     if isinstance(sink, Mapping):
         found = {StreamId(*((key,) if isinstance(key, str) else key)): write for key, write in sink.items()}
-        for stream in found:
+        for stream, write in found.items():
             graph.stream(stream, "the sink")
+            _check_write(write)
         return found
     left = graph.unread()
     if len(left) != 1:
@@ -386,7 +397,12 @@ def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
             f"the sink is one function, which gets the stream that no bolt reads, and {what}; say which:"
             f' sink={{"{example}": write}}'
         )
+    _check_write(sink)
     return {left[0]: sink}
+
+
+def _check_write(write: WriteBatch) -> None:
+    check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
 
 
 def _listed(streams: Iterable[StreamId]) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from spout.bolts import AnyBolt, Bolt, BoltContext
+from spout.bolts import AnyBolt, Bolt, BoltContext, invoke
 from spout.collector import (
     DEFAULT_STREAM,
     ERRORS_MAX,
@@ -132,17 +132,17 @@ class Watch:
     def emitted(self, values: Sequence[Any]) -> None:
         """Show an emission to the hooks."""
         for hook in self._hooks:
-            hook.emit(EmitInfo(values, DEFAULT_STREAM, self._deliveries))
+            invoke(self.name, hook.emit, EmitInfo(values, DEFAULT_STREAM, self._deliveries))
 
     def executed(self, received: Tuple, took_ns: int) -> None:
         """Show to the hooks that ``execute`` has returned."""
         for hook in self._hooks:
-            hook.execute(ExecuteInfo(received, took_ns / 1_000_000))
+            invoke(self.name, hook.execute, ExecuteInfo(received, took_ns / 1_000_000))
 
     def acked(self, received: Tuple, took_ns: int) -> None:
         """Show an ack to the hooks."""
         for hook in self._hooks:
-            hook.ack(AckInfo(received, took_ns / 1_000_000))
+            invoke(self.name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: Tuple, took_ns: int, cause: Cause) -> None:
         """Show a fail to the hooks."""

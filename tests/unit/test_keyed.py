@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from acker.errors import BoltStopped, TupleError, UsageError
 from spout.anchor_columns import HELD_TYPE
-from spout.bolts import BasicBolt, BatchCollector
+from spout.bolts import BasicBolt, BatchCollector, BoltContext
 from spout.collector import Cause
 from spout.counts import What, count_of
 from spout.holding import AckTask
@@ -308,6 +308,47 @@ def test_what_a_keyed_bolt_stops_on_ends_the_query_and_leaves_what_the_key_held(
     assert ("ValueError" in said, offsets) == (True, "aw")
     with pytest.raises(UsageError, match=r"stops_on is .*it is a tuple of exception classes"):
         type("Wrong", (KeyedBolt,), {"stops_on": ConnectionError})
+
+
+class Returns(Pairs):
+    """Returns what it should emit, in a call and at a tick; counts how often it is prepared."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.contexts: list[BoltContext] = []
+
+    def prepare(self, context: BoltContext) -> None:
+        """Count."""
+        self.contexts.append(context)
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> Any:
+        """Hold everything; ``row`` returns a row."""
+        return ("row",) if held[-1]["n"] == "row" else None
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> Any:
+        """Yield nothing."""
+        return (each for each in held)
+
+
+def test_what_a_keyed_bolt_returns_fails_all_that_the_key_holds() -> None:
+    key = Key(Returns())
+    [(_, said, offsets)] = key.get("row")
+    assert offsets == "r"
+    assert "bolt 'pairs': Returns.execute returned a tuple, which nobody takes; emit rows by the" in said
+    key.get("a")
+    [(_, said, offsets)] = key.get(ticks=True)
+    assert offsets == "a"
+    assert "bolt 'pairs': Returns.tick returned a generator, which nobody takes; its code has not" in said
+
+
+def test_a_keyed_bolt_is_prepared_once_for_all_keys_of_a_task() -> None:
+    """As every other bolt: what it opens there is opened once."""
+    bolt = Returns()
+    one, other = Key(bolt), Key(bolt)
+    other.task = one.task
+    for key in (one, other, one):
+        key.get("a")
+    assert [(each.name, each.batch_id) for each in bolt.contexts] == [("pairs", -1)]
 
 
 def test_a_tuple_is_settled_once() -> None:

@@ -2,6 +2,11 @@
 
 `KafkaLog` asks its questions through one admin client and makes readers and writers; each of those is a
 client of its own, used by one thread. Ends, starts and times cost one request for all partitions.
+
+What a group has committed it asks through a consumer of that group which never joins. An admin client that
+has asked this before ends the process (SIGSEGV, librdkafka's issue 5315) when the group's coordinator has
+moved meanwhile, as it does at each preferred-leader election. Commits for a group without members go through
+the admin client: it survives such a move, but goes on asking the former coordinator, so it is given up then.
 """
 
 from __future__ import annotations
@@ -9,11 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
-from typing import Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -26,10 +33,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
-from acker.kafka_client import LOGGED, Background, Clock, KafkaClient
+from acker.kafka_client import LOGGED, SILENT, Background, Clock, KafkaClient
 from acker.kafka_group import KafkaMembership
 from acker.kafka_picker import KafkaPicker
-from acker.kafka_reader import KafkaReader
+from acker.kafka_reader import FORCED, KafkaReader
 from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka_topics import describe_topics, settled
 from acker.kafka_transactions import KafkaTransactions
@@ -41,10 +48,13 @@ OPERATION_TIMEOUT_MS: Final = 30_000
 """How long a call without a timeout of its own may take; an election or a restart fits into it."""
 
 FIRST_PATIENCE_MS: Final = 3_000
-"""How long a first attempt waits for its answer; each further one twice as long. A request for a coordinator
-whose broker died waits out whatever it is given, though another would be answered at once. Its client must
-then be given up: a request that timed out ends the process, by an assertion of librdkafka, when that client
-meets its broker again."""
+"""How long a first attempt waits for its answer; each further one twice as long, up to `LAST_PATIENCE_MS`. A
+request for a leader or coordinator whose broker died waits out whatever it is given, though another would be
+answered at once. Its client must then be given up: a request that timed out ends the process, by an assertion
+of librdkafka, when that client meets its broker again."""
+
+LAST_PATIENCE_MS: Final = 5_000
+"""How long an attempt waits at most: an answer comes so much later than the leaders do, no more."""
 
 T = TypeVar("T")
 
@@ -56,6 +66,14 @@ _STALE_LEADER: Final = frozenset(
     }
 )
 """What a broker answers to who asks the leader of another time."""
+
+_STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR})
+"""After these a question needs a new client: this one goes on asking where it has asked before."""
+
+_ASKER: Mapping[str, Any] = MappingProxyType({**FORCED, **SILENT, "isolation.level": "read_committed"})
+"""Settings of the consumer that asks for offsets. With this isolation librdkafka asks for stable ones: what
+was committed in a transaction counts as soon as the commit was answered. Nobody polls it, so no line of its
+log may queue up."""
 
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
@@ -83,6 +101,7 @@ class KafkaLog:
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
         self._background = Background(clock)
         self._admin: AdminClient | None = None
+        self._asker: tuple[str, Consumer] | None = None
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -192,8 +211,8 @@ class KafkaLog:
         self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
 
     def close(self) -> None:
-        """Drop the admin client."""
-        self._admin = None
+        """Drop the clients that ask."""
+        self._admin = self._asker = None
 
     def _offsets(
         self,
@@ -258,29 +277,35 @@ class KafkaLog:
         wanted = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
         if not wanted:
             return []
-        request = ConsumerGroupTopicPartitions(group, wanted)
         use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
-            # stable: what was committed in a transaction counts as soon as the commit was answered
-            asked = self._connected().list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=timeout_s
-            )
-            found = _sound(settled(asked[group], timeout_s, use).topic_partitions, Operation.DESCRIBE)
-            return [p for p in found if p.offset >= 0]
+            asker = self._asker_of(group)
+            try:
+                found = asker.committed(wanted, timeout_s)
+            except KafkaException:
+                self._asker = None
+                event = asker.poll(0)  # that we may not ask, only the consumer's own thread has heard
+                refused = None if event is None else event.error()
+                if refused is not None and refused.code() in UNAUTHORIZED:
+                    raise Refused(refused, use) from None
+                raise
+            return [p for p in _sound(found, Operation.DESCRIBE) if p.offset >= 0]
 
         return self._ask(f"offsets of group {group}", ask, use)
 
     def _ask(self, doing: str, question: Callable[[float], T], use: Use) -> T:
         """Ask until there is an answer, each time with more patience, and anew where none came at all."""
         deadline = self._client.deadline()
-        patience_s = accumulate(repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: 2 * last)
+        patience_s = accumulate(
+            repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: min(2 * last, LAST_PATIENCE_MS / 1000)
+        )
 
         def ask() -> T:
             try:
                 return question(max(min(next(patience_s), deadline.left_s), 0.1))
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._TIMED_OUT:
+                if error.args[0].code() in _STALE_CLIENT:
                     self._give_up()
                 raise
 
@@ -296,6 +321,14 @@ class KafkaLog:
         if self._admin is None:
             self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
         return self._admin
+
+    def _asker_of(self, group: str) -> Consumer:
+        """Return a consumer of a group that never joins; the last one is kept, for who asks again."""
+        if self._asker is None or self._asker[0] != group:
+            self._asker = None
+            consumer = self._client.make(Consumer, {}, {**_ASKER, "group.id": group}, self._background)
+            self._asker = group, consumer
+        return self._asker[1]
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
         """Return those of some topics that we may not use so."""

@@ -31,8 +31,11 @@ COMMIT_PATIENCE_S: Final = 60.0
 
 DEFAULTS = MappingProxyType(
     {
-        # a killed member's partitions move this long after its last heartbeat; the broker's least
-        "session.timeout.ms": 6000,
+        # A killed member's partitions move this long after its last heartbeat. A broker that dies is missed
+        # by its cluster after 9 s (broker.session.timeout.ms), and the group has another coordinator some two
+        # seconds later: a member whose session is shorter gives up its place before, joins as a new one, and
+        # waits for the session of its own former self.
+        "session.timeout.ms": 15_000,
         "heartbeat.interval.ms": 1000,
     }
 )

@@ -16,7 +16,8 @@ class AckerLimits:
         poll_ms: how long an idle step waits for contributions. Bounds how late a tick is noticed.
         pace_ms: how far apart steps that read contributions are kept, but for `acker.inbox.BURST` after a
             rest, so that what trickles in shares a transaction. A full step is followed by one at once.
-        operation_ms: how long one answer of the broker is waited for before it counts as unreachable.
+        operation_ms: how long one answer of the broker is waited for before it counts as unreachable. A
+            cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
         unreachable_ms: how long the broker may be away before `AckerService.step` raises `Unreachable`.
         step_records: records of ``_ack_ack`` that one transaction applies; the rest waits for the next.
         step_bytes: bytes of ``_ack_ack`` after which a step fetches no more.
@@ -39,7 +40,7 @@ class AckerLimits:
 
     poll_ms: int = 50
     pace_ms: int = 100
-    operation_ms: int = 10_000
+    operation_ms: int = 15_000
     unreachable_ms: int = 300_000
     step_records: int = 2_000
     step_bytes: int = 64 * 1024 * 1024

@@ -168,7 +168,7 @@ class KafkaCluster(Cluster):
 
     def new_log(self) -> Log:
         """Make another client's view; who does not poll for six seconds is taken for dead."""
-        return self._client({"max.poll.interval.ms": "6000"})
+        return self._client({"max.poll.interval.ms": "6000", "session.timeout.ms": "6000"})
 
     def new_patient_log(self) -> Log:
         """Make a view of a client that is taken for dead after five minutes."""

@@ -215,9 +215,20 @@ class Application:
         return self.ledger.read(query, batch, but={each.id for each in present} - set(newest.values()))
 
     def tasks_of(self, stage: int) -> int | None:
-        """Return how many tasks a stage had; None when Spark no longer knows."""
+        """Return how many tasks a stage had; None when Spark no longer knows.
+
+        An attempt behind the first one, after an executor was lost, has those tasks alone that were missing.
+        """
         info = self._context.statusTracker().getStageInfo(stage)
-        return None if info is None else int(info.numTasks)
+        if info is None:
+            return None
+        if not info.currentAttemptId:
+            return int(info.numTasks)
+        store = self._context._jsc.sc().statusStore()
+        # Spark's own way of leaving arguments out, which py4j lacks
+        left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
+        attempts = store.stageData(stage, *left_out)
+        return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
 
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query was seen to run."""

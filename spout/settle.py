@@ -7,9 +7,10 @@ What could hide a lost tuple is checked instead of folded:
 * a bolt behind Spark's own operators must have finished all tasks of its stage.
 
 An operator that Spark evaluates twice reports twice, with another stage; the newest complete evaluation
-counts, and a root that any complete one failed is failed. So is, in a partition that is read in order, what
-stands behind one that failed or is not done (`spout.order`). Where two branches of one stream are joined,
-Spark reads the batch for each of them: the source is evaluated twice, and what holds each side once.
+counts, and a root that any one failed is failed, a partial one too: where an executor was lost, its rows may
+be those that the sink got. So is, in a partition that is read in order, what stands behind one that failed
+or is not done (`spout.order`). Where two branches of one stream are joined, Spark reads the batch for each of
+them: the source is evaluated twice, and what holds each side once.
 
 Source: DESIGN.md, section 5.2.
 """
@@ -57,6 +58,8 @@ def settle(
     reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
     waiting = _by_operator(each for each in evaluations if each.report.plan is None)
     _refuse_namesakes(waiting)
+    operators = (*reads.values(), *waiting.values())
+    every = [report for stages in operators for reports in stages.values() for report in reports]
     found: dict[str, list[list[TaskReport]]] = {}
     if moment is not None and not reads and not moment.plan.ranges:
         plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
@@ -73,7 +76,6 @@ def settle(
         _follow(name, found, waiting)
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
-    every = [report for stages in found.values() for stage in stages for report in stage]
     absent, lost = _missing(evaluations, newest)
     outcome = _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
     return replace(outcome, absent=absent, lost=lost)
@@ -114,7 +116,7 @@ class Moment:
 def _summed(
     plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
 ) -> Outcome:
-    """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all complete ones."""
+    """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all."""
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
     late = [(report, report.held.is_late(late_ms)) for report in newest if len(report.held.indices)]
     known = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
@@ -261,8 +263,13 @@ def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[s
 def _complete_loose(
     name: str, stages: Stages, tasks_of: Callable[[int], int | None]
 ) -> list[list[TaskReport]]:
-    """Return the complete evaluations, newest first, of a bolt behind Spark's own operators."""
-    complete = [stages[s] for s in sorted(stages, reverse=True) if tasks_of(s) in (None, len(stages[s]))]
+    """Return the complete evaluations, newest first, of a bolt behind Spark's own operators.
+
+    Where an executor was lost between two jobs of a batch, Spark runs under the name of a new stage what has
+    gone with it, and no more: what has fewer tasks counts behind what has more.
+    """
+    newest = sorted(stages, key=lambda stage: (len(stages[stage]), stage), reverse=True)
+    complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]
     if not complete:
         raise TrackingError(
             f"bolt {name!r} was not evaluated to its end in this batch (take, limit, or a sink that does not"

@@ -57,3 +57,37 @@ def test_other_groups_other_queries_and_untracked_streams_are_left_alone() -> No
         stream("another group", session, "q", group="h"),
         stream("best effort", session, "untracked", tracked=False),
     ).refuse_second("g")
+
+
+class Seq(list[SimpleNamespace]):
+    """A Scala sequence as py4j hands it on."""
+
+    def apply(self, place: int) -> SimpleNamespace:
+        """Return what is at a place."""
+        return self[place]
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return len(self)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "tasks"), [([], None), ([4], 4), ([4, 1], 4), ([4, 1, 4, 2], 4)], ids=str
+)
+def test_a_stage_has_the_tasks_of_all_its_attempts(attempts: list[int], tasks: int | None) -> None:
+    """After a lost executor Spark repeats what is missing, and calls that the stage's tasks."""
+    last = SimpleNamespace(currentAttemptId=len(attempts) - 1, numTasks=attempts[-1]) if attempts else None
+    store = SimpleNamespace(
+        stageData=lambda stage, *_rest: Seq(SimpleNamespace(numTasks=lambda n=n: n) for n in attempts)
+    )
+    for place in range(2, 6):
+        setattr(store, f"stageData$default${place}", lambda: None)
+    made = application()
+    made._context = cast(
+        "Any",
+        SimpleNamespace(
+            statusTracker=lambda: SimpleNamespace(getStageInfo=lambda stage: last),
+            _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)),
+        ),
+    )
+    assert made.tasks_of(7) == tasks

@@ -69,13 +69,13 @@ def test_shares_that_cut_a_range_cover_it_together() -> None:
         settle(read(1, reports[0], LEFT, RIGHT), (), nobody_knows)
 
 
-def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_of_them_does() -> None:
-    """Two actions on a batch run the bolts twice; a take after them is not complete."""
+def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -> None:
+    """Two actions on a batch run the bolts twice; a take after them is not complete, and may fail roots."""
     older = read(1, failing(LEFT, 3), replace(RIGHT, absent=(SourceRun(B, 5, 6),)))
     newer = read(2, LEFT, failing(RIGHT, 12))
     part = read(3, failing(LEFT, 1))
     outcome = settle([*part, *older, *newer], (), nobody_knows)
-    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [3, 12])]
+    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [1, 3, 12])]
     assert outcome.absent == ()
 
 
@@ -139,6 +139,22 @@ def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
     for evaluations, tasks in (([*read(), *loose], 2), (read(), 1)):
         with pytest.raises(TrackingError, match="'split2' was not evaluated to its end"):
             settle(evaluations, ["split2"], lambda stage, n=tasks: n)
+
+
+def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() -> None:
+    """Rule 3: its stage is a new one, with fewer tasks; what the others left open is open all the same."""
+    open_ = TaskReport("split2", outstanding=outstanding_of([Delivery(0, ((7, 0),))]))
+    whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, TaskReport("split2"))]
+    again = Evaluated(3, 7, 1, failing(TaskReport("split2"), 4))
+    outcome = settle([*read(), *whole, again], ["split2"], {2: 2, 3: 1}.get)
+    assert outcome.partial.tolist() == [0]
+    assert [roots.tolist() for _, roots in outcome.failed] == [[4]]
+
+
+def test_what_a_repeated_part_of_the_source_fails_is_failed() -> None:
+    """Its rows are those that the sink got."""
+    outcome = settle([*read(), *read(2, failing(RIGHT, 12))], (), nobody_knows)
+    assert [roots.tolist() for _, roots in outcome.failed] == [[12]]
 
 
 def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name() -> None:

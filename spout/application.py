@@ -214,6 +214,11 @@ class Application:
         newest = {(stream.group, stream.tracked): stream.id for stream in present}
         return self.ledger.read(query, batch, but={each.id for each in present} - set(newest.values()))
 
+    @property
+    def cores(self) -> int:
+        """How many tasks its executors run at once now; on a cluster they come and go."""
+        return self._context.defaultParallelism
+
     def tasks_of(self, stage: int) -> int | None:
         """Return how many tasks a stage had; None when Spark no longer knows.
 

@@ -17,7 +17,7 @@ from spout.isolated_records import LOGGED_MAX, counted, isolated_records
 from spout.ledger import Reports
 from spout.publish import Lane, publication_of
 from spout.settle import settle
-from spout.sink_watch import note
+from spout.sink_watch import note, note_cores
 
 _LOGGER = logging.getLogger("windhover.spout")
 
@@ -42,6 +42,7 @@ class BatchEnd:
         streams = [known[name] for name in reports.streams if name in known]
         for stream in streams:
             stream.queries.add(self.lane.name)
+            note_cores(self.application.sink_folder, self.application.cores, stream.group)
         if not reports.evaluations or reports.nothing_to_publish:
             return None
         if len(streams) != 1:

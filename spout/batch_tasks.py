@@ -6,12 +6,14 @@ Source: DESIGN.md, section 5.1.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from acker.units import time_ms
 from spout.anchors import Carry
 from spout.journal import Journal, batch_ranges
 from spout.options import SourceOptions
 from spout.plan import BatchPlan, ReadTask, read_tasks
+from spout.sink_watch import cores_noted
 from spout.sources import PlannerSpec, topic_names
 
 
@@ -30,7 +32,6 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
     """Return what the planner needs to know of the options."""
-    tasks = max(options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)
     start: str | int | None = options.starting_offsets
     if start is not None and start not in ("earliest", "latest", "committed"):
         start = time_ms(str(start))
@@ -42,6 +43,16 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         fail_on_data_loss=options.fail_on_data_loss,
         tracked=options.tracked,
         take_over=options.take_over,
-        tasks=tasks,
+        tasks=tasks_now(options),
         wakes=options.roots_carry is Carry.WIDE,
     )
+
+
+def tasks_now(options: SourceOptions) -> int:
+    """Return how many read tasks a batch that is planned now is cut into at most: one for each core.
+
+    On a cluster executors register after the query was built, and come and go; the driver notes how many
+    cores there are whenever a batch has ended.
+    """
+    noted = cores_noted(Path(options.sink_folder)) if options.sink_folder else None
+    return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

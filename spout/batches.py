@@ -58,7 +58,7 @@ class Batches:
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
 
-    def plan(self, start: Journal, limit: int | None, now_ms: int) -> Journal:
+    def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan the batch behind `start`.
 
         1. What is initialised and not journalled comes first, as it is.
@@ -70,6 +70,7 @@ class Batches:
             start: the offset before the batch.
             limit: most records, or None.
             now_ms: wall time.
+            tasks: how many read tasks the batch is cut into at most; None: as the spec says.
 
         Returns:
             The offset behind the batch; `start` itself when there is nothing to do. A process that shall wake
@@ -95,7 +96,8 @@ class Batches:
         if not ranges and is_known and not wakes:
             return start
         end = Journal(
-            name.id, name.epoch, now, self._spec.tasks, MappingProxyType(self._tenure.marks()), ranges,
+            name.id, name.epoch, now, tasks or self._spec.tasks,
+            MappingProxyType(self._tenure.marks()), ranges,
             {one.place.topic: one.topic_id for one in self._specs.values()}, self._line_ups(ranges, most),
             now_ms,
         )  # fmt: skip

@@ -56,7 +56,8 @@ class SourceOptions:
             or None for the `start` of each input.
         max_offsets_per_trigger: most records in a micro-batch, or None.
         min_partitions: fewest read tasks in a micro-batch, or None.
-        parallelism: cores that run read tasks, or None for those of the driver's machine.
+        parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
+            `spout.batch_tasks.tasks_now` knows of those that came since.
         include_headers: whether the rows have a ``headers`` column.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.

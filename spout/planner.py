@@ -168,9 +168,9 @@ class Planner:
             self._running.step(now_ms)
         return bool(records)
 
-    def plan(self, start: Journal, limit: int | None, now_ms: int) -> Journal:
+    def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
-        return self._require().batches.plan(start, limit, now_ms)
+        return self._require().batches.plan(start, limit, now_ms, tasks)
 
     def together(self) -> AbstractContextManager[None]:
         """Plan several batches, each of other sources, with one wait; see `Announcer.together`."""

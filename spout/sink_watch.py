@@ -35,6 +35,7 @@ LISTENER_LATE_MS = 130_000
 failed; only one that is gone says nothing."""
 
 _LISTENS = ".listens"
+_CORES = "cores"
 
 
 def note(folder: Path, plan: BatchPlan) -> None:
@@ -68,6 +69,24 @@ def listen(folder: Path, stream: str, group: str, failure: str = "") -> None:
 def stop_listening(folder: Path, stream: str) -> None:
     """Say that no listener publishes the batches of a stream any more."""
     (folder / (stream + _LISTENS)).unlink(missing_ok=True)
+
+
+def note_cores(folder: Path, cores: int, group: str) -> None:
+    """Leave how many cores the application has now: executors come and go.
+
+    Raises:
+        TrackingError: the file cannot be written.
+    """
+    if cores_noted(folder) != cores:
+        _write(folder / _CORES, str(cores), group)
+
+
+def cores_noted(folder: Path) -> int | None:
+    """Return how many cores the application had when its last batch ended; None when nobody has said so."""
+    try:
+        return int((folder / _CORES).read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None
 
 
 def _write(path: Path, text: str, group: str) -> None:

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from acker.errors import UsageError, WindhoverError
 from acker.kafka_log import KafkaLog
 from spout.activation import Activation
-from spout.batch_tasks import batch_tasks, planner_spec
+from spout.batch_tasks import batch_tasks, planner_spec, tasks_now
 from spout.journal import BEGINNING, Journal, journal_of
 from spout.options import SourceOptions
 from spout.plan import ReadTask
@@ -275,7 +275,7 @@ class Runner:
             while self._activation.is_for_good() and _now_ms() < deadline_ms:
                 self._wait(IDLE_MS)
             return start
-        return self._planner.plan(start, limit, _now_ms())
+        return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
 
     def _wait_until_ready(self) -> None:
         while not self._planner.is_ready:

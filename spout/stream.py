@@ -125,7 +125,7 @@ def read_stream(
         starting_offsets=options.get("startingOffsets"),
         max_offsets_per_trigger=options.get("maxOffsetsPerTrigger"),
         min_partitions=options.get("minPartitions"),
-        parallelism=spark.sparkContext.defaultParallelism,
+        parallelism=application.cores,
         include_headers=bool(options.get("includeHeaders")),
         fail_on_data_loss=options.get("failOnDataLoss"),
         tracked=stream.tracked,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,10 @@ import pytest
 
 from acker.errors import UsageError
 from spout.application import Application, Stream
+from spout.batch_end import BatchEnd
+from spout.ledger import Reports
+from spout.publish import Lane
+from spout.sink_watch import cores_noted
 
 
 @dataclass
@@ -57,6 +62,16 @@ def test_other_groups_other_queries_and_untracked_streams_are_left_alone() -> No
         stream("another group", session, "q", group="h"),
         stream("best effort", session, "untracked", tracked=False),
     ).refuse_second("g")
+
+
+def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) -> None:
+    """The planning process, which has no Spark, cuts the next batch for them."""
+    made = application(stream("first", Session()))
+    made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
+    for seq, cores in enumerate((2, 6)):
+        made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
+        BatchEnd(made, Lane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+        assert cores_noted(tmp_path) == cores
 
 
 class Seq(list[SimpleNamespace]):

@@ -70,6 +70,17 @@ def test_a_limit_of_spark_holds_for_the_batch() -> None:
     assert positions(BEGINNING, batch(planner, BEGINNING, world, 20)) == [(A, 0, 10), (B, 0, 10)]
 
 
+def test_each_batch_is_cut_for_the_cores_that_there_are_when_it_is_planned() -> None:
+    """On a cluster executors come when the query is built, and later."""
+    world = World()
+    world.produce(30)
+    planner = world.ready()
+    first = planner.plan(BEGINNING, 10, world.now_ms, 2)
+    world.publish(BEGINNING, first)
+    second = planner.plan(first, 10, world.now_ms, 6)
+    assert (first.tasks, second.tasks) == (2, 6)
+
+
 def test_a_restart_goes_on_behind_what_was_journalled_and_keeps_its_session() -> None:
     """P14, S160: nothing that was settled is emitted again."""
     world = World()

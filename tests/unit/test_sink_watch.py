@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from acker.errors import TrackingError
 from acker.events import SourceRun
+from spout.batch_tasks import tasks_now
 from spout.journal import BEGINNING, Journal, SourceMark, journal_of
+from spout.options import SourceOptions
 from spout.plan import BatchPlan
 from spout.publisher import FLUSH_MS
-from spout.sink_watch import LATE_MS, LISTENER_LATE_MS, SinkWatch, listen, note, stop_listening
+from spout.sink_watch import LATE_MS, LISTENER_LATE_MS, SinkWatch, listen, note, note_cores, stop_listening
 
 SOURCE = 65_536
 
@@ -51,6 +55,17 @@ def test_a_batch_is_owed_until_its_sink_has_published_it(watch: SinkWatch, tmp_p
     publish(tmp_path, second)
     assert not watch.is_owed(journalled(second))
     assert not watch.is_owed(journalled(second)), "Spark asks again and again while there is nothing new"
+
+
+def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(tmp_path: Path) -> None:
+    """Executors register after the query was built, and come and go."""
+    topics = cast("Any", None)
+    options = SourceOptions(topics, ("lines",), "s", parallelism=2, sink_folder=str(tmp_path))
+    assert tasks_now(options) == 2, "nobody has said anything yet"
+    for cores in (6, 1):
+        note_cores(tmp_path, cores, "g")
+        assert tasks_now(options) == cores
+    assert tasks_now(replace(options, min_partitions=8)) == 8
 
 
 def test_a_batch_that_spark_has_not_run_yet_is_not_owed(watch: SinkWatch) -> None:

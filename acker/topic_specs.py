@@ -139,8 +139,11 @@ def wanted(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
         specs[name] = TopicSpec(
             name, role, "acker.partitions", count, replication, {**basic, **settings, **size}
         )
+    named = [each for each in topics.inputs.values() if each.partitions is not None]
+    # Several inputs may read one topic, and it is enough that one of them says how large it is made.
+    sizes = {each.topic: each.partitions for each in reversed(named)}
     for each in topics.inputs.values():
-        for spec in _of_input(each, found, replication):
+        for spec in _of_input(each, sizes.get(each.topic), found, replication):
             other = specs.get(spec.name)
             # One input's dead letters may be another's source: they are kept as dead letters.
             if other is None or (other.role is Role.SOURCE and spec.role is Role.DEAD_LETTER):
@@ -155,13 +158,22 @@ def _basic(replication: int) -> dict[str, str]:
     return settings
 
 
-def _of_input(each: Input, found: Mapping[str, TopicInfo], replication: int) -> Iterator[TopicSpec]:
-    """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked."""
+def _of_input(
+    each: Input, partitions: int | None, found: Mapping[str, TopicInfo], replication: int
+) -> Iterator[TopicSpec]:
+    """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
+
+    Args:
+        each: the input.
+        partitions: what it, or another input of its topic, says; None: nobody does.
+        found: what the broker has.
+        replication: copies of each partition.
+    """
     key, basic, source = f"inputs.{each.name}", _basic(replication), found.get(each.topic)
-    yield TopicSpec(each.topic, Role.SOURCE, f"{key}.topic", each.partitions, replication, basic)
+    yield TopicSpec(each.topic, Role.SOURCE, f"{key}.topic", partitions, replication, basic)
     if not each.tracked:
         return
-    count = source.partitions if source else each.partitions
+    count = source.partitions if source else partitions
     given = source.settings if source else {}
     size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + HEADER_BYTES
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written.

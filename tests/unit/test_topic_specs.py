@@ -95,6 +95,18 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
     assert specs[Role.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
 
 
+@pytest.mark.parametrize("inputs", ["{one}, {two}", "{two}, {one}"])
+def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(inputs: str) -> None:
+    one, two = "a: {id: 1, group: g, topic: t}", "b: {id: 2, group: h, topic: t, partitions: 5}"
+    topics = read(f"inputs: {{{inputs.format(one=one, two=two)}}}")
+
+    specs = wanted(topics, {})
+    found = {spec.name: spec.partitions for spec in specs if spec.role not in (Role.LOG, Role.TABLE)}
+
+    assert found == dict.fromkeys(("t", "t.g.replay", "t.g.dlq", "t.h.replay", "t.h.dlq"), 5)
+    assert set(found) <= {spec.name for spec in plan(specs, {}).make}
+
+
 def test_an_untracked_input_has_no_replay_topic() -> None:
     """S53"""
     specs = wanted(read("inputs: {a: {id: 1, group: g, partitions: 6, ackers: 0}}"), {})

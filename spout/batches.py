@@ -45,6 +45,7 @@ class Batches:
         self.count = 0
         self.replayed = 0
         self.lost_from_log = 0
+        self.took_ms = 0
         self._reach = ground.reach
         self._spec = ground.spec
         self._specs = ground.sources
@@ -117,6 +118,7 @@ class Batches:
     def ended(self, now_ms: int) -> None:
         """Note that the last batch has ended, and say so when it took long."""
         took_ms = self._pace.done(now_ms)
+        self.took_ms = self.took_ms if took_ms is None else took_ms
         timeout_ms = self._spec.timeout_ms
         if took_ms is None or not timeout_ms or self._announcer is None or took_ms * 2 < timeout_ms:
             return
@@ -136,6 +138,11 @@ class Batches:
             )
             for s in sources
         )
+
+    @property
+    def records_max(self) -> int:
+        """How many records the next batch may hold; 0: any number."""
+        return self._pace.allowed() or 0
 
     def held(self, count: int) -> None:
         """Note that records of the last batch were held: they took none of its time."""

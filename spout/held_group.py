@@ -133,6 +133,7 @@ class HeldGroup:
             abandoned=counts.get(Reason.ABANDONED, 0), late=window.late, unknown=window.unknown,
             lost_from_log=self.batches.lost_from_log,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
+            batch_ms=self.batches.took_ms, batch_records_max=self.batches.records_max,
             clock=self._tenure.clock.now, committed=committed,
             commit_failures=self._committer.failures, error=error, wall=now_ms,
             held=self._held, waits={} if self._order is None else dict(self._order.why),

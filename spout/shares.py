@@ -5,6 +5,7 @@ Source: DESIGN.md, section 5.1, "Planning".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from acker.identity import WIRE_BLOCK_BITS
@@ -14,6 +15,19 @@ FIRST_BATCH_RECORDS_MAX = 10_000
 
 TIMEOUT_SHARE = 4
 """A batch should take at most this fraction of the timeout: a quarter leaves room for one that takes long."""
+
+
+PROBE_RECORDS = 1_000
+"""Records of the batch behind a first one that was too slow; and below this nothing fixed makes a batch."""
+
+SHRINK_MAX = 10
+"""A batch holds at least this fraction of the one before: one slow batch may be nobody's fault."""
+
+CLEARLY_BELOW = 0.8
+"""A batch within this fraction of its target is always followed by a larger one, whatever the others say."""
+
+SIZES_DIFFER = 1.5
+"""Two batches tell a fixed time from that of the records when one is this many times as large."""
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
@@ -56,12 +70,19 @@ class Pace:
     """How many records a batch may hold so that it ends within a quarter of the timeout.
 
     A batch's time runs from its Init to its first verdict or to the next batch's planning, whichever is
-    sooner: both come after its publication. It is modelled as an overhead, which every batch has, and a
-    time for each record: by the rate alone a small batch on a busy machine would look slow, the next would
-    be smaller and look slower, down to one record at a time.
+    sooner: both come after its publication. The model is time = fixed + records * per_record, and what is
+    known is the last batch of each size. The line goes through the newest batch, whose conditions are those
+    of now, and is the one that explains most of the others, the younger the more:
+
+    - A slow batch alone (a busy machine) shrinks the next one to a tenth at the least. When that one is as
+      fast as before, the line from before holds again, and with it the size.
+    - Larger batches that take no longer show a fixed time. It does not make batches smaller: a small one
+      would end no sooner, and look slower still, down to one record at a time.
+    - The first batch pays for all that starts cold. When it is too slow it is not judged: a small second
+      one tells more, and costs little where records really are that slow.
     """
 
-    __slots__ = ("_count", "_emitted_ms", "_seen", "_timeout_ms")
+    __slots__ = ("_count", "_emitted_ms", "_is_first", "_seen", "_timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
         """Begin unmeasured.
@@ -70,7 +91,8 @@ class Pace:
             timeout_ms: the shortest timeout of the sources; 0: never, and then no batch is too large.
         """
         self._timeout_ms = timeout_ms
-        self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two: the last (records, ms)
+        self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
+        self._is_first = True
         self._count = 0
         self._emitted_ms: int | None = None
 
@@ -84,14 +106,24 @@ class Pace:
         if not self._timeout_ms:
             return None
         if not self._seen:
-            return FIRST_BATCH_RECORDS_MAX
-        overhead_ms, record_ms = _line_through(list(self._seen.values()))
-        if record_ms <= 0:  # larger batches took no longer: size is not what takes the time
-            return 2 * max(count for count, _ in self._seen.values())
-        target_ms = self._timeout_ms / TIMEOUT_SHARE
-        # where the overhead alone is over the target, a batch that does little work does not end sooner
-        work_ms = max(target_ms - overhead_ms, overhead_ms / 2)
-        return max(1, round(work_ms / record_ms))
+            return FIRST_BATCH_RECORDS_MAX if self._is_first else PROBE_RECORDS
+        points = list(self._seen.values())
+        (count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE
+        fixed_ms, record_ms, explained = _line_through_newest(points)
+        if fixed_ms >= self._timeout_ms or (took_ms > target_ms and not record_ms):
+            return max(count // 2, min(count, PROBE_RECORDS))
+        # whatever is fixed, the records' own work may take half of the target: with less it ends no sooner
+        work_ms = max(target_ms - fixed_ms, target_ms / 2)
+        fits = work_ms / record_ms if record_ms else math.inf
+        most = 2.0 * count
+        if took_ms <= target_ms:
+            # even if all of its time was the records', the next one ends within half of the timeout
+            most = max(2 * target_ms * records / ms for records, ms in explained)
+            if len(explained) == 1:  # nothing tells yet how much of it is fixed
+                fits, most = max(fits, 2.0 * count, PROBE_RECORDS), max(most, PROBE_RECORDS)
+            elif took_ms <= CLEARLY_BELOW * target_ms:
+                fits = max(fits, 2.0 * count)
+        return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
 
     def emitted(self, count: int, now_ms: int) -> None:
         """Note that a batch of `count` records was planned."""
@@ -109,21 +141,40 @@ class Pace:
         took_ms = max(1, now_ms - self._emitted_ms)
         self._emitted_ms = None
         if self._count:
-            self._seen[self._count.bit_length()] = self._count, took_ms
+            if not self._is_first or took_ms * TIMEOUT_SHARE <= self._timeout_ms:
+                size = self._count.bit_length()
+                self._seen.pop(size, None)
+                self._seen[size] = self._count, took_ms
+            self._is_first = False
         return took_ms
 
 
-def _line_through(points: list[tuple[int, int]]) -> tuple[float, float]:
-    """Fit ms = overhead + per_record * records by least squares; through zero where there is one point.
+def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, list[tuple[int, int]]]:
+    """Choose fixed time and time per record so that they fit the newest batch and explain most of the others.
+
+    A batch is explained the better the nearer its time is to the line's, up to a factor of two. Where lines
+    explain as much, the steeper one is taken: it allows fewer records.
+
+    Args:
+        points: records and ms of batches, the newest last.
 
     Returns:
-        Overhead, 0 or more, and time per record, both in ms.
+        Both times, 0 or more, in ms; and the batches that they explain.
     """
-    mean_count = sum(count for count, _ in points) / len(points)
-    mean_ms = sum(ms for _, ms in points) / len(points)
-    spread = sum((count - mean_count) ** 2 for count, _ in points)
-    if not spread:
-        return 0.0, mean_ms / mean_count
-    slope = sum((count - mean_count) * (ms - mean_ms) for count, ms in points) / spread
-    overhead = mean_ms - slope * mean_count
-    return (overhead, slope) if overhead > 0 else (0.0, mean_ms / mean_count)
+    count, took_ms = points[-1]
+    lines = [(0.0, took_ms / count), (float(took_ms), 0.0)]
+    for other, other_ms in points[:-1]:
+        if max(other, count) >= SIZES_DIFFER * min(other, count):
+            record_ms = (took_ms - other_ms) / (count - other)
+            if 0 < record_ms < took_ms / count:
+                lines.append((took_ms - record_ms * count, record_ms))
+
+    def explains(line: tuple[float, float], point: tuple[int, int]) -> float:
+        return max(0.0, 1 - abs(math.log2((line[0] + line[1] * point[0]) / point[1])))
+
+    def score(line: tuple[float, float]) -> tuple[float, float]:
+        weights = (2.0**-age * explains(line, point) for age, point in enumerate(reversed(points)))
+        return round(sum(weights), 6), line[1]
+
+    best = max(lines, key=score)
+    return *best, [point for point in points if explains(best, point)]

@@ -36,6 +36,9 @@ class PlannerStatus:
         undecodable: records of the verdict topic that no acker wrote; they were passed over.
         lost_from_log: records that left the log before they were read (`on_data_loss: skip`).
         oldest_pending_ms: how long the longest pending root has waited, ms; 0: none is pending.
+        batch_ms: how long the last batch took whose end was seen, ms; 0: none yet.
+        batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
+            timeout; 0: any number.
         clock: the session's clock, ms.
         committed: offset committed last, by ``topic/partition``.
         commit_failures: commits that failed and were tried again.
@@ -66,6 +69,8 @@ class PlannerStatus:
     undecodable: int = 0
     lost_from_log: int = 0
     oldest_pending_ms: int = 0
+    batch_ms: int = 0
+    batch_records_max: int = 0
     clock: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
     commit_failures: int = 0

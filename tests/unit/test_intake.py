@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.events import Run, SourceRun
@@ -10,7 +11,14 @@ from acker.identity import acker_partition, position_at, source_of
 from spout.cursor import SourceCursor, cursor_of
 from spout.intake import Room, choose
 from spout.intervals import IntervalSet
-from spout.shares import FIRST_BATCH_RECORDS_MAX, Pace, fair_shares, near_block_end
+from spout.shares import (
+    FIRST_BATCH_RECORDS_MAX,
+    PROBE_RECORDS,
+    TIMEOUT_SHARE,
+    Pace,
+    fair_shares,
+    near_block_end,
+)
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
@@ -137,12 +145,73 @@ def test_a_trickle_does_not_make_the_next_batch_small() -> None:
     assert (pace.allowed() or 0) >= 150_000
 
 
+def paced(
+    timeout_ms: int, fixed_ms: float, record_ms: float, batches: int, slow: dict[int, int] | None = None
+) -> list[tuple[int, int]]:
+    """Let batches run one after another, some of which take another time, and return records and ms."""
+    pace, now_ms, ran = Pace(timeout_ms), 0, []
+    for number in range(batches):
+        count = pace.allowed() or 0
+        took_ms = (slow or {}).get(number, round(fixed_ms + record_ms * count))
+        pace.emitted(count, now_ms)
+        now_ms += took_ms
+        pace.done(now_ms)
+        ran.append((count, took_ms))
+    return ran
+
+
 def test_a_batch_that_took_too_long_makes_the_next_one_small() -> None:
     """However few records it had."""
     pace = Pace(4_000)
     pace.emitted(1_000, 0)
-    pace.done(2_000)
+    pace.done(500)
+    pace.emitted(1_000, 1_000)
+    pace.done(3_000)
     assert pace.allowed() == 500
+
+
+@pytest.mark.parametrize("fixed_ms", [100, 250, 400])
+def test_a_first_batch_of_a_minute_is_not_judged_and_the_third_behind_it_is_large_again(
+    fixed_ms: int,
+) -> None:
+    """At 100,000 records/s and a timeout of 5 s; nothing was warm."""
+    sizes = [count for count, _ in paced(5_000, fixed_ms, 0.01, 7, {0: 60_000})]
+    assert sizes[0] == FIRST_BATCH_RECORDS_MAX
+    assert sizes[1] == PROBE_RECORDS
+    assert sizes[3] >= FIRST_BATCH_RECORDS_MAX
+    assert sizes[6] >= 60_000
+
+
+def test_a_slow_batch_of_records_that_are_slow_makes_batches_small_for_good() -> None:
+    """From 100,000 to 1,000 records/s: a quarter of 5 s holds a thousand."""
+    pace, now_ms, took_ms = Pace(5_000), 0, []
+    for number in range(14):
+        count = pace.allowed() or 0
+        pace.emitted(count, now_ms)
+        took_ms.append(round(250 + count * (0.01 if number < 7 else 1)))
+        now_ms += took_ms[-1]
+        pace.done(now_ms)
+    assert took_ms[7] > 50_000
+    assert all(500 < each <= 1_300 for each in took_ms[10:])
+
+
+@settings(max_examples=200)
+@given(
+    timeout_ms=st.sampled_from([1_000, 5_000, 30_000]),
+    fixed_share=st.floats(0, 0.5),
+    records=st.integers(100, 1_000_000),
+    slow_share=st.integers(1, 60),
+)
+def test_after_a_slow_batch_the_next_three_recover(
+    timeout_ms: int, fixed_share: float, records: int, slow_share: int
+) -> None:
+    """Whatever is fixed, however fast the records are, and however slow the one batch was."""
+    target_ms = timeout_ms / TIMEOUT_SHARE
+    fixed_ms = fixed_share * target_ms
+    record_ms = (target_ms - fixed_ms) / records
+    ran = paced(timeout_ms, fixed_ms, record_ms, 20, {16: round(slow_share * target_ms)})
+    assert max(count for count, _ in ran[17:]) >= 0.6 * min(count for count, _ in ran[12:16])
+    assert max(took_ms for _, took_ms in ran[17:]) <= 2.1 * target_ms
 
 
 def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> None:
@@ -155,7 +224,15 @@ def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> No
         pace.emitted(count, now_ms)
         now_ms += 4_000 + count // 2
         pace.done(now_ms)
-    assert min(sizes[2:]) > 1_000
+    assert min(sizes[5:]) > 1_000
+
+
+def test_one_record_in_a_batch_is_never_the_end_of_it() -> None:
+    """Slow batches in a row bring it there; where one record takes no less than many, more are tried."""
+    slow = {2: 60_000, 3: 90_000, 4: 130_000, 5: 200_000, 6: 300_000, 7: 400_000}
+    sizes = [count for count, _ in paced(5_000, 950, 0.1, 24, slow)]
+    assert min(sizes) < 10
+    assert max(sizes[8:]) >= 1_000
 
 
 def test_slow_records_make_batches_small_whatever_the_overhead() -> None:

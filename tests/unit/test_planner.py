@@ -81,6 +81,23 @@ def test_each_batch_is_cut_for_the_cores_that_there_are_when_it_is_planned() -> 
     assert (first.tasks, second.tasks) == (2, 6)
 
 
+def test_a_first_batch_of_a_minute_does_not_make_those_behind_it_crawl() -> None:
+    """With a timeout of 4 s and 100,000 records/s; the status tells what one took and what comes next."""
+    world = World()
+    world.produce(60_000)
+    planner = world.ready()
+    start, now_ms, sizes, told = BEGINNING, world.now_ms, [], []
+    for _ in range(5):
+        end = planner.plan(start, None, now_ms, 2)
+        sizes.append(sum(stop - first for _, first, stop in positions(start, end)))
+        now_ms += 200 + sizes[-1] // 100 if told else 60_000
+        start = end
+        told.append(planner.status(now_ms))
+    assert sizes[:2] == [10_000, 1_000]
+    assert sizes[3] >= 10_000
+    assert [(each.batch_ms, each.batch_records_max) for each in told[:2]] == [(0, 10_000), (60_000, 1_000)]
+
+
 def test_a_restart_goes_on_behind_what_was_journalled_and_keeps_its_session() -> None:
     """P14, S160: nothing that was settled is emitted again."""
     world = World()

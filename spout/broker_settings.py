@@ -79,7 +79,8 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
         # Kafka's own defaults: here a test waits for a failover as an installation does
         "broker.session.timeout.ms": "9000",
         "broker.heartbeat.interval.ms": "2000",
-        # the defaults of 2 s and 1 s let the controllers of a busy machine elect and elect
+        # the defaults of 2 s, 2 s and 1 s let the controllers of a busy machine elect and elect
+        "controller.quorum.request.timeout.ms": "6000",
         "controller.quorum.fetch.timeout.ms": "6000",
         "controller.quorum.election.timeout.ms": "2000",
     }

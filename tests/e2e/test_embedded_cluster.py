@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 TOPIC = "t"
 PARTITIONS = 3
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_writes_go_on_without_any_one_broker_and_it_comes_back_in_sync(
     cluster: EmbeddedCluster, how: str
 ) -> None:
     lost = cluster.brokers[0]
-    eventually(lambda: in_sync(cluster) == [3] * PARTITIONS)
+    eventually(lambda: in_sync(cluster) == [3] * PARTITIONS, TIMEOUT_S)
 
     getattr(lost, how)()
 
     assert lost.pid is None
     assert write(cluster) == [None] * PARTITIONS
     lost.restart()
-    eventually(lambda: in_sync(cluster) == [3] * PARTITIONS)
+    eventually(lambda: in_sync(cluster) == [3] * PARTITIONS, TIMEOUT_S)
     assert write(cluster) == [None] * PARTITIONS

@@ -81,6 +81,10 @@ Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
 ]
 
+Brokers = Annotated[
+    int, typer.Option("--brokers", min=1, max=9, help="So many brokers, as one cluster: three copies of all.")
+]
+
 
 def main() -> None:
     """Run the command and end the process; the entry point of the package."""
@@ -243,12 +247,13 @@ def up(
     port: Port = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
     broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
+    brokers: Brokers = 1,
 ) -> int:
     """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
     from spout.up import UpOptions
     from spout.up import up as run_up
 
-    options = UpOptions(config=config, port=port, directory=directory, broker_only=broker_only)
+    options = UpOptions(config, port, directory, broker_only, brokers)
     return run_up(options, os.environ, _say)
 
 

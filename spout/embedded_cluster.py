@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from acker.errors import UsageError
 from spout.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.embedded import SMALL_JVM, START_TIMEOUT_MS, EmbeddedBroker, Report, new_cluster_id
+from spout.embedded import SMALL_JVM, EmbeddedBroker, Report, new_cluster_id
 from spout.ports import free_port
 
 BROKERS_MAX: Final = 9
@@ -49,7 +49,7 @@ class EmbeddedCluster:
         jvm: as for `EmbeddedBroker`; of each broker.
 
     Raises:
-        UsageError: a number of brokers out of range.
+        UsageError: a number of brokers out of range, or other than the directory's.
     """
 
     def __init__(
@@ -67,8 +67,14 @@ class EmbeddedCluster:
         if not 1 <= brokers <= BROKERS_MAX:
             raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
         self._kept = directory
-        self._directory = directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
+        self._directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
         self._directory.mkdir(parents=True, exist_ok=True)
+        found = len(list(self._directory.glob("broker-*"))) or int((self._directory / "data").exists())
+        if found not in (0, brokers):
+            raise UsageError(
+                f"{self._directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
+                " another directory"
+            )
         ports: dict[int, int] = {}
         controllers: dict[int, int] = {}
         for node_id in range(1, brokers + 1):
@@ -93,6 +99,11 @@ class EmbeddedCluster:
     def bootstrap(self) -> str:
         """The value of `bootstrap.servers`: all brokers."""
         return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    @property
+    def directory(self) -> Path:
+        """Where each broker has its folder."""
+        return self._directory
 
     def __enter__(self) -> Self:
         self.start()
@@ -121,7 +132,7 @@ class EmbeddedCluster:
             for broker in others:
                 broker.launch(like=first)
             for broker in self.brokers:
-                broker.wait_until_it_answers(START_TIMEOUT_MS * len(self.brokers))
+                broker.wait_until_it_answers()
             undo.pop_all()
 
     def stop(self) -> None:

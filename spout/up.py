@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from acker.topics import load
 from spout.broker_settings import HOST
 from spout.child import Child, Kind
 from spout.embedded import EmbeddedBroker
+from spout.embedded_cluster import EmbeddedCluster
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 """Environment variable that a topics.yaml refers to for the broker's address."""
@@ -26,12 +27,16 @@ KINDS: tuple[Kind, ...] = ("acker", "replay")
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What to start. `directory` None: a temporary one; `port` None: a free one."""
+    """What to start. `directory` None: a temporary one; `port` None: a free one.
+
+    `brokers`: 1 to `spout.embedded_cluster.BROKERS_MAX`; `port` is the first one's, the others get the next.
+    """
 
     config: Path = Path("topics.yaml")
     port: int | None = None
     directory: Path | None = None
     broker_only: bool = False
+    brokers: int = 1
 
 
 class Interrupted(BaseException):
@@ -45,8 +50,9 @@ class Interrupted(BaseException):
 def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run all of it until a signal comes or a part of it dies; what was started is ended before it returns.
 
-    1. Start the broker. 2. Create the topics. 3. Start an acker and a replay worker, and wait until they
-    are ready. 4. Say the address. 5. Wait.
+    1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
+    worker, and wait until they are ready. 4. Say the address. 5. Wait. One of several brokers that dies is
+    started again.
 
     Args:
         options: what to start.
@@ -65,18 +71,23 @@ def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None
         _check(options, environ)
     try:
         with ending_on_signals(), ExitStack() as stack:
-            broker = stack.enter_context(EmbeddedBroker(options.directory, options.port, progress=say))
-            say(f"broker is ready (process {broker.pid}, log {broker.log})")
-            children = [] if options.broker_only else _start(stack, options, broker, environ, say)
-            say(f"ready: bootstrap.servers={broker.bootstrap} (Ctrl-C ends it)")
-            raise Unreachable(_first_to_end(broker, children))
+            kafka, brokers = _start_kafka(stack, options, say)
+            children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
+            say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
+            ended = _first_to_end([*brokers, *children])
+            while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
+                say(f"{ended.obituary().splitlines()[0]}; starting it again")
+                ended.restart()
+                ended = _first_to_end([*brokers, *children])
+            raise Unreachable(ended.obituary())
     except Interrupted as interrupted:
         return interrupted.exit_code
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
     """Refuse a file that cannot be read, or names another broker than the one to be started."""
-    ours = f"{HOST}:{options.port or 0}"
+    port = options.port or 0
+    ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
     named = load(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
     if named != ours:
         raise ConfigError(
@@ -85,21 +96,35 @@ def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
         )
 
 
+def _start_kafka(
+    stack: ExitStack, options: UpOptions, say: Callable[[str], None]
+) -> tuple[EmbeddedBroker | EmbeddedCluster, tuple[EmbeddedBroker, ...]]:
+    """Start a broker or a cluster; return it, and each broker of it."""
+    if options.brokers == 1:
+        broker = stack.enter_context(EmbeddedBroker(options.directory, options.port, progress=say))
+        say(f"broker is ready (process {broker.pid}, log {broker.log})")
+        return broker, (broker,)
+    cluster = stack.enter_context(
+        EmbeddedCluster(options.directory, options.brokers, options.port, progress=say)
+    )
+    for each in cluster.brokers:
+        say(f"broker {each.node_id} is ready (process {each.pid}, log {each.log})")
+    return cluster, cluster.brokers
+
+
 def _start(
     stack: ExitStack,
     options: UpOptions,
-    broker: EmbeddedBroker,
+    kafka: EmbeddedBroker | EmbeddedCluster,
     environ: Mapping[str, str],
     say: Callable[[str], None],
 ) -> list[Child]:
     """Create the topics and start an acker and a replay worker on them."""
-    environ = {**environ, BOOTSTRAP: broker.bootstrap}
+    environ = {**environ, BOOTSTRAP: kafka.bootstrap}
     for line in provision.create_topics(load(options.config, environ)):
         say(line)
     children = [
-        stack.enter_context(
-            Child(kind, options.config, log=broker.directory / f"{kind}.log", environ=environ)
-        )
+        stack.enter_context(Child(kind, options.config, log=kafka.directory / f"{kind}.log", environ=environ))
         for kind in KINDS
     ]
     for child in children:
@@ -108,20 +133,18 @@ def _start(
     return children
 
 
-def _first_to_end(broker: EmbeddedBroker, children: list[Child]) -> str:
-    """Sleep until one of the processes ends, and say which and how."""
-    pids: dict[int | None, Callable[[], str]] = {child.pid: child.obituary for child in children}
-    pids[broker.pid] = broker.obituary
+def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
+    """Sleep until one of the processes ends, and return it."""
     with ExitStack() as stack:
         watched = {}
-        for pid, obituary in pids.items():
-            if pid is None:
-                return obituary()
-            descriptor = os.pidfd_open(pid)
+        for part in parts:
+            if part.pid is None:
+                return part
+            descriptor = os.pidfd_open(part.pid)
             stack.callback(os.close, descriptor)
-            watched[descriptor] = obituary
+            watched[descriptor] = part
         ended, _, _ = select.select(list(watched), [], [])
-        return watched[ended[0]]()
+        return watched[ended[0]]
 
 
 @contextmanager

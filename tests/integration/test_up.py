@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.waiting import Watch
+from tests.waiting import Watch, eventually
 
 YAML = """
 kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP:-127.0.0.1:9092}"}
@@ -35,7 +36,7 @@ class Up:
             line = process.stdout.readline()
             assert line, f"it ended: {self.lines}"
             self.lines.append(line.rstrip())
-        told = dict(re.findall(r"^(\w+) is ready \(process (\d+)", "\n".join(self.lines), re.MULTILINE))
+        told = dict(re.findall(r"^([\w ]+) is ready \(process (\d+)", "\n".join(self.lines), re.MULTILINE))
         self.watches = {part: Watch(int(pid)) for part, pid in told.items()}
         self.pids = {part: int(pid) for part, pid in told.items()}
 
@@ -75,6 +76,16 @@ def failing(*arguments: str | Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def brokers_known_to(address: str, *, timeout_s: float) -> set[int]:
+    """Return the ids of the brokers that one of them tells of; none when it does not answer."""
+    try:
+        return set(
+            AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=timeout_s).brokers
+        )
+    except KafkaException:
+        return set()
+
+
 def test_ctrl_c_ends_all_of_it_and_the_next_one_finds_the_data(tmp_path: Path) -> None:
     with up("--config", config(tmp_path), "--dir", tmp_path / "data") as first:
         assert set(first.pids) == {"broker", "acker", "replay"}
@@ -93,6 +104,21 @@ def test_nothing_survives_a_kill(tmp_path: Path) -> None:
     with up("--config", config(tmp_path)) as running:
         running.process.kill()
         assert running.gone() == ["broker", "acker", "replay"]
+
+
+def test_three_brokers_keep_three_copies_of_all_and_one_that_dies_comes_back(tmp_path: Path) -> None:
+    with up("--brokers", "3", "--config", config(tmp_path)) as running:
+        assert set(running.pids) == {"broker 1", "broker 2", "broker 3", "acker", "replay"}
+        topics = AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=30).topics
+        for name in ("lines", "lines.g.replay", "lines.g.dlq", "_ack_init", "_ack_verdict"):
+            assert {len(each.replicas) for each in topics[name].partitions.values()} == {3}
+        os.kill(running.pids["broker 2"], signal.SIGKILL)
+        assert running.watches["broker 2"].ended()
+        address = running.bootstrap.split(",")[1]
+        eventually(lambda: 2 in brokers_known_to(address, timeout_s=1.0), 120)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 130
+        assert set(running.gone()) == set(running.pids)
 
 
 def test_a_part_that_dies_ends_all_of_it_with_an_error_that_names_it(tmp_path: Path) -> None:

@@ -222,6 +222,10 @@ class KafkaClient:
         """The bootstrap servers, for messages."""
         return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
 
+    def setting(self, name: str) -> str | None:
+        """Return what topics.yaml sets; None where it leaves the default."""
+        return self._settings.get(name)
+
     def make(
         self,
         kind: Callable[[dict[str, Any]], T],

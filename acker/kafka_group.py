@@ -64,13 +64,16 @@ _PASSING = frozenset(
 class KafkaMembership:
     """A place in a group; implements `acker.log.Membership`."""
 
-    def __init__(self, client: KafkaClient, group: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, client: KafkaClient, group: str, topics: Sequence[str], *, pause_ms: int | None = None
+    ) -> None:
         """Begin to join; `poll` completes it.
 
         Args:
             client: settings and deadlines.
             group: the consumer group.
             topics: topics with equal numbers of partitions.
+            pause_ms: the longest pause between two polls; never below the session's timeout.
         """
         self._client = client
         self._group = group
@@ -83,7 +86,11 @@ class KafkaMembership:
         self._sent_s: float | None = None
         self._background = Background(client.clock)
         own = {"group.id": group, "on_commit": self._answered}
-        self._consumer: Consumer = client.make(Consumer, DEFAULTS, {**FORCED, **own}, self._background)
+        defaults = dict(DEFAULTS)
+        if pause_ms is not None:
+            session_ms = int(client.setting("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
+            defaults["max.poll.interval.ms"] = max(pause_ms, session_ms)
+        self._consumer: Consumer = client.make(Consumer, defaults, {**FORCED, **own}, self._background)
         self._consumer.subscribe(
             list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )

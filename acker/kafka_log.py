@@ -126,9 +126,9 @@ class KafkaLog:
         """Make a transactional producer."""
         return KafkaTransactions(self._client, transactional_id, self._forbidden)
 
-    def join(self, group: str, topics: Sequence[str]) -> Membership:
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group."""
-        return KafkaMembership(self._client, group, topics)
+        return KafkaMembership(self._client, group, topics, pause_ms=pause_ms)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the high watermark of each partition."""

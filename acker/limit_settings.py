@@ -58,6 +58,15 @@ class AckerLimitSettings(_Limits):
     unreachable_ms: DurationMs = _time(
         "How long the broker may be away before an acker ends.", _OF_ACKER.unreachable_ms, "1s", "1d"
     )
+    step_ms: DurationMs = _time(
+        "How long one thing, such as a partition's transaction, may take before the acker counts as hung and "
+        "ends with exit code 70; at least four times operation.",
+        _OF_ACKER.step_ms, "1s", "1h",
+    )  # fmt: skip
+    stop_ms: DurationMs = _time(
+        "How long an acker may take to end after a signal; then it ends with exit code 70.",
+        _OF_ACKER.stop_ms, "1s", "10m",
+    )  # fmt: skip
     step_records: Whole = _count(
         "Records of _ack_ack in one transaction; more wait for the next.",
         "records", _OF_ACKER.step_records, 1, 1_000_000,
@@ -113,6 +122,15 @@ class ReplayLimitSettings(_Limits):
     unreachable_ms: DurationMs = _time(
         "How long the broker may be away before a worker ends.", 300_000, "1s", "1d"
     )
+    step_ms: DurationMs = _time(
+        "How long one thing, such as a partition's transaction, may take before the worker counts as hung "
+        "and ends with exit code 70; at least four times operation_timeout.",
+        120_000, "1s", "1h",
+    )  # fmt: skip
+    stop_ms: DurationMs = _time(
+        "How long a worker may take to end after a signal; then it ends with exit code 70.",
+        20_000, "1s", "10m",
+    )  # fmt: skip
     verdict_records_max: Whole = _count("Verdict records read at once.", "records", 100, 1, 100_000)
     intake_max: Whole = _count(
         "Lost roots taken over in one transaction; more wait for the next.", "roots", 2_000, 1, 100_000

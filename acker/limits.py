@@ -19,6 +19,9 @@ class AckerLimits:
         operation_ms: how long one answer of the broker is waited for before it counts as unreachable. A
             cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
         unreachable_ms: how long the broker may be away before `AckerService.step` raises `Unreachable`.
+        step_ms: how long one thing of a step may take, such as the transaction of one partition; then it has
+            hung, and the process ends. Four times `operation_ms` at least (`hung_ms`).
+        stop_ms: how long a process may take to end after a signal; then it ends at once.
         step_records: records of ``_ack_ack`` that one transaction applies; the rest waits for the next.
         step_bytes: bytes of ``_ack_ack`` after which a step fetches no more.
         lanes: lanes whose marks one partition keeps; a record of a further one is quarantined.
@@ -42,6 +45,8 @@ class AckerLimits:
     pace_ms: int = 100
     operation_ms: int = 15_000
     unreachable_ms: int = 300_000
+    step_ms: int = 60_000
+    stop_ms: int = 20_000
     step_records: int = 2_000
     step_bytes: int = 64 * 1024 * 1024
     lanes: int = 10_000
@@ -54,3 +59,8 @@ class AckerLimits:
     put_off_ms: int = 1_000
     retention_interval_ms: int = 60_000
     verdict_retention_ms: int = 7 * 24 * 3_600_000
+
+    @property
+    def hung_ms(self) -> int:
+        """How long one thing of a step may take before it counts as hung, in milliseconds."""
+        return max(self.step_ms, 4 * self.operation_ms)

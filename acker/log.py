@@ -232,8 +232,15 @@ class Log(Protocol):
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
 
-    def join(self, group: str, topics: Sequence[str]) -> Membership:
-        """Join a consumer group that shares co-partitioned topics, one partition number to one member."""
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
+        """Join a consumer group that shares co-partitioned topics, one partition number to one member.
+
+        Args:
+            group: the group.
+            topics: topics with equal numbers of partitions.
+            pause_ms: how long this member may go without `Membership.poll` before the group gives what it
+                owns to others; None: as Kafka's client has it.
+        """
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the high watermark of each partition, asked of the broker now."""

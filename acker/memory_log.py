@@ -66,7 +66,7 @@ class MemoryLog:
         """Make a transactional producer."""
         return MemoryTransactions(self._broker, self._faults, transactional_id)
 
-    def join(self, group: str, topics: Sequence[str]) -> Membership:
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group; the place is taken by the membership's first `poll`."""
         return MemoryMembership(self._broker, self._faults, group, tuple(topics))
 

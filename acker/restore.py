@@ -14,6 +14,7 @@ Source: DESIGN.md, section 5.3, "Restore".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from acker.answer_checks import wrong_verdicts
@@ -43,6 +44,7 @@ class Restore:
     limits: AckerLimits
     codec: Codec[Event]
     stored: Codec[Stored]
+    at: Callable[[str], None] = lambda _what: None
 
     def core(self, partition: int) -> PartitionCore:
         """Restore an acker partition whose predecessor's transaction has ended.
@@ -117,6 +119,7 @@ class Restore:
     def _require_no_verdict(self, verdict: TopicPartition, end: int) -> None:
         start = self.log.starts([verdict])[verdict]
         wait_ms = self.limits.operation_ms
+        self.at("restoring: looking for verdicts without State")
         for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
             raise Disagreement(
                 f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
@@ -132,6 +135,7 @@ class Restore:
         read = 0
         wait_ms = self.limits.operation_ms
         for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):
+            self.at("restoring: verdicts")
             verdicts = self._verdicts(core, record)
             if verdicts is not None:
                 core.ledger.settle_logged(verdicts, Pin(record.offset, read))
@@ -165,6 +169,7 @@ class Restore:
         where = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
         for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+            self.at("restoring: contributions")
             self._refold_record(core, record)
             core.ack_bytes += weight(record.value)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Final
 
 from acker.codec import wire_codec
 from acker.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
@@ -28,9 +29,17 @@ from acker.retention import Retention
 from acker.settings import AckTopics
 from acker.state import state_codec
 
+PAUSE_LIMITS: Final = 2
+"""A member keeps its place for so many times as long as what counts as hung; a process that hangs has ended
+before, and one that restores much gets on."""
+
 
 def _nobody(_event: AckerEvent) -> None:
     """Drop an event."""
+
+
+def _unwatched(_what: str) -> None:
+    """Let nobody watch."""
 
 
 class AckerService:
@@ -46,6 +55,7 @@ class AckerService:
         replay_group: str = "windhover-replay",
         limits: AckerLimits | None = None,
         report: Callable[[AckerEvent], None] = _nobody,
+        at: Callable[[str], None] = _unwatched,
     ) -> None:
         """Join the ackers of a cluster.
 
@@ -57,6 +67,7 @@ class AckerService:
             replay_group: consumer group of the replay workers, whose commit keeps verdicts from deletion.
             limits: named limits.
             report: called with each `AckerEvent`, in the thread that calls `step`.
+            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
 
         Raises:
             TopicError: an ack topic is missing.
@@ -67,9 +78,10 @@ class AckerService:
         self._group = group
         self._limits = limits or AckerLimits()
         self._report = report
+        self._at = at
         counted = (topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine)
         self._counts = PartitionCounts(log, counted, partitions)
-        self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec())
+        self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec(), at)
         self._retention = Retention(log, topics, replay_group, self._limits)
         self._owned: dict[int, PartitionAcker] = {}
         self._fenced_ms: dict[int, int] = {}
@@ -77,7 +89,8 @@ class AckerService:
         self._past = Counts()
         self._away_since_ms: int | None = None
         self._inbox = Inbox(log, topics, self._limits)
-        self._membership = log.join(group, [topics.init, topics.ack, topics.fail])
+        pause_ms = PAUSE_LIMITS * self._limits.hung_ms
+        self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 
     def step(self, now_ms: int) -> bool:
         """Do one bounded round for all partitions owned now.
@@ -111,6 +124,7 @@ class AckerService:
         """Commit what was put off and leave the group; what cannot be, the next owner reads again."""
         try:
             for number, acker in list(self._owned.items()):
+                self._at(f"the last commit of partition {number}")
                 if acker.unwritten_since_ms is not None:
                     try:
                         acker.write()
@@ -119,6 +133,7 @@ class AckerService:
                         self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
                 self._give_up(number)
         finally:
+            self._at("leaving the group")
             self._inbox.close()
             self._membership.close()
 
@@ -144,19 +159,23 @@ class AckerService:
     # -- the round
 
     def _round(self, now_ms: int) -> bool:
+        self._at("asking the group what is ours")
         self._counts.step(now_ms)
         moved = self._share(now_ms)
         if not self._owned:
             return moved
+        self._at("fetching contributions")
         self._inbox.fetch(now_ms)
         worked = moved
         for number in list(self._owned):
             worked = self._step_partition(number, now_ms) or worked
+        self._at("shortening logs")
         self._retention.step(self._owned.values(), now_ms)
         return worked
 
     def _step_partition(self, number: int, now_ms: int) -> bool:
         """Apply what was fetched for a partition and commit; give the partition up where that fails."""
+        self._at(f"partition {number}")
         acker = self._owned[number]
         core = acker.core
         letters = self._inbox.take(number)
@@ -222,6 +241,7 @@ class AckerService:
 
     def _own(self, number: int) -> None:
         """End the predecessor's transaction, then restore."""
+        self._at(f"taking over partition {number}")
         transactions = self._log.transactions(f"{self._group}-{number}")
         with ExitStack() as undo:
             undo.callback(transactions.close)
@@ -251,6 +271,7 @@ class AckerService:
         self._report(AckerEvent(kind, number, str(error)))
 
     def _give_up(self, number: int) -> None:
+        self._at(f"giving up partition {number}")
         acker = self._owned.pop(number)
         self._inbox.drop(number)
         self._past.add(acker.core.ledger.counts)

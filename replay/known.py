@@ -38,6 +38,7 @@ def known_of(
     missing = {Wanted(*place, offset) for offset in kept if offset not in known and offset < end}
     read: dict[int, Due | None] = {}
     while missing:
+        worker.at("reading what is due")
         answers = worker.fetcher.fetch(missing, why=False)
         read.update({where.offset: _read(worker, where, found) for where, found in answers.items()})
         missing -= answers.keys()

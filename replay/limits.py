@@ -16,6 +16,9 @@ class ReplayLimits:
         poll_ms: a step that finds nothing to do waits at most this long.
         operation_timeout_ms: what the broker does not answer within this counts as unreachable.
         unreachable_ms: how long the broker may be away before a step raises `Unreachable`.
+        step_ms: how long one thing of a step may take, such as the transaction of one partition; then it has
+            hung, and the process ends. Four times `operation_timeout_ms` at least (`hung_ms`).
+        stop_ms: how long a process may take to end after a signal; then it ends at once.
         verdict_records_max: verdict records taken from the log at once.
         intake_max: roots in one first transaction, per partition; more wait for the next step.
         fire_max: roots in one second transaction, per partition; more wait for the next step.
@@ -36,6 +39,8 @@ class ReplayLimits:
     poll_ms: int = 200
     operation_timeout_ms: int = 30_000
     unreachable_ms: int = 300_000
+    step_ms: int = 120_000
+    stop_ms: int = 20_000
     verdict_records_max: int = 100
     intake_max: int = 2_000
     fire_max: int = 20_000
@@ -49,3 +54,8 @@ class ReplayLimits:
     fenced_pause_ms: int = 10_000
     breaker_window_ms: int = 60_000
     breaker_dead_min: int = 100
+
+    @property
+    def hung_ms(self) -> int:
+        """How long one thing of a step may take before it counts as hung, in milliseconds."""
+        return max(self.step_ms, 4 * self.operation_timeout_ms)

@@ -85,6 +85,7 @@ def _stored(worker: Worker, due: TopicPartition) -> Iterable[Record]:
         reader.assign({due: start})
         patience_ms = limits.operation_timeout_ms
         while (position := reader.position(due)) < end:
+            worker.at(f"reading what waits in partition {due.partition}")
             yield from reader.poll(_POLL_MS)
             moved = reader.position(due) != position
             patience_ms = limits.operation_timeout_ms if moved else patience_ms - _POLL_MS

@@ -13,6 +13,7 @@ Source: DESIGN.md, section 5.4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.log import Log, Membership, Reader, TopicPartition
@@ -20,7 +21,10 @@ from acker.topics import Topics
 from replay.limits import ReplayLimits
 from replay.partition import VerdictPartition
 from replay.report import ReplayStatus, Report, silent
-from replay.worker import Worker
+from replay.worker import Worker, unwatched
+
+PAUSE_LIMITS: Final = 2
+"""A member keeps its place for so many times as long as what counts as hung."""
 
 
 class ReplayService:
@@ -34,6 +38,7 @@ class ReplayService:
         jitter: Callable[[], float],
         limits: ReplayLimits | None = None,
         report: Report = silent,
+        at: Callable[[str], None] = unwatched,
     ) -> None:
         """Prepare a worker; the log is asked nothing before the first step.
 
@@ -43,9 +48,10 @@ class ReplayService:
             jitter: draws a number in [0, 1) for each back-off.
             limits: bounds; those of topics.yaml when None.
             report: is told what is worth a line in the log.
+            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
         """
         self._limits = limits or ReplayLimits(**topics.replay.limits.model_dump())
-        self._worker = Worker(log, topics, jitter, self._limits, report)
+        self._worker = Worker(log, topics, jitter, self._limits, report, at)
         self._membership: Membership | None = None
         self._reader: Reader | None = None
         self._partitions: dict[int, VerdictPartition] = {}
@@ -100,6 +106,7 @@ class ReplayService:
         """Commit what was put off, close everything, and leave the group."""
         try:
             for partition in self._partitions.values():
+                self._worker.at(f"the last commit of partition {partition.number}")
                 try:
                     partition.finish()
                     self._commit_soon(partition.number)
@@ -110,6 +117,7 @@ class ReplayService:
                 finally:
                     partition.close()
         finally:
+            self._worker.at("leaving the group")
             self._partitions.clear()
             self._worker.fetcher.close()
             for open_one in (self._reader, self._membership):
@@ -145,9 +153,11 @@ class ReplayService:
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open and drop partitions as the group has it; True if one was opened."""
+        self._worker.at("asking the group what is ours")
         if self._membership is None:
             self._worker.check_topics()
-            self._membership = self._worker.log.join(self._worker.group, [self._worker.names.verdict])
+            topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
+            self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
         self._worker.check_counts(owned, now_ms)
         for number in set(self._partitions) - owned:
@@ -157,6 +167,7 @@ class ReplayService:
         opened = [n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms]
         for number in opened:
             self._fenced_until_ms.pop(number, None)
+            self._worker.at(f"taking over partition {number}")
             partition = VerdictPartition(self._worker, number)
             self._partitions[number] = partition
             self._is_assignment_stale = True
@@ -171,6 +182,7 @@ class ReplayService:
     def _advance(self, number: int, now_ms: int) -> bool:
         """Step one partition; one that cannot go on is dropped, and opened anew from what is durable."""
         try:
+            self._worker.at(f"partition {number}")
             worked = self._partitions[number].step(now_ms)
             self._commit_soon(number)
             if worked:
@@ -199,6 +211,7 @@ class ReplayService:
             self._membership.commit_soon(self._partitions[number].done)
 
     def _drop(self, number: int, why: str, **fields: str | int) -> None:
+        self._worker.at(f"giving up partition {number}")
         partition = self._partitions.pop(number)
         self._is_assignment_stale = True
         partition.close()
@@ -210,6 +223,7 @@ class ReplayService:
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:
         """Read verdicts of the partitions that have room for them."""
+        self._worker.at("reading verdicts")
         reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True)

@@ -81,6 +81,7 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past
             pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
     # Only the pasts are kept, so that memory is bounded by one fetch however many roots there are.
     while left:
+        worker.at("reading what was lost")
         for place, record in worker.fetcher.fetch(left).items():
             pasts[place] = _past(place, record)
             left.discard(place)

@@ -30,13 +30,27 @@ MESSAGE_BYTES_MAX: Final = 1_048_588
 """Kafka's default of ``max.message.bytes``, for a topic that does not say."""
 
 
+def unwatched(_what: str) -> None:
+    """Let nobody watch."""
+
+
 class Worker:
     """The log, the policy of each input, the limits, and what is counted."""
 
     def __init__(
-        self, log: Log, topics: Topics, jitter: Callable[[], float], limits: ReplayLimits, report: Report
+        self,
+        log: Log,
+        topics: Topics,
+        jitter: Callable[[], float],
+        limits: ReplayLimits,
+        report: Report,
+        at: Callable[[str], None] = unwatched,
     ) -> None:
-        """Prepare what is shared; asks nothing of the log yet."""
+        """Prepare what is shared; asks nothing of the log yet.
+
+        `at` is called with each bounded thing that is begun, for whoever watches that none hangs.
+        """
+        self.at = at
         self.log = log
         self.names: AckTopics = topics.ack_topics
         self.group = topics.acker.replay_group

@@ -9,7 +9,9 @@ exit code   what happened
 3           the broker, or a part of Windhover, cannot be reached
 4           topics.yaml or the topics are wrong
 5           the condition that was looked for was found
+70          something hung, and the process ended itself; or it did not end in time after a signal
 130, 143    ended by SIGINT, SIGTERM after a clean stop
+142         the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
 ==========  =========================================================
 
 What a command needs is imported when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an
@@ -40,7 +42,9 @@ from spout.cli_submit import submit
 from spout.cli_torture import torture
 
 if TYPE_CHECKING:
+    from acker.limits import AckerLimits
     from acker.topics import Topics
+    from replay.limits import ReplayLimits
     from spout.process import Service
 
 INTERRUPTED: Final = 130
@@ -202,7 +206,7 @@ def acker_run(
     tell = _logger(context)
     with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
 
-        def make() -> Service:
+        def make(at: Callable[[str], None]) -> Service:
             return AckerService(
                 log,
                 topics.ack_topics,
@@ -213,9 +217,10 @@ def acker_run(
                 report=lambda event: tell(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
+                at=at,
             )
 
-        return _serve("acker", make, tell, metrics_port)
+        return _serve("acker", make, tell, metrics_port, topics.acker.all_limits)
 
 
 @replay_app.command("run")
@@ -224,21 +229,25 @@ def replay_run(
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.kafka_log import KafkaLog
+    from replay.limits import ReplayLimits
     from replay.service import ReplayService
 
     topics = _load(config)
+    limits = ReplayLimits(**topics.replay.limits.model_dump())
     tell = _logger(context)
     with closing(KafkaLog(topics.kafka, client_id="windhover-replay")) as log:
 
-        def make() -> Service:
+        def make(at: Callable[[str], None]) -> Service:
             return ReplayService(
                 log,
                 topics,
                 jitter=random.SystemRandom().random,
+                limits=limits,
                 report=lambda event: tell(f"replay.{event.name}", **event.fields),
+                at=at,
             )
 
-        return _serve("replay", make, tell, metrics_port)
+        return _serve("replay", make, tell, metrics_port, limits)
 
 
 @app.command()
@@ -299,12 +308,22 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
     return logs.tell
 
 
-def _serve(part: str, make: Callable[[], Service], tell: Callable[..., Any], metrics_port: int | None) -> int:
+def _serve(
+    part: str,
+    make: Callable[[Callable[[str], None]], Service],
+    tell: Callable[..., Any],
+    metrics_port: int | None,
+    limits: AckerLimits | ReplayLimits,
+) -> int:
     from spout import metrics, process
+    from spout.step_watch import StepWatch
 
-    collector = metrics.serve(part, metrics_port) if metrics_port else metrics.StatusCollector(part)
-    around = process.Surroundings(part, clock=wall_ms, tell=tell, publish=collector.update)
-    return process.run_until_signalled(make, around)
+    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, tell)
+    collector = metrics.StatusCollector(part, lambda: steps.age_s)
+    if metrics_port:
+        metrics.serve_collector(collector, metrics_port)
+    around = process.Surroundings(part, clock=wall_ms, tell=tell, publish=collector.update, steps=steps)
+    return process.run_until_signalled(lambda: make(steps.at), around)
 
 
 def _say(line: str) -> None:

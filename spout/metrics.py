@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -31,9 +31,16 @@ def flatten(status: Any) -> dict[str, Any]:
 class StatusCollector(Collector):
     """Hands the latest status to whoever scrapes; the loop updates it, so no scrape touches a service."""
 
-    def __init__(self, part: str) -> None:
-        """Begin with nothing. `part` is acker or replay, and stands in every metric's name."""
+    def __init__(self, part: str, age_s: Callable[[], float] | None = None) -> None:
+        """Begin with nothing.
+
+        Args:
+            part: acker or replay; stands in every metric's name.
+            age_s: seconds since the last step ended; asked by the thread that serves, so it grows where a
+                step hangs.
+        """
         self._part = part
+        self._age_s = age_s
         self._flat: Mapping[str, Any] = {}
 
     def update(self, status: Any) -> None:
@@ -42,6 +49,9 @@ class StatusCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one metric for each number of the status; a collection counts its members."""
+        if self._age_s is not None:
+            name = f"windhover_{self._part}_last_step_age_seconds"
+            yield GaugeMetricFamily(name, "seconds since the last step ended", value=self._age_s())
         for name, value in self._flat.items():
             kind = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
             full = f"windhover_{self._part}_{name}"

@@ -2,7 +2,7 @@
 
 The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which commits and
 leaves the group. The second one ends the process at once: everything that counts is in the log, so nothing
-is lost by it.
+is lost by it. All that time a thread watches that nothing hangs (`spout.step_watch`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 from acker.errors import WindhoverError
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from spout.step_watch import SIGNALS, StepWatch
 
 STANDBY_AFTER_MS = 10_000
 """A member without partitions says so after this long; a rebalance takes less."""
@@ -58,12 +57,14 @@ class Surroundings:
         clock: wall time, milliseconds.
         tell: logs an event with fields.
         publish: hands a status to the metrics.
+        steps: watches that no step hangs.
     """
 
     part: str
     clock: Callable[[], int]
     tell: Callable[..., Any]
     publish: Callable[[Any], None]
+    steps: StepWatch
 
 
 class Signals:
@@ -102,13 +103,14 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
     Raises:
         WindhoverError: what the service raised; it was closed before.
     """
-    with Signals() as signals:
+    with Signals() as signals, around.steps as steps:
         service = make()
         watch = _Watch(around)
         try:
             while signals.received is None:
                 now_ms = around.clock()
                 service.step(now_ms)
+                steps.stepped()
                 watch.look(service, now_ms)
         except BaseException:
             # The first error is the one to tell; leaving the group is only a courtesy to the others.
@@ -145,7 +147,7 @@ class _Watch:
         # A wall clock may be set back; then the next status comes at once rather than late.
         if abs(now_ms - self._told_ms) >= STATUS_EVERY_MS:
             self._told_ms = now_ms
-            self._tell("status", status=status)
+            self._tell("status", status=status, last_step_age_s=round(self._around.steps.age_s, 3))
 
     def _partitions(self, owned: tuple[int, ...], since_ms: int) -> None:
         if owned != self._owned:

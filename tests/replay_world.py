@@ -125,7 +125,7 @@ class Client(MemoryLog):
         super().__init__(cluster, faults)
         self.places: list[Membership] = []
 
-    def join(self, group: str, topics: Sequence[str]) -> Membership:
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         place = super().join(group, topics)
         self.places.append(place)
         return place

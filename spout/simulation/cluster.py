@@ -148,7 +148,7 @@ class Client(MemoryLog):
         """Make a transactional producer."""
         return WeatheredTransactions(self._broker, self._weather, transactional_id)
 
-    def join(self, group: str, topics: Sequence[str]) -> Membership:
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a group; the place is remembered, so that the group can lose it."""
         place = MemoryMembership(self._broker, self._weather, group, tuple(topics))
         self._places.append(place)

@@ -11,6 +11,7 @@ import pytest
 
 from acker.errors import Unreachable
 from spout.process import STANDBY_AFTER_MS, STATUS_EVERY_MS, Surroundings, run_until_signalled
+from spout.step_watch import StepWatch
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Watched:
         self.told.append(event)
 
     def run(self, make: Callable[[], Scripted]) -> int:
-        return run_until_signalled(make, Surroundings("acker", self.clock, self.tell, self.published.append))
+        steps = StepWatch("acker", 60_000, 20_000, self.tell)
+        around = Surroundings("acker", self.clock, self.tell, self.published.append, steps)
+        return run_until_signalled(make, around)
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

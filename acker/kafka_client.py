@@ -16,6 +16,9 @@ the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
 No message holds the value of a setting other than the bootstrap servers.
+
+What waits for the broker waits in pieces of `PIECE_MS`: between them Python's signal handlers run, and the
+log says that the broker does not answer (`Outage`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -58,11 +62,25 @@ RETRY_PAUSE_S = 0.05
 PROPAGATION_MS = 1000
 """How long a topic may be unknown to the broker that is asked after another one has created it."""
 
-_log = logging.getLogger(__name__)
-# without a handler of the application's, Python would print to stderr what comes as an exception anyhow
-_log.addHandler(logging.NullHandler())
+PIECE_MS: Final = 3_000
+"""How long one call into librdkafka waits; then it is called again, until its deadline."""
 
-LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _log})
+OUTAGE_AGAIN_MS: Final = 60_000
+"""How often the log says that the broker still does not answer."""
+
+OUTAGE_OVER_MS: Final = 5_000
+"""An outage is over when something was answered and nothing has waited for so long."""
+
+LIBRDKAFKA: Final = "librdkafka"
+"""Name of the logger that gets librdkafka's own lines, and what its threads report."""
+
+_log = logging.getLogger(__name__)
+_librdkafka = logging.getLogger(LIBRDKAFKA)
+# without a handler of the application's, Python would print to stderr what comes as an exception anyhow
+for _each in (_log, _librdkafka):
+    _each.addHandler(logging.NullHandler())
+
+LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
 
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
@@ -152,6 +170,11 @@ class Deadline:
         return max(0.0, self._until - self._clock())
 
     @property
+    def piece_s(self) -> float:
+        """How long the next call may wait: seconds, never 0, which means for ever to some calls."""
+        return min(max(self.left_s, 0.001), PIECE_MS / 1000)
+
+    @property
     def past_ms(self) -> float:
         """Milliseconds since it began."""
         return (self._clock() - self._until) * 1000 + self.timeout_ms
@@ -181,7 +204,7 @@ class Background:
             self.last = error
         if error.code() in UNAUTHENTICATED:
             self.refused = error
-        _log.warning("kafka client: %s", error.str())
+        _librdkafka.warning("kafka client: %s", error.str())
 
     def heard(self) -> None:
         """Take note that a broker has answered."""
@@ -196,6 +219,60 @@ class Background:
     def silent_ms(self) -> float:
         """Milliseconds since all brokers went down, 0 while one answers."""
         return 0.0 if self._down_since is None else (self._clock() - self._down_since) * 1000
+
+
+class Outage:
+    """Says in the log that the broker does not answer: soon, then once a minute, and once when it is over.
+
+    A process may wait for one broker of several while the others answer, so an answer ends the outage only
+    when nothing has waited for a while.
+    """
+
+    def __init__(self, clock: Clock, bootstrap: str) -> None:
+        """Begin without one.
+
+        Args:
+            clock: monotonic seconds.
+            bootstrap: the bootstrap servers, for the log.
+        """
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._since: float | None = None
+        self._since_text = ""
+        self._waited = 0.0
+        self._said = 0.0
+
+    def waits(self, doing: str, past_ms: float, why: str) -> None:
+        """Take note that something has waited for an answer for so long, and goes on waiting.
+
+        Args:
+            doing: what waits.
+            past_ms: milliseconds since it was asked.
+            why: what is known of the reason.
+        """
+        now = self._clock()
+        if self._since is None and past_ms < PIECE_MS:
+            return
+        is_due = self._since is None or (now - self._said) * 1000 >= OUTAGE_AGAIN_MS
+        self._waited = now
+        if self._since is None:
+            self._since = now - past_ms / 1000
+            began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
+            self._since_text = began.isoformat(timespec="seconds")
+        if is_due:
+            self._said = now
+            self._tell("the broker does not answer", now, waits=doing, error=why)
+
+    def answered(self) -> None:
+        """Take note that something was answered."""
+        if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
+            self._tell("the broker answers again", self._waited)
+            self._since = None
+
+    def _tell(self, event: str, until: float, **fields: str) -> None:
+        seconds = round(until - (self._since or until), 1)
+        at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
+        _log.warning(event, extra={**at, **fields})
 
 
 class KafkaClient:
@@ -216,6 +293,7 @@ class KafkaClient:
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
         self.clock = clock
+        self.outage = Outage(clock, self.bootstrap)
 
     @property
     def bootstrap(self) -> str:
@@ -277,8 +355,10 @@ class KafkaClient:
                 if background.is_hopeless or not self._may_pass(cause, deadline):
                     found_use = error.use if isinstance(error, Refused) else use
                     raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
+                self.outage.waits(doing, deadline.past_ms, self._text(cause))
             else:
                 background.heard()
+                self.outage.answered()
                 return found
             time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
@@ -298,13 +378,39 @@ class KafkaClient:
         deadline = self.deadline()
 
         def ask() -> int:
-            found = asker.list_topics(topic, max(deadline.left_s, 0.001)).topics[topic]
+            found = asker.list_topics(topic, deadline.piece_s).topics[topic]
             if found.error is not None:
                 raise KafkaException(found.error)
             return len(found.partitions)
 
         use = Use(Operation.DESCRIBE, topic=topic)
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
+
+    def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
+        """Say when all brokers are down, and give up after as long as an operation may take.
+
+        Args:
+            asker: a consumer that got nothing.
+            topic: one that is asked for, or "".
+            doing: what it does, for messages.
+            background: of that consumer.
+
+        Raises:
+            Unreachable: they were down for too long.
+        """
+        silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
+        if silent_ms < min(PIECE_MS, limit_ms):
+            return
+        try:  # librdkafka does not tell when one of them is back
+            asker.list_topics(topic, 1.0)
+        except KafkaException as error:
+            text = str(error.args[0])
+            if silent_ms >= limit_ms:
+                raise self.unreachable(doing, limit_ms, text, background) from error
+            self.outage.waits(doing, silent_ms, text)
+        else:
+            background.heard()
+            self.outage.answered()
 
     def error(
         self,

@@ -107,8 +107,9 @@ class KafkaMembership:
         if cause is not None and not cause.retriable() and cause.code() not in _PASSING:
             use = Use(Operation.READ, topic=", ".join(self._topics), group=self._group)
             raise self._client.error(cause, doing, use=use)
-        if event is None and self._background.silent_ms() >= self._client.operation_timeout_ms:
-            self._check_answers()
+        if event is None:
+            doing = f"in group {self._group}"
+            self._client.check_answers(self._consumer, self._topics[0], doing, self._background)
         self._send(COMMIT_EVERY_S)
         return self._owned
 
@@ -157,17 +158,6 @@ class KafkaMembership:
             told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
             raise TopicError(f"group {self._group} needs topics with as many partitions each: {told}")
         self._checked = True
-
-    def _check_answers(self) -> None:
-        """Raise when all brokers have been down for longer than an operation may take."""
-        try:
-            self._consumer.list_topics(self._topics[0], 1.0)
-        except KafkaException as error:
-            limit_ms = self._client.operation_timeout_ms
-            doing = f"in group {self._group}"
-            text = str(error.args[0])
-            raise self._client.unreachable(doing, limit_ms, text, self._background) from error
-        self._background.heard()
 
     def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]

@@ -124,7 +124,7 @@ class KafkaReader:
             except KafkaException as error:  # only what is fatal for the whole client
                 raise self._client.error(error.args[0], "reading") from error
             if first is None:
-                self._check_answers()
+                self._client.check_answers(self._consumer, "", "reading", self._background)
                 if deadline.is_over:
                     return None
                 continue
@@ -159,6 +159,7 @@ class KafkaReader:
     def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
         """Return a message and what is queued behind it; events and errors apart."""
         self._background.heard()
+        self._client.outage.answered()
         messages = [first]
         if max_records > 1 and first.error() is None:
             messages += self._consumer.consume(max_records - 1, 0)
@@ -208,18 +209,6 @@ class KafkaReader:
             if highest >= self._counts[topic]:
                 raise TopicError(f"reading {topic}/{highest}: it has {self._counts[topic]} partitions")
         self._unchecked = set()
-
-    def _check_answers(self) -> None:
-        """Raise when all brokers have been down for longer than an operation may take."""
-        limit_ms = self._client.operation_timeout_ms
-        if self._background.silent_ms() < limit_ms:
-            return
-        try:
-            self._consumer.list_topics("", 1.0)
-        except KafkaException as error:
-            text = str(error.args[0])
-            raise self._client.unreachable("reading", limit_ms, text, self._background) from error
-        self._background.heard()
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:

@@ -264,5 +264,5 @@ def _code_of(error: WindhoverError) -> int | None:
 
 
 def _seconds(deadline: Deadline) -> float:
-    # 0 would mean "do not wait at all", and less than 0 "for ever"
-    return max(deadline.left_s, 0.001)
+    # a call that was not done in time is taken up again by the next one
+    return deadline.piece_s

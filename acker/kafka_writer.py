@@ -177,10 +177,16 @@ class KafkaProducer(KafkaWriter):
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until everything sent is durable."""
+        deadline = self._client.deadline(timeout_ms)
         try:
-            left = self._producer.flush(timeout_ms / 1000)
+            while left := self._producer.flush(deadline.piece_s):
+                if deadline.is_over:
+                    break
+                self._client.outage.waits("writing", deadline.past_ms, f"{left} records are not acknowledged")
         except KafkaException as error:
             raise self._client.error(error.args[0], "writing") from error
+        if not left:
+            self._client.outage.answered()
         refused, self._refused = self._refused, None
         if refused is not None:
             raise refused

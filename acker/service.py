@@ -224,7 +224,7 @@ class AckerService:
         gone = [number for number in self._owned if number not in ours]
         for number in gone:
             self._give_up(number)
-            self._report(AckerEvent(AckerEventKind.LOST, number, "the group gave it to another acker"))
+            self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
         for number, since_ms in list(self._fenced_ms.items()):
             if number not in ours or now_ms - since_ms >= self._limits.fenced_ms:
                 del self._fenced_ms[number]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 import structlog
@@ -19,6 +20,19 @@ WARNINGS: Final = frozenset(
      "take_refused", "transaction_aborted", "undecodable", "unreachable"}
 )  # fmt: skip
 """Events, without the part that they begin with, that a person may want to look at."""
+
+LIBRDKAFKA: Final = "librdkafka"
+"""`acker.kafka_client.LIBRDKAFKA`, which is not imported: most commands begin before they need Kafka."""
+
+RECURRING_EVERY_S: Final = 60.0
+"""Lines of librdkafka that differ in their figures alone come once in so long; the next counts the others."""
+
+KINDS_MAX: Final = 1_000
+"""So many kinds of lines are told apart; then all of them may come once more."""
+
+_FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+_REPORTED_TOO: Final = ("FAIL [", "ERROR [")
+"""Lines that librdkafka both logs and reports as errors begin so; the report is the one to show."""
 
 _FIRST: Final = ("event", "level", "time")
 
@@ -42,13 +56,50 @@ def configure(*, debug: bool = False) -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
+    if not debug:
+        handler.addFilter(Recurring(time.monotonic))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=first,
+            foreign_pre_chain=[*first, structlog.stdlib.ExtraAdder()],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING, force=True)
+
+
+class Recurring(logging.Filter):
+    """Lets librdkafka's lines through once a minute for each kind: in an outage each client repeats them."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
+        """Begin with nothing seen.
+
+        Args:
+            clock: monotonic seconds.
+            every_s: seconds between two lines of a kind.
+        """
+        super().__init__()
+        self._clock = clock
+        self._every_s = every_s
+        self._shown: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is shown; one that stands for others says so in its field `repeated`."""
+        if record.name != LIBRDKAFKA:
+            return True
+        text = record.getMessage()
+        if text.startswith(_REPORTED_TOO):
+            return False
+        now, kind = self._clock(), _FIGURES.sub("#", text)
+        shown, left_out = self._shown.get(kind, (None, 0))
+        if shown is not None and now - shown < self._every_s:
+            self._shown[kind] = shown, left_out + 1
+            return False
+        if len(self._shown) >= KINDS_MAX:
+            self._shown.clear()
+        self._shown[kind] = now, 0
+        if left_out:
+            record.repeated = left_out
+        return True
 
 
 def silence() -> None:

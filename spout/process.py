@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 from acker.errors import WindhoverError
+from spout.metrics import flatten
 from spout.step_watch import SIGNALS, StepWatch
 
 STANDBY_AFTER_MS = 10_000
@@ -147,7 +148,7 @@ class _Watch:
         # A wall clock may be set back; then the next status comes at once rather than late.
         if abs(now_ms - self._told_ms) >= STATUS_EVERY_MS:
             self._told_ms = now_ms
-            self._tell("status", status=status, last_step_age_s=round(self._around.steps.age_s, 3))
+            self._tell("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))
 
     def _partitions(self, owned: tuple[int, ...], since_ms: int) -> None:
         if owned != self._owned:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from acker import kafka_client
 from acker.counters import AckerEventKind
 from replay.report import ReplayEvent
 from spout import logs
@@ -84,3 +85,48 @@ def test_every_event_that_is_to_warn_is_one_that_a_service_tells() -> None:
     )
 
     assert logs.WARNINGS.issubset(told)
+
+
+def librdkafka(text: str) -> logging.LogRecord:
+    return logging.LogRecord(logs.LIBRDKAFKA, logging.WARNING, "", 0, text, None, None)
+
+
+def test_a_line_of_librdkafka_comes_once_a_minute_for_each_kind_and_the_next_counts_the_others() -> None:
+    """80 s without a broker were 6,400 lines in each log."""
+    now_s = 0.0
+    recurring = logs.Recurring(lambda: now_s)
+    shown: list[logging.LogRecord] = []
+    for attempt in range(6_400):
+        now_s = attempt / 80
+        for broker in (1, 2, 3):
+            line = librdkafka(f"kafka client: 10.0.0.{broker}:9092/{broker}: refused (after {attempt}ms)")
+            shown += [line] if recurring.filter(line) else []
+
+    assert [getattr(line, "repeated", 0) for line in shown] == [0, 3 * 4_800 - 1]
+
+
+def test_what_librdkafka_logs_and_reports_is_shown_once() -> None:
+    recurring = logs.Recurring(lambda: 0.0)
+
+    assert not recurring.filter(librdkafka("FAIL [rdkafka#consumer-1] [thrd:a]: a: Connect failed"))
+    assert recurring.filter(librdkafka("SESSTMOUT [rdkafka#consumer-1] [thrd:main]: timed out"))
+
+
+def test_lines_of_others_are_shown_each_time() -> None:
+    recurring = logs.Recurring(lambda: 0.0)
+    line = logging.LogRecord("spout", logging.WARNING, "", 0, "again", None, None)
+
+    assert [recurring.filter(line), recurring.filter(line)] == [True, True]
+
+
+def test_the_logger_of_librdkafka_has_one_name() -> None:
+    assert logs.LIBRDKAFKA == kafka_client.LIBRDKAFKA
+
+
+def test_extra_fields_of_a_library_are_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+
+    logging.getLogger("acker.any").warning("the broker does not answer", extra={"seconds": 3.0})
+
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["seconds"]) == ("the broker does not answer", 3.0)

@@ -49,6 +49,7 @@ class Watched:
 
     def __init__(self, tick_ms: int = 1000) -> None:
         self.told: list[str] = []
+        self.fields: dict[str, dict[str, object]] = {}
         self.published: list[Owned] = []
         self._now_ms = 0
         self._tick_ms = tick_ms
@@ -57,8 +58,9 @@ class Watched:
         self._now_ms += self._tick_ms
         return self._now_ms
 
-    def tell(self, event: str, **_fields: object) -> None:
+    def tell(self, event: str, **fields: object) -> None:
         self.told.append(event)
+        self.fields[event] = fields
 
     def run(self, make: Callable[[], Scripted]) -> int:
         steps = StepWatch("acker", 60_000, 20_000, self.tell)
@@ -140,4 +142,5 @@ def test_the_status_is_logged_now_and_then_and_published_more_often() -> None:
     watched.run(lambda: Scripted((1,), (1,), (1,), (1,), (1,), int(signal.SIGTERM)))
 
     assert watched.told.count("acker.status") == 2
+    assert watched.fields["acker.status"] == {"partitions": (1,)}
     assert len(watched.published) == 6

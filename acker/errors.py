@@ -20,6 +20,7 @@
     │   └── SessionSuperseded    a higher session took the group while this one ran
     ├── TrackingError            a batch cannot be published; its query must stop
     ├── TupleError               a bolt broke a rule of the collector
+    │   └── MessageIdUnknown     a bolt asked what a tuple descends from where nobody knows
     ├── BoltStopped              a bolt raised what it stops on; mend what it needs, start the query again
     ├── WorkerLost               bolts end their process, and no record can be failed for it
     ├── BreakerOpen              too much of the stream dies; a person must look
@@ -123,6 +124,10 @@ class TrackingError(WindhoverError):
 
 class TupleError(WindhoverError):
     """A bolt broke a rule of the collector: it acked twice, or emitted on an anchor that it had acked."""
+
+
+class MessageIdUnknown(TupleError):
+    """A bolt asked for the message id of a tuple of which only the tree is known; its query ends."""
 
 
 class BoltStopped(WindhoverError):

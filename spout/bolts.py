@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acker.errors import BoltStopped, TupleError, UsageError
+from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
 from spout.collector import (
     DEFAULT_STREAM,
     BasicCollector,
@@ -432,9 +432,12 @@ def stops(bolt: Stopping, error: Exception) -> bool:
     """Tell whether what escaped a bolt ends its query.
 
     A tuple that is failed by name never does, nor one that stands for a call that would end its process: the
-    bolt has raised nothing there.
+    bolt has raised nothing there. A message id that nobody knows always does: each record would become a dead
+    letter, for a mistake in the topology.
     """
-    return isinstance(error, bolt.stops_on) and not isinstance(error, FailTuple | Isolated)
+    return isinstance(error, (*bolt.stops_on, MessageIdUnknown)) and not isinstance(
+        error, FailTuple | Isolated
+    )
 
 
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
@@ -443,6 +446,8 @@ def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
     Raises:
         BoltStopped: it does; otherwise the error may fail its input.
     """
+    if isinstance(error, MessageIdUnknown):
+        raise BoltStopped(f"bolt {name!r}: {error}") from error
     if stops(bolt, error):
         raise BoltStopped(
             f"bolt {name!r} stops on {type(error).__name__}: {error}; mend what it needs, and start the query"

@@ -228,8 +228,8 @@ class Tuple:
         """What the tuple descends from: root, attempt, origin.
 
         Raises:
-            TupleError: the bolt is not in the pass directly behind `read_stream`; let a bolt there emit
-                what is needed as a field.
+            MessageIdUnknown: the bolt is not in the pass directly behind `read_stream`; let a bolt there
+                emit what is needed as a field. If it escapes the bolt, it ends the query.
         """
         return self._rows.message_id(self._row)
 

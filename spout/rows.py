@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from acker.errors import TupleError
+from acker.errors import MessageIdUnknown, TupleError
 from spout.collector import SPARK, MessageId, Rows, StreamId
 
 FindId = Callable[[int], MessageId]
@@ -19,7 +19,7 @@ FindId = Callable[[int], MessageId]
 
 def unknown_id(row: int) -> MessageId:
     """Refuse to name the message id of a row of which only the tree is known."""
-    raise TupleError(
+    raise MessageIdUnknown(
         "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
         f" needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
     )

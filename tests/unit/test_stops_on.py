@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import ClassVar
@@ -245,3 +245,32 @@ def test_what_is_no_tuple_of_exceptions_is_refused_before_anything_runs(form: ty
 
 def test_a_bolt_stops_on_nothing_unless_it_says_so() -> None:
     assert [form.stops_on for form in (BasicBolt, Bolt, ArrowBolt)] == [(), (), ()]
+
+
+class Origins(BasicBolt):
+    """Hands on what a line descends from."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the origin."""
+        collector.emit((str(tuple.message_id.origin),))
+
+
+class OriginsRich(SaveRich):
+    """Does it by hand."""
+
+    stops_on = ()
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit the origin and ack the line."""
+        self._collector.emit((str(tuple.message_id.origin),), anchors=tuple)
+        self._collector.ack(tuple)
+
+
+@pytest.mark.parametrize("bolt", [Origins, OriginsRich])
+@pytest.mark.parametrize("work", [lambda p, *lines: fed(begin(p, CONTEXT), *lines), in_child])
+def test_a_message_id_that_nobody_knows_stops_the_query_by_name(
+    bolt: type[AnyBolt], work: Callable[..., dict[int, str]]
+) -> None:
+    """It is a mistake in the topology: every record of the stream would become a dead letter."""
+    with pytest.raises(BoltStopped, match=r"^bolt 'save': message_id is known in the bolts directly behind"):
+        work(pass_of(bolt()), "a", "b")

@@ -64,7 +64,7 @@ class AnchoredRun:
         self._watches = watches_of(pass_, context, pulse or Pulse())
         for place, (step, watch) in enumerate(zip(pass_.steps, self._watches, strict=True)):
             if isinstance(step.bolt, Bolt):
-                self._collectors[place] = WatchedCollector(pass_.hop(place), watch)
+                self._collectors[place] = WatchedCollector(pass_.hop(place), watch, step.schema.names)
             watch.prepare(self._collectors.get(place))
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
@@ -214,10 +214,10 @@ class AnchoredRun:
         """Convert emitted rows; those that do not fit the output fail their roots."""
         try:
             return batch_of(values, step.schema), deliveries
-        except MISFITS:
+        except MISFITS as misfit:
             bad = dict(misfits(values, step.schema, step.name))
             if not self._pass.tracked:
-                raise
+                raise next(iter(bad.values()), misfit) from None
         for row, error in bad.items():
             if not deliveries[row]:
                 raise unanchored_misfit(step.name, "its output", error)

@@ -23,6 +23,7 @@ from spout.bolts import (
     BatchCollector,
     Bolt,
     BoltContext,
+    columns_of,
     invoke,
     returned_error,
     stop_on,
@@ -37,6 +38,7 @@ from spout.collector import (
     Rows,
     StreamId,
     Tuple,
+    Values,
     cause_of,
 )
 from spout.counts import Counted, Tally, What
@@ -61,10 +63,10 @@ class TreeCollector(BasicCollector):
         self._collector = collector
         self.current: InTree | None = None
 
-    def _emit(self, values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None:
+    def _emit(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None:
         self._collector.emit(values, self.current or (), stream)
 
-    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
         self._collector.emit_direct(task, values, self.current or (), stream)
 
@@ -295,7 +297,9 @@ class BoltWork:
         for columns, parents, stream in zip(
             collector.columns, collector.parents, collector.streams, strict=True
         ):
-            values = zip(*(_values(column) for column in columns), strict=True)
+            fields = self._emits[stream].fields if stream in self._emits else ()
+            named = columns_of(columns, fields, self.name)
+            values = zip(*(_values(column) for column in named), strict=True)
             for parent, row in zip(parents.tolist(), values, strict=True):
                 if parent not in failed:
                     self.collector.emit(row, inputs[parent], stream)

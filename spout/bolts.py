@@ -29,6 +29,7 @@ from spout.collector import (
     OutputCollector,
     Tuple,
     cause_of,
+    row_of,
 )
 from spout.culprits import Isolated
 from spout.hooks import TaskHook
@@ -233,14 +234,14 @@ class BatchCollector:
         """Collect for the bolt of this name and a batch of so many rows."""
         self._bolt = bolt
         self._rows = rows
-        self.columns: list[Sequence[pa.Array]] = []
+        self.columns: list[Sequence[pa.Array] | Mapping[str, pa.Array]] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
 
     def emit(
         self,
-        columns: Sequence[pa.Array],
+        columns: Sequence[pa.Array] | Mapping[str, pa.Array],
         parents: pa.Array | npt.NDArray[np.integer],
         stream: str = DEFAULT_STREAM,
     ) -> None:
@@ -248,17 +249,19 @@ class BatchCollector:
 
         Args:
             columns: one array for each field of the stream, `output` of the bolt by default, all of one
-                length.
+                length; or such arrays by field name.
             parents: for each row the number of the input row that it descends from.
             stream: on which of the streams that it declares; others than the default need a
                 `TopologyBuilder`.
 
         Raises:
-            TupleError: lengths differ, or a parent is no row of the batch.
+            TupleError: lengths differ, a parent is no row of the batch, or these are no columns in an order.
         """
+        columns = columns if isinstance(columns, Mapping) else row_of(columns, None, self._bolt)
+        arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
         of = np.asarray(parents, dtype=np.int64)
-        if any(len(column) != len(of) for column in columns):
-            lengths = [len(column) for column in columns]
+        if any(len(column) != len(of) for column in arrays):
+            lengths = [len(column) for column in arrays]
             raise TupleError(f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(of)} parents")
         if len(of) and (of.min() < 0 or of.max() >= self._rows):
             raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{self._rows - 1}")
@@ -322,6 +325,17 @@ class ArrowBolt(_Declares):
 
     def cleanup(self) -> None:
         """Let go of what `prepare` took; called after the last batch of a task."""
+
+
+def columns_of(
+    columns: Sequence[pa.Array] | Mapping[str, pa.Array], fields: Sequence[str], bolt: str
+) -> Sequence[pa.Array]:
+    """Return the columns that an `ArrowBolt` emitted in the order of the fields.
+
+    Raises:
+        TupleError: they came by name, and others than the fields are named.
+    """
+    return row_of(columns, fields, bolt) if isinstance(columns, Mapping) else columns
 
 
 AnyBolt = BasicBolt | Bolt | ArrowBolt

@@ -13,7 +13,8 @@ Source: DESIGN.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +32,13 @@ ERRORS_MAX = 20
 
 DEFAULT_STREAM = "default"
 """The stream of a component that names none, as Storm calls it."""
+
+
+Values = Sequence[Any] | Mapping[str, Any]
+"""What an emission is given as: values in the order of the stream's fields, or by field name."""
+
+SHOWN_CHARACTERS_MAX = 60
+"""A value is shown in a message up to here."""
 
 
 class StreamId(NamedTuple):
@@ -118,6 +126,51 @@ def cause_of(operator: str, why: BaseException | str | None) -> Cause:
     return Cause(operator, cut(error_text(type(why))), cut(str(why)))
 
 
+def shown(value: object) -> str:
+    """Show a value in a message: cut, and without addresses, so that it reads the same in every process."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
+        text = f"<no repr: {type(error).__name__}>"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)[:SHOWN_CHARACTERS_MAX]
+
+
+def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
+    """Return the values of an emission in the order of its fields.
+
+    Args:
+        values: a tuple or a list, which is returned as it is; a mapping by field name; or what has no order.
+        fields: of the stream; None: unknown, and a mapping stays one.
+        bolt: who emitted it.
+
+    Raises:
+        TupleError: a mapping has not exactly the stream's fields, or these are no values in an order.
+    """
+    if isinstance(values, tuple | list):
+        return values
+    whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
+    if isinstance(values, Mapping):
+        if fields is None:
+            return dict(values)  # type: ignore[return-value]  # nobody can tell the order
+        missing = [name for name in fields if name not in values]
+        unknown = [shown(name) for name in values if name not in fields]
+        if missing or unknown:
+            wrong = [f"without {', '.join(missing)}"] if missing else []
+            wrong += [f"with the unknown {', '.join(unknown)}"] if unknown else []
+            raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(wrong)}{whose}")
+        return [values[name] for name in fields]
+    if isinstance(values, Set):
+        raise TupleError(
+            f"bolt {bolt!r} emitted {shown(values)} for a row, a {type(values).__name__}, which has no order;"
+            f" emit a tuple of its values{whose}"
+        )
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
+        raise TupleError(
+            f"bolt {bolt!r} emitted {shown(values)} for a row; emit a tuple of its values{whose}"
+        )
+    return list(values) if isinstance(values, Iterable) else values  # type: ignore[return-value]
+
+
 class Delivery(NamedTuple):
     """One delivery of a tuple of a root: its place in the tree.
 
@@ -180,6 +233,8 @@ class Tuple:
     ('key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType')
     >>> line.value(1) == line[1] == line.values[1] and "word" not in line
     True
+
+    A ``timestamp`` is a `datetime` in UTC, before and behind Spark's own operators.
     """
 
     __slots__ = ("_row", "_rows")
@@ -329,9 +384,9 @@ class AnchoredTuple(Tuple):
 
 
 class Emit(Protocol):
-    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`."""
+    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`, or by their names."""
 
-    def __call__(self, values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None: ...
+    def __call__(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None: ...
 
 
 class BasicCollector:
@@ -351,6 +406,8 @@ class BasicCollector:
     emit: Emit
     """Emit one tuple: its values in the order of the fields of the stream, `output` of the bolt by default.
 
+    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
+
     Any other stream than the default needs a `TopologyBuilder`.
     """
 
@@ -358,7 +415,7 @@ class BasicCollector:
         """Send every emission to `emit`."""
         self.emit = emit
 
-    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to a task of the consumers of a direct stream.
 
         Raises:
@@ -402,11 +459,12 @@ class OutputCollector:
         errors: what `report_error` was called with, the first `ERRORS_MAX`.
     """
 
-    __slots__ = ("_bolt", "_subscription", "emissions", "errors", "failures", "open", "touched")
+    __slots__ = ("_bolt", "_fields", "_subscription", "emissions", "errors", "failures", "open", "touched")
 
-    def __init__(self, bolt: str, subscription: int) -> None:
-        """Collect for the bolt of this name; its emissions go out on one subscription."""
+    def __init__(self, bolt: str, subscription: int, fields: Sequence[str] | None = None) -> None:
+        """Collect for the bolt of this name; its emissions, of these fields, go out on one subscription."""
         self._bolt = bolt
+        self._fields = fields
         self._subscription = subscription
         self.emissions: list[Emission] = []
         self.open: set[AnchoredTuple] = set()
@@ -420,38 +478,39 @@ class OutputCollector:
 
     def emit(
         self,
-        values: Sequence[Any],
+        values: Values,
         anchors: Tuple | Iterable[Tuple] = (),
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple.
 
         Args:
-            values: in the order of the stream's fields, `output` of the bolt by default.
+            values: in the order of the stream's fields, `output` of the bolt by default, or by their names.
             anchors: input tuples whose trees it joins; none: nobody waits for it.
             stream: on which of the streams that it declares; others than the default need a
                 `TopologyBuilder`.
 
         Raises:
             TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has
-                no such stream.
+                no such stream, or these are no values of it.
         """
         if stream != DEFAULT_STREAM:
             raise TupleError(
                 f"bolt {self._bolt!r} emitted on stream {stream!r}; outside of a TopologyBuilder a bolt has"
                 f" the stream {DEFAULT_STREAM!r} only"
             )
+        row = row_of(values, self._fields, self._bolt)
         distinct = self._anchors(anchors)
         deliveries: list[Delivery] = []
         for anchor in distinct:
             ordinal = anchor.bear(self._subscription)
             deliveries.extend([parent.child(self._subscription, ordinal) for parent in anchor.deliveries])
-        self.emissions.append(Emission(values, distinct[0] if distinct else None, tuple(deliveries)))
+        self.emissions.append(Emission(row, distinct[0] if distinct else None, tuple(deliveries)))
 
     def emit_direct(
         self,
         task: int,
-        values: Sequence[Any],
+        values: Values,
         anchors: Tuple | Iterable[Tuple] = (),
         stream: str = DEFAULT_STREAM,
     ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spout.collector import DEFAULT_STREAM, BasicCollector, MessageId, Rows, Tuple
+from spout.collector import DEFAULT_STREAM, BasicCollector, MessageId, Rows, Tuple, Values
 from spout.emitting import Emits, Sent, TopologyCollector
 from spout.passes import ordinals_of
 from spout.places import Deliveries, children_of, kept_of
@@ -147,17 +147,24 @@ class BlockCollector(BasicCollector):
         self._emitted: dict[str, _Emitted] = {}
         self.row = 0
 
-    def _emit(self, values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None:
+    def _emit(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None:
         emitted = self._emitted.get(stream)
-        if emitted is None or len(values) != emitted.width or emitted.tasks is not None:
-            emitted = self._begin(stream, self._collector.checked(values, stream))
+        if (
+            (type(values) is not tuple and type(values) is not list)
+            or emitted is None
+            or len(values) != emitted.width
+            or emitted.tasks is not None
+        ):
+            emits, values = self._collector.checked(values, stream)
+            emitted = emitted or self._begin(stream, emits)
         emitted.values.append(values)
         emitted.parents.append(self.row)
 
-    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
-        emitted = self._begin(stream, self._collector.checked(values, stream, task))
-        emitted.values.append(values)
+        emits, row = self._collector.checked(values, stream, task)
+        emitted = self._begin(stream, emits)
+        emitted.values.append(row)
         emitted.parents.append(self.row)
         if emitted.tasks is not None:
             emitted.tasks.append(task)

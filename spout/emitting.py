@@ -20,6 +20,8 @@ from spout.collector import (
     OutputCollector,
     Rows,
     Tuple,
+    Values,
+    row_of,
 )
 
 
@@ -102,23 +104,25 @@ class TopologyCollector(OutputCollector):
         self.sent: list[Sent] = []
 
     def emit(
-        self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
+        self, values: Values, anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
     ) -> None:
         """Emit one tuple; see `OutputCollector.emit`."""
-        self._send(self.checked(values, stream), values, stream, -1, anchors)
+        emits, row = self.checked(values, stream)
+        self._send(emits, row, stream, -1, anchors)
 
     def emit_direct(
         self,
         task: int,
-        values: Sequence[Any],
+        values: Values,
         anchors: Tuple | Iterable[Tuple] = (),
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple to a task; see `OutputCollector.emit_direct`."""
-        self._send(self.checked(values, stream, task), values, stream, task, anchors)
+        emits, row = self.checked(values, stream, task)
+        self._send(emits, row, stream, task, anchors)
 
-    def checked(self, values: Sequence[Any], stream: str, task: int | None = None) -> Emits:
-        """Return the stream of an emission.
+    def checked(self, values: Values, stream: str, task: int | None = None) -> tuple[Emits, Sequence[Any]]:
+        """Return the stream of an emission, and its values in the order of the stream's fields.
 
         Args:
             values: what is emitted.
@@ -128,13 +132,13 @@ class TopologyCollector(OutputCollector):
         Raises:
             TupleError: there is no such stream, it has other fields, or may not, or must, name the task.
         """
-        emits = self._stream(stream, values)
+        emits, row = self._stream(stream, values)
         if task is None:
             if emits.direct:
                 raise TupleError(
                     f"bolt {self._bolt!r} emitted on {stream!r} without a task; it is direct: use emit_direct"
                 )
-            return emits
+            return emits, row
         if not emits.direct:
             raise TupleError(
                 f"bolt {self._bolt!r} named a task on stream {stream!r}, which is not direct; emit there, or"
@@ -146,7 +150,7 @@ class TopologyCollector(OutputCollector):
                 f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its consumers have tasks 0"
                 f" to {most - 1}"
             )
-        return emits
+        return emits, row
 
     def ack(self, received: Tuple) -> None:
         """Settle an input tuple; see `OutputCollector.ack`."""
@@ -166,19 +170,20 @@ class TopologyCollector(OutputCollector):
             return (anchors,)
         return tuple([each for each in self._anchors(anchors) if isinstance(each, InTree)])
 
-    def _stream(self, stream: str, values: Sequence[Any]) -> Emits:
+    def _stream(self, stream: str, values: Values) -> tuple[Emits, Sequence[Any]]:
         emits = self._streams.get(stream)
         if emits is None:
             known = ", ".join(self._streams) or "none"
             raise TupleError(
                 f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {known}"
             )
-        if len(values) != len(emits.fields):
+        row = row_of(values, emits.fields, self._bolt)
+        if len(row) != len(emits.fields):
             raise TupleError(
-                f"bolt {self._bolt!r} emitted {len(values)} values on stream {stream!r}, whose fields are"
+                f"bolt {self._bolt!r} emitted {len(row)} values on stream {stream!r}, whose fields are"
                 f" {', '.join(emits.fields)}"
             )
-        return emits
+        return emits, row
 
     def _send(
         self, emits: Emits, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]

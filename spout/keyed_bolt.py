@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from acker.errors import TupleError
 from acker.identity import Position, Root, Source
 from spout.bolts import BoltContext, Stopping
-from spout.collector import Cause, cause_of
+from spout.collector import Cause, Values, cause_of, row_of
 
 
 class KeyedTuple:
@@ -92,10 +92,14 @@ class KeyedCollector:
         touched: tuples whose timeouts were reset.
     """
 
-    __slots__ = ("_bolt", "_check", "_held", "acked", "emissions", "failed", "touched")
+    __slots__ = ("_bolt", "_check", "_fields", "_held", "acked", "emissions", "failed", "touched")
 
     def __init__(
-        self, bolt: str, held: Sequence[KeyedTuple], check: Callable[[Sequence[Any]], None] | None = None
+        self,
+        bolt: str,
+        held: Sequence[KeyedTuple],
+        check: Callable[[Sequence[Any]], None] | None = None,
+        fields: Sequence[str] | None = None,
     ) -> None:
         """Collect for the bolt of this name and the tuples that it may settle.
 
@@ -103,8 +107,10 @@ class KeyedCollector:
             bolt: the name.
             held: the tuples.
             check: raises where the values of an emission do not fit the bolt's `output`; None: any do.
+            fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
         """
         self._bolt = bolt
+        self._fields = fields
         self._check = check
         self._held = list(held)
         self.emissions: list[Sequence[Any]] = []
@@ -117,16 +123,19 @@ class KeyedCollector:
         """The tuples that are neither acked nor failed; they are held on."""
         return self._held
 
-    def emit(self, values: Sequence[Any]) -> None:
+    def emit(self, values: Values) -> None:
         """Emit one row; it is written with the batch in which the tuples of this call are acked.
+
+        Its values stand in the order of the bolt's `output`, or by field name.
 
         Raises:
             TupleError: it has another number of values than the bolt's `output` has fields, or one of
                 another type.
         """
+        row = row_of(values, self._fields, self._bolt)
         if self._check is not None:
-            self._check(values)
-        self.emissions.append(tuple(values))
+            self._check(row)
+        self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
 
     def ack(self, *tuples: KeyedTuple) -> None:
         """Settle tuples: they are held no longer, and acked when this batch is written.

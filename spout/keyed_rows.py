@@ -26,7 +26,7 @@ from pyspark.sql.types import DataType, StructType
 from acker.errors import TupleError, UsageError
 from spout.anchor_columns import ANCHORS
 from spout.bolts import BatchCollector, BoltContext, check_bolt, invoke, name_of, stop_on
-from spout.collector import Cause, cause_of
+from spout.collector import Cause, cause_of, shown
 from spout.counts import Measure, What
 from spout.holding import HandsOn, ack_anchors
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
@@ -194,7 +194,7 @@ class KeyedTask:
         held += new
         every_ms = self.bolt.tick_every_ms
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
-        collector = KeyedCollector(self.name, held, self._check)
+        collector = KeyedCollector(self.name, held, self._check, [each.name for each in self.fields])
         place = task_name()
         if self._prepared != [place]:
             self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
@@ -240,8 +240,8 @@ class KeyedTask:
                 each.check(value)
             except Exception as error:
                 raise TupleError(
-                    f"bolt {self.name!r} emitted {value!r:.60} as {each.name!r}, which is"
-                    f" {each.kind.simpleString()}: {error}"
+                    f"bolt {self.name!r} emitted {shown(value)}, a {type(value).__name__}, as {each.name!r},"
+                    f" which is {each.kind.simpleString()}: {error}"
                 ) from error
 
     def _frame(self, rows: Iterable[Said]) -> PandasFrame:

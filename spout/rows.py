@@ -5,13 +5,15 @@ Rows of a topic are in `spout.messages`. Nothing is converted before it is asked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Sized
+from operator import countOf
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.collector import SPARK, MessageId, Rows, StreamId
+from spout.collector import SPARK, MessageId, Rows, StreamId, row_of, shown
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""
@@ -145,7 +147,63 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None =
         try:
             batch_of([row], schema)
         except MISFITS as error:
-            bad.append(Misfit(number, size_error(row, schema.names, bolt) or error))
+            wrong = size_error(row, schema.names, bolt) or value_error(row, schema, bolt) or error
+            bad.append(Misfit(number, wrong))
+    return bad
+
+
+def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exception | None:
+    """Name the first value of a row that does not fit its field; None: all do.
+
+    The error has the class that it had, since rules for causes name that.
+    """
+    for value, field in zip(row, schema, strict=True):
+        try:
+            pa.array([value], field.type)
+        except MISFITS as error:
+            who = "the bolt" if bolt is None else f"bolt {bolt!r}"
+            return _renamed(
+                error,
+                f"{who} emitted {shown(value)}, a {type(value).__name__}, as {field.name!r}, which is"
+                f" {_type_text(field.type)}: {error}",
+            )
+    return None
+
+
+def _renamed(error: Exception, message: str) -> Exception:
+    try:
+        return type(error)(message)
+    except TypeError:  # as of a UnicodeEncodeError, which wants more than a message
+        return ValueError(message)
+
+
+def _type_text(kind: pa.DataType) -> str:
+    """Write a type as a bolt's `output` has it."""
+    from pyspark.sql.pandas.types import from_arrow_type  # only where something does not fit
+
+    return from_arrow_type(kind).simpleString()
+
+
+def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
+    """Put emissions that came by field name into the order of the fields, in place; return what is no row.
+
+    It is called for a batch of rows at once: a call for each emission would cost as much as the tuple. So
+    nobody knows what a mapping held that was emitted more than once.
+    """
+    if countOf(map(type, rows), tuple) == len(rows) or {tuple, list}.issuperset(map(type, rows)):
+        return []
+    seen = Counter(id(row) for row in rows if isinstance(row, Mapping))
+    bad: list[Misfit] = []
+    for number, row in enumerate(rows):
+        try:
+            if seen.get(id(row), 0) > 1:
+                raise TupleError(
+                    f"bolt {bolt!r} emitted one {type(row).__name__} {seen[id(row)]} times, which may have"
+                    " changed in between; emit a new one each time, as dict(row)"
+                )
+            rows[number] = row_of(row, fields, bolt)
+        except TupleError as error:
+            bad.append(Misfit(number, error))
     return bad
 
 
@@ -174,7 +232,4 @@ def size_error(row: Any, fields: Sequence[str], bolt: str | None = None) -> Tupl
     if size == len(fields):
         return None
     who = "the bolt" if bolt is None else f"bolt {bolt!r}"
-    whose = f"whose fields are {', '.join(fields)}"
-    if size < 0 or isinstance(row, str | bytes):
-        return TupleError(f"{who} emitted {row!r:.60} for a row; emit a tuple of its values, {whose}")
-    return TupleError(f"{who} emitted {size} values, {whose}")
+    return TupleError(f"{who} emitted {size} values, whose fields are {', '.join(fields)}")

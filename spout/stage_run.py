@@ -232,10 +232,10 @@ class StageRun:
         """Convert emissions to Arrow; those that do not fit their stream fail their roots."""
         try:
             return batch_of(block.values, stream.schema), block
-        except MISFITS:
+        except MISFITS as misfit:
+            bad = dict(misfits(block.values, stream.schema, stream.id.component))
             if not self._pass.tracked:
-                raise
-        bad = dict(misfits(block.values, stream.schema))
+                raise next(iter(bad.values()), misfit) from None
         for row, error in bad.items():
             anchors = block.anchored_on(row)
             if not anchors:

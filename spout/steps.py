@@ -19,7 +19,16 @@ import pyarrow as pa
 
 from acker.errors import TupleError, UsageError
 from acker.identity import I64
-from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, invoke, returned_error, stop_on
+from spout.bolts import (
+    AnyBolt,
+    ArrowBolt,
+    BasicBolt,
+    BatchCollector,
+    columns_of,
+    invoke,
+    returned_error,
+    stop_on,
+)
 from spout.collector import (
     DEFAULT_STREAM,
     BasicCollector,
@@ -29,10 +38,12 @@ from spout.collector import (
     Rows,
     StreamId,
     Tuple,
+    Values,
     cause_of,
+    row_of,
 )
 from spout.hooks import TaskHook
-from spout.rows import MISFITS, ArrowRows, ListRows, Misfit, arrow_of, batch_of, misfits, missized
+from spout.rows import MISFITS, ArrowRows, ListRows, Misfit, arrow_of, batch_of, in_order, misfits, missized
 from spout.watching import ReportingCollector, Watch
 
 RowFailure = tuple[int, Cause]
@@ -90,7 +101,7 @@ def run_simple(
         took_ns = watch.now_ns() - began_ns
     elif isinstance(step.bolt, BasicBolt):
         if watch.has_hooks or gate is not None:
-            emitted, ends, failures = _run_each_watched(watch, step.bolt, rows, gate, tracked=tracked)
+            emitted, ends, failures = _run_each_watched(step, watch, step.bolt, rows, gate, tracked=tracked)
         else:
             emitted, ends, failures = _run_each(watch, step.bolt, rows, tracked=tracked)
         took_ns = watch.now_ns() - began_ns
@@ -113,6 +124,10 @@ def _related(
     edges = np.array([0, *ends], np.int64)
     counts = edges[1:] - edges[:-1]
     parents = np.repeat(np.arange(len(counts)), counts)
+    if unordered := in_order(emitted, step.schema.names, step.name):
+        if not tracked:
+            raise unordered[0].error
+        emitted, parents, failures = _without(step, emitted, parents, failures, unordered)
     if arrow:
         return _to_arrow(step, emitted, parents, failures, tracked=tracked)
     bad = missized(emitted, step.schema.names, step.name)
@@ -156,7 +171,7 @@ def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Ca
 
 
 def _run_each_watched(
-    watch: Watch, bolt: BasicBolt, rows: Rows, gate: RowGate | None, *, tracked: bool
+    step: Step, watch: Watch, bolt: BasicBolt, rows: Rows, gate: RowGate | None, *, tracked: bool
 ) -> Called:
     """Call a basic bolt for each row that may go, and show its hooks what it does.
 
@@ -166,11 +181,12 @@ def _run_each_watched(
     ends: list[int] = []
     failures: list[RowFailure] = []
 
-    def emit(values: Sequence[Any], /, stream: str = DEFAULT_STREAM) -> None:
+    def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
         if stream != DEFAULT_STREAM:
             raise _one_stream(watch.name)
-        emitted.append(values)
-        watch.emitted(values)
+        row = row_of(values, step.schema.names, watch.name)
+        emitted.append(row)
+        watch.emitted(row)
 
     collector = ReportingCollector(emit, watch)
     watch.pulse.begin(watch.name, ends.__len__)
@@ -296,17 +312,27 @@ def _joined(collector: BatchCollector, step: Step) -> pa.RecordBatch:
     schema = step.schema
     if any(stream != DEFAULT_STREAM for stream in collector.streams):
         raise _one_stream(step.name)
+    tables = []
     for columns in collector.columns:
-        if len(columns) != len(schema):
+        listed = columns_of(columns, schema.names, step.name)
+        if len(listed) != len(schema):
             fields = ", ".join(schema.names)
-            raise TupleError(f"bolt {step.name!r} emitted {len(columns)} columns, whose fields are {fields}")
-    tables = [
-        pa.Table.from_arrays([pa.chunked_array([column]) for column in columns], names=schema.names).cast(
-            schema
-        )
-        for columns in collector.columns
-    ]
+            raise TupleError(f"bolt {step.name!r} emitted {len(listed)} columns, whose fields are {fields}")
+        cast = [_cast(step.name, field, column) for field, column in zip(schema, listed, strict=True)]
+        tables.append(pa.Table.from_arrays(cast, schema=schema))
     if not tables:
         return batch_of([], schema)
     batches = pa.concat_tables(tables).combine_chunks().to_batches()
     return batches[0] if batches else batch_of([], schema)
+
+
+def _cast(bolt: str, field: pa.Field, column: pa.Array) -> pa.ChunkedArray:
+    """Cast a column to the type of its field; see `_joined`."""
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        raise TupleError(f"bolt {bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array")
+    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    try:
+        return chunked.cast(field.type)
+    except pa.ArrowException as error:
+        says = f"bolt {bolt!r} emitted {column.type} as {field.name!r}, which is {field.type}: {error}"
+        raise type(error)(says) from error

@@ -23,6 +23,7 @@ from spout.collector import (
     OutputCollector,
     StreamId,
     Tuple,
+    Values,
     cause_of,
 )
 from spout.counts import Counted, Counts, Tally, What
@@ -174,17 +175,17 @@ class WatchedCollector(OutputCollector):
 
     __slots__ = ("_watch",)
 
-    def __init__(self, subscription: int, watch: Watch) -> None:
+    def __init__(self, subscription: int, watch: Watch, fields: Sequence[str] | None = None) -> None:
         """Collect for the bolt that `watch` watches; its emissions go out on one subscription."""
-        super().__init__(watch.name, subscription)
+        super().__init__(watch.name, subscription, fields)
         self._watch = watch
 
     def emit(
-        self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
+        self, values: Values, anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
     ) -> None:
         """Emit one tuple; see `OutputCollector.emit`."""
         super().emit(values, anchors, stream)
-        self._watch.emitted(values)
+        self._watch.emitted(self.emissions[-1].values)
 
     def ack(self, received: Tuple) -> None:
         """Settle an input tuple; see `OutputCollector.ack`."""

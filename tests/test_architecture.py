@@ -47,6 +47,7 @@ MAY_CATCH_ALL = {
     "spout/steps.py": "code of the user",
     "spout/bolt_work.py": "code of the user",
     "spout/anchored.py": "code of the user",
+    "spout/collector.py": "a repr of the user, which was only to be shown",
     "spout/keyed_rows.py": "code of the user",
     "spout/read_task.py": "code of the user",
     "spout/ledger.py": "an accumulator's merge, which must never raise",

@@ -292,8 +292,11 @@ class Counts(TaskHook):
         return 1 if self._method == "ack" else None
 
 
-def ran(bolt: Any, lines: list[bytes], hooks: list[TaskHook], where: str) -> dict[int, Any]:
-    """Let a bolt work on lines; return why roots failed."""
+def ran(
+    bolt: Any, lines: list[bytes], hooks: list[TaskHook], where: str, rows_out: list[Any] | None = None
+) -> dict[int, Any]:
+    """Let a bolt work on lines; return why roots failed, and add the rows that it emitted to `rows_out`."""
+    out = [] if rows_out is None else rows_out
     messages = [record(line, offset) for offset, line in enumerate(lines)]
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     rows = MessageRows(messages, SOURCE, np.arange(len(lines)))
@@ -303,21 +306,22 @@ def ran(bolt: Any, lines: list[bytes], hooks: list[TaskHook], where: str) -> dic
         builder.set_bolt("it", bolt).shuffle_grouping("lines")
         for hook in hooks:
             builder.add_hook(hook)
-        failed = run(builder, lines, print, tasks=1).outcome.failed
+        made = run(builder, lines, print, tasks=1)
+        out += made.values
+        failed = made.outcome.failed
     else:
-        word = pa.schema([("word", pa.string())])
-        pass_ = Pass((Step("it", bolt, word, tuple(hooks)),), arrives=Carry.PACKED)
+        step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
+        pass_ = Pass((step,), arrives=Carry.PACKED)
         context = spout.BoltContext("it", 0, 1)
         if where == "child":
             with closing(IsolatedRun(pass_, context, 0, partial(begin, context=context))) as worker:
-                worker.feed(rows, anchors)
-                worker.finish()
+                batches = [worker.feed(rows, anchors), *worker.finish()]
                 failed = worker.report().failures
         else:
             alone = begin(pass_, context)
-            alone.feed(rows, anchors)
-            alone.finish()
+            batches = [alone.feed(rows, anchors), *alone.finish()]
             failed = alone.report().failures
+        out += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     return {index: cause for cause, indices in failed for index in indices.tolist()}
 
 

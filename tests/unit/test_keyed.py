@@ -381,8 +381,8 @@ class Says(KeyedBolt):
     [
         ((1, 2), "bolt 'says' emitted 2 values, whose fields are both"),
         ((), "bolt 'says' emitted 0 values, whose fields are both"),
-        ((7,), "bolt 'says' emitted 7 as 'both', which is string: "),
-        (("\ud800",), r"bolt 'says' emitted '\ud800' as 'both', which is string: "),
+        ((7,), "bolt 'says' emitted 7, a int, as 'both', which is string: "),
+        (("\ud800",), r"bolt 'says' emitted '\ud800', a str, as 'both', which is string: "),
     ],
 )
 def test_a_row_that_does_not_fit_fails_what_the_key_holds_and_not_the_query(values: Any, says: str) -> None:

@@ -72,7 +72,9 @@ _ALTER, _DESCRIBE, _CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.DES
 RULES: Final = (
     Rule(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
     Rule(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
-    Rule(Role.OPERATOR, Of.INIT, (_WRITE,), "`release`, `offsets reset`: takes the group"),
+    Rule(
+        Role.OPERATOR, Of.INIT, (_READ, _WRITE), "`release`, `offsets reset`: who holds the group; takes it"
+    ),
     Rule(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
     Rule(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
     Rule(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
@@ -96,7 +98,12 @@ RULES: Final = (
     Rule(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
     Rule(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
     Rule(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
-    Rule(Role.SPOUT, Of.INIT, (_WRITE,), "the planning process announces what it emits"),
+    Rule(
+        Role.SPOUT,
+        Of.INIT,
+        (_READ, _WRITE),
+        "who holds the group; the planning process announces what it emits",
+    ),
     Rule(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
     Rule(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
     Rule(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),

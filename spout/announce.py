@@ -15,15 +15,22 @@ from acker.answers import SOURCE_BYTES
 from acker.codec import wire_codec
 from acker.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
-from acker.log import Log, Outgoing
+from acker.log import Headers, Log, Outgoing
 from acker.settings import AckTopics
 from acker.verdicts import RECORD_BUDGET_BYTES
 from spout.plan import by_block
+from spout.presence import Who, sign_headers
 from spout.session import SessionName
 from spout.sources import SourceSpec
 
 FLUSH_MS = 30_000
 """The broker has this long to make an announcement durable before the query fails."""
+
+LEAVE_MS = 2_000
+"""A process that leaves waits this long until that is durable; if it is not, its silence says it later."""
+
+SIGNS_AT = 0
+"""The acker partition that gets the signs of life of a session with nothing open."""
 
 INIT_RUNS_MAX = 10_000
 """Runs in one Init: at most some 300 kB."""
@@ -66,13 +73,16 @@ def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
 class Announcer:
     """Writes for one group; each call returns when what it wrote is durable."""
 
-    def __init__(self, log: Log, topics: AckTopics, group: str, partitions: int) -> None:
-        """Open a producer for a group and N acker partitions."""
+    def __init__(
+        self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None
+    ) -> None:
+        """Open a producer for a group and N acker partitions; `who` gives the signs of life."""
         self._producer = log.producer()
         self._codec = wire_codec()
         self._topics = topics
         self._group = group
         self._partitions = partitions
+        self._who = who
         self._is_together = self._is_unflushed = False
 
     @contextmanager
@@ -100,7 +110,7 @@ class Announcer:
         for part in _fitting(sources):
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
-                self._send(self._topics.init, partition, take)
+                self._send(self._topics.init, partition, take, self._sign)
         self._producer.flush(FLUSH_MS)
 
     def init(
@@ -126,7 +136,7 @@ class Announcer:
                 )  # fmt: skip
                 if written:
                     self._flush()
-                self._send(self._topics.init, owner, init)
+                self._send(self._topics.init, owner, init, self._sign)
                 written = self._is_unflushed = True
         if written and not self._is_together:
             self._flush()
@@ -134,8 +144,14 @@ class Announcer:
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         """Tell acker partitions the session's clock."""
         for partition in to:
-            self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now))
+            self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now), self._sign)
         self._producer.flush(FLUSH_MS)
+
+    def leave(self, name: SessionName, now: int) -> None:
+        """Say that this process gives no more signs of life, so that nobody has to wait for silence."""
+        tick = Tick(self._group, name.id, name.epoch, now)
+        self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self._who, leaves=True))
+        self._producer.flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
         """Contribute that the log holds no record at initialised positions.
@@ -166,5 +182,9 @@ class Announcer:
         self._producer.flush(FLUSH_MS)
         self._is_unflushed = False
 
-    def _send(self, topic: str, partition: int, event: Event) -> None:
-        self._producer.send(Outgoing(topic, partition, self._codec.encode(event)))
+    @property
+    def _sign(self) -> Headers:
+        return sign_headers(self._who)
+
+    def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
+        self._producer.send(Outgoing(topic, partition, self._codec.encode(event), headers=headers))

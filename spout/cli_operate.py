@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from acker.log import Log
+    from acker.topics import Topics
+    from spout.operate import Move, Operation
 
 DEFAULT_CONFIG: Final = Path("topics.yaml")
 
@@ -25,19 +31,28 @@ To = Annotated[
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Take the group even from a query that lives; it stops, and what it has open is replayed.",
+    ),
+]
 
 
 def release(
-    group: Annotated[str, typer.Argument(help="A group of topics.yaml.")], config: Config = DEFAULT_CONFIG
+    group: Annotated[str, typer.Argument(help="A group of topics.yaml.")],
+    config: Config = DEFAULT_CONFIG,
+    take_over: TakeOver = False,
 ) -> int:
-    """Take a group over without a successor: what is open there is replayed, and a query of it stops."""
+    """Take a group over without a successor: what is open there is replayed."""
     from acker.kafka_log import KafkaLog
     from acker.topics import load
-    from spout.operate import Operation, run
+    from spout.operate import run
 
     topics = load(config, os.environ)
     with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
-        run(Operation(log, topics, group, new_id=_new_id()), wall_ms)
+        run(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -48,11 +63,12 @@ def offsets_reset(
     to: To,
     config: Config = DEFAULT_CONFIG,
     execute: Execute = False,
+    take_over: TakeOver = False,
 ) -> int:
     """Let an input begin elsewhere; what was emitted since is emitted again. Safe while trees are open."""
     from acker.kafka_log import KafkaLog
     from acker.topics import load
-    from spout.operate import Operation, input_called, moves, run
+    from spout.operate import input_called, moves, run
 
     topics = load(config, os.environ)
     found = input_called(topics, name)
@@ -64,7 +80,8 @@ def offsets_reset(
         if not execute:
             typer.echo("nothing was changed; with --execute it is done")
             return 0
-        run(Operation(log, topics, found.group, new_id=_new_id(), rewind=plan), wall_ms)
+        operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
+        run(operation, wall_ms)
     typer.echo(f"input {name} is reset; {_NEXT}")
     return 0
 
@@ -88,8 +105,20 @@ def _place(to: str) -> tuple[str | int, int | None]:
         ) from error
 
 
-def _new_id() -> str:
-    return uuid.uuid4().hex[:16]
+def _operation(
+    log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
+) -> Operation:
+    """Make what a command does; who holds the group, and how long it waits for him, goes to stderr."""
+    from spout.operate import Operation
+    from spout.presence import Who
+
+    def report(event: str, fields: Mapping[str, object]) -> None:
+        typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
+
+    return Operation(
+        log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
+        who=Who.here(f"windhover {command}", wall_ms()), report=report,
+    )  # fmt: skip
 
 
 def wall_ms() -> int:

@@ -1,11 +1,12 @@
-"""Follows partitions from their log start: each look reads what came since, within a bound.
+"""Follows partitions from their log start, or from given offsets: each look reads what came since, within a
+bound.
 
 Source: DESIGN.md, section 3 rule 10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from acker.errors import OutOfRange
@@ -21,14 +22,26 @@ READ_MAX: Final = 1_000_000
 
 
 class Follower:
-    """Reads committed records of some partitions, in order, once each."""
+    """Reads records of some partitions, in order, once each."""
 
-    def __init__(self, log: Log, places: Sequence[TopicPartition], read_max: int = READ_MAX) -> None:
-        """Begin at the log starts."""
+    def __init__(
+        self, log: Log, places: Sequence[TopicPartition], read_max: int = READ_MAX, *,
+        first: Mapping[TopicPartition, int] | None = None, committed: bool = True,
+    ) -> None:  # fmt: skip
+        """Begin.
+
+        Args:
+            log: the cluster.
+            places: the partitions.
+            read_max: records that one look reads at most.
+            first: where to begin in each; None: at the log starts.
+            committed: whether only committed records count, and an open transaction holds back what follows.
+        """
         self._log = log
         self._read_max = read_max
-        self._reader = log.reader(committed=True)
-        self._at: dict[TopicPartition, int] = dict(log.starts(places))
+        self._reader = log.reader(committed=committed)
+        self._ends = log.stable_ends if committed else log.ends
+        self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
         self._reader.assign(self._at)
         self.is_whole = False
 
@@ -39,7 +52,7 @@ class Follower:
             Unreachable: the broker does not answer.
         """
         self.is_whole = False
-        ends = self._log.stable_ends(self._at)
+        ends = self._ends(self._at)
         left, empty = self._read_max, 0
         while left > 0 and empty < POLLS_EMPTY:
             if all(self._reader.position(place) >= end for place, end in ends.items()):

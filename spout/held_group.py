@@ -5,15 +5,19 @@ Source: DESIGN.md, sections 3 (rules 6 and 8) and 5.1.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from acker.causes import HELD
-from acker.errors import SessionSuperseded
+from acker.errors import SessionSuperseded, Unreachable
 from acker.events import Reason, Taken, Verdicts
+from spout.announce import SIGNS_AT
 from spout.batches import Batches
 from spout.commits import Committer
 from spout.due_watch import DueWatch
 from spout.ground import Ground
 from spout.growth import Growth
 from spout.order_watch import OrderWatch
+from spout.presence import SIGN_EVERY_MS, described
 from spout.session import SessionName
 from spout.status import PlannerStatus
 from spout.tenure import Tenure
@@ -43,6 +47,8 @@ class HeldGroup:
         self._ticked_ms: int | None = None
         self._due: DueWatch | None = None
         self._lost_below: dict[int, int] = {}
+        self._has_left = False
+        self._signed_ms = now_ms  # by the Take
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
         """Settle, or learn of another session."""
@@ -58,13 +64,18 @@ class HeldGroup:
             event.group == self._ground.spec.group
             and SessionName(event.epoch, event.session) > self._tenure.name
         ):
-            raise SessionSuperseded(
-                f"session {SessionName(event.epoch, event.session)} took group {self._ground.spec.group} from"
-                f" session {self._tenure.name}; what was open is replayed there. Stop that query before this"
-                ' one is started again with .option("take_over", "true")'
-            )
+            raise self._superseded(SessionName(event.epoch, event.session), now_ms)
         self._growth.read(partition, event)
         self._tenure.read(partition, event)
+
+    def _superseded(self, by: SessionName, now_ms: int) -> SessionSuperseded:
+        self._has_left = True  # the group is another's: this process has nothing to leave
+        spec = self._ground.spec
+        other = described(self._ground.log, spec.topics.init, spec.partitions, spec.group, by, now_ms)
+        return SessionSuperseded(
+            f"{other} took group {spec.group} from session {self._tenure.name}; what was open is replayed"
+            f" there. Stop that query before this one is started again with {spec.way}"
+        )
 
     def _note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         if self._order is not None:
@@ -79,19 +90,29 @@ class HeldGroup:
             self.batches.held(held)
 
     def step(self, now_ms: int) -> None:
-        """Move the clock, tick where roots are open, commit now and then."""
+        """Move the clock, tick where roots are open, give signs of life, commit now and then."""
         now = self._tenure.look(now_ms)
         due = self._ticked_ms is None or now_ms - self._ticked_ms >= TICK_EVERY_MS or now_ms < self._ticked_ms
         partitions = self._tenure.ticked_partitions()
         if due and self._ground.announcer is not None and partitions:
-            self._ticked_ms = now_ms
+            self._ticked_ms = self._signed_ms = now_ms
+            self._has_left = False
             self._tenure.clock.told()
             self._ground.announcer.tick(self._tenure.name, now, partitions)
+        self._sign(now, now_ms)
         self._ask_of_sibling(now, now_ms)
         for one, cursor in self._growth.step(now, now_ms):
             self._ground.sources[one.source] = one
             self._tenure.add_source(one.source, cursor)
         self._committer.step(self._tenure.committable, now_ms, idle=self._tenure.is_idle)
+
+    def _sign(self, now: int, now_ms: int) -> None:
+        """Give a sign of life now and then where no tick does; the clock that it tells stands still."""
+        announcer = self._ground.announcer
+        if announcer is None or self._has_left or 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
+            return
+        self._signed_ms = now_ms
+        announcer.tick(self._tenure.name, now, (SIGNS_AT,))
 
     def _ask_of_sibling(self, now: int, now_ms: int) -> None:
         """Ask what the process before told last, once it can no longer live."""
@@ -144,9 +165,18 @@ class HeldGroup:
         """Commit what is settled."""
         self._committer.commit(self._tenure.committable())
 
+    def leave(self) -> None:
+        """Say that nothing is to come of this process, unless it plans something after all."""
+        if self._has_left or self._ground.announcer is None:
+            return
+        self._has_left = True
+        with suppress(Unreachable):  # then the silence that follows says it, some seconds later
+            self._ground.announcer.leave(self._tenure.name, self._tenure.clock.now)
+
     def close(self) -> None:
         """Commit what is settled and leave."""
         self.commit()
+        self.leave()
         if self._due is not None:
             self._due.close()
         if self._order is not None:

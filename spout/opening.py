@@ -10,6 +10,8 @@
 3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
    restart whose first answer is old by then: the process before may have told its clock meanwhile.
 4. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
+5. A fresh checkpoint does not take the group of a holder that lives: between 1 and 2 it waits until the
+   holder was silent for `SILENT_MS_MAX`, and stops when it hears from him; with `take_over` it does neither.
 
 Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
 behind its answer already concerns the session; it is kept until all have answered.
@@ -28,6 +30,7 @@ from acker.identity import GENERATION_MAX, generation_of, position_at
 from spout.announce import Announcer
 from spout.ground import Ground
 from spout.journal import Journal
+from spout.presence import Presence, described
 from spout.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
 from spout.sources import SourceSpec
 from spout.starting import check_commits, check_topic, starting_offsets
@@ -89,12 +92,18 @@ class Opening:
         self._spec = ground.spec
         self._sources = ground.sources
         self._announcer = announcer
+        self._report = ground.report
         self._journal = journal
         self._new_id = new_id
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
         self._first_ms: int | None = None
         self._has_asked_again = False
+        self._has_reported = False
+        self._presence: Presence | None = None
+        if not journal.session and not self._spec.take_over:
+            spec = self._spec
+            self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
@@ -114,7 +123,7 @@ class Opening:
 
         Raises:
             Unreachable: acker partitions are silent for 60 s.
-            SessionRefused: a higher session holds the group.
+            SessionRefused: a higher session holds the group, or a living one does and this one is fresh.
             Disagreement: the ackers know another N, topic or committed offset than we do.
         """
         if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
@@ -129,6 +138,12 @@ class Opening:
             )
         elif now_ms - self._asked_ms >= REPEAT_MS:
             self._send(self._answers.missing, now_ms)
+
+    def close(self) -> None:
+        """Leave, whatever was reached."""
+        if self._presence is not None:
+            self._presence.close()
+            self._presence = None
 
     def _begin(self, now_ms: int) -> None:
         self._ask(SessionName(0, self._new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
@@ -155,6 +170,8 @@ class Opening:
         answers = self._answers
         if self._name.epoch == 0 and self._journal.session:
             self._resume(now_ms)
+        elif self._name.epoch == 0 and self._has_to_wait(answers.holder, now_ms):
+            return
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources())
@@ -171,7 +188,36 @@ class Opening:
         elif self._spec.take_over and self._is_restart and answers.holder > self._name:
             self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
         else:
-            self._refused(answers)
+            self._refused(answers, now_ms)
+
+    def _has_to_wait(self, holder: SessionName, now_ms: int) -> bool:
+        """Tell whether the holder of the group may live, so that a fresh checkpoint does not take it yet.
+
+        Raises:
+            SessionRefused: he lives.
+        """
+        spec = self._spec
+        if self._presence is None:
+            return False
+        self._presence.look(now_ms)
+        holder = self._presence.newest(holder)
+        if self._presence.lives(holder):
+            raise SessionRefused(
+                f"group {spec.group} is held by {self._presence.describe(holder, now_ms)}, and this one, with"
+                " a checkpoint of its own, would end it; stop that one, or take the group over with"
+                f" {spec.way}: what is open there is replayed here"
+            )
+        wait_ms = self._presence.wait_ms(holder, now_ms)
+        if wait_ms and not self._has_reported:
+            self._has_reported = True
+            fields = {
+                "group": spec.group, "holder": self._presence.describe(holder, now_ms),
+                "wait_seconds": round(wait_ms / 1000, 1), "at_once_with": spec.way,
+            }  # fmt: skip
+            self._report("group_is_held", fields)
+        if not wait_ms:
+            self.close()
+        return wait_ms > 0
 
     def _is_stale(self, now_ms: int) -> bool:
         """Tell whether a restart should ask once more, to hear what its session's clock is now."""
@@ -288,14 +334,17 @@ class Opening:
     def _named_from(spec: SourceSpec, first: int) -> TakeSource:
         return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
 
-    def _refused(self, answers: Answers) -> None:
+    def _refused(self, answers: Answers, now_ms: int) -> None:
         """Say why the session may not run."""
         partition, reason = next(iter(answers.refusals.items()))
         if answers.holder > self._name:
+            spec = self._spec
+            holder = described(
+                self._log, spec.topics.init, spec.partitions, spec.group, answers.holder, now_ms
+            )
             raise SessionRefused(
-                f"session {self._name} of group {self._spec.group} is refused: session {answers.holder} holds"
-                " the group; stop the query that runs it, or start this one with"
-                ' .option("take_over", "true") to abandon what is open there'
+                f"session {self._name} of group {spec.group} is refused: {holder} holds the group; stop the"
+                f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
         raise Disagreement(
             f"acker partition {partition} refuses session {self._name} of group {self._spec.group}: {reason};"

@@ -1,8 +1,9 @@
 """What an operator does to a group from outside: release it, or rewind its offsets.
 
 Either is a session that draws the next epoch, takes the group, and ends. Taking it abandons what is open
-under the session before, which the replay workers put back; a query that still runs is told that it was
-superseded, and stops. So both are safe at any moment, and nothing is lost. A rewind also begins a new
+under the session before, which the replay workers put back. A group that a living query holds is left alone,
+unless the operator wants it: then the query is told that it was superseded, by whom, and stops. So both are
+safe at any moment, and nothing is lost. A rewind also begins a new
 generation of each partition, in which the offsets from the new place on are emitted (again).
 
 Source: DESIGN.md, sections 4 ("Take and Taken") and 5.3.
@@ -17,8 +18,10 @@ from acker.errors import UsageError
 from acker.log import Log, TopicPartition
 from acker.settings import Input
 from acker.topics import Topics
+from spout.ground import Report
 from spout.journal import BEGINNING
 from spout.planner import Planner
+from spout.presence import Who
 from spout.sources import PlannerSpec, sources_of
 from spout.starting import COMMITTED_BY
 
@@ -143,8 +146,9 @@ class Operation:
     """A session that takes a group over, perhaps rewinds it, and ends; drive it with `step`."""
 
     def __init__(
-        self, log: Log, topics: Topics, group: str, *, new_id: str, rewind: Sequence[Move] = ()
-    ) -> None:
+        self, log: Log, topics: Topics, group: str, *, new_id: str, rewind: Sequence[Move] = (),
+        take_over: bool = False, who: Who | None = None, report: Report | None = None,
+    ) -> None:  # fmt: skip
         """Prepare; nothing is written before the first step.
 
         Args:
@@ -153,19 +157,27 @@ class Operation:
             group: the group to take.
             new_id: never used before: the session's id.
             rewind: partitions that begin a new generation, and where.
+            take_over: whether a living query loses the group.
+            who: does it.
+            report: called with what a person may want to know; None: nobody is.
         """
-        spec = PlannerSpec(inputs_of(topics, group), topics.ack_topics, topics.acker.partitions)
+        spec = PlannerSpec(
+            inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
+            way="--take-over",
+        )  # fmt: skip
         offsets = {move.source: move.offset for move in rewind}
         self._log = log
         self._group = group
         self._rewind = rewind
-        self._planner = Planner(log, replace(spec, rewind=offsets, checks_commits=False), new_id=new_id)
+        spec = replace(spec, rewind=offsets, checks_commits=False)
+        self._planner = Planner(log, spec, new_id=new_id, who=who, report=report)
 
     def step(self, now_ms: int) -> bool:
         """Go on; return whether all acker partitions have answered, so that `finish` may be called.
 
         Raises:
             Unreachable: acker partitions are silent for 60 s, or the broker is away.
+            SessionRefused: a living query holds the group.
             Disagreement: the ackers know another N or topic than we do.
         """
         if not self._planner.is_open:

@@ -61,7 +61,9 @@ class SourceOptions:
         include_headers: whether the rows have a ``headers`` column.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.
-        take_over: whether a refused checkpoint is kept and a new session drawn.
+        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
+            group of a session that lives.
+        application: name and id of the Spark application, for those who want the group as well.
         status_path: file to which the planning process writes its status, or None.
         sink_folder: where the sink leaves the marks of what it has published; see `spout.sink_watch`.
         schema: Spark DDL of the rows that a read task returns.
@@ -85,6 +87,7 @@ class SourceOptions:
     fail_on_data_loss: bool | None = None
     tracked: bool = True
     take_over: bool = False
+    application: str = ""
     status_path: str | None = None
     sink_folder: str = ""
     schema: str = ""

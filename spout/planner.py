@@ -28,6 +28,7 @@ from spout.held_group import HeldGroup
 from spout.journal import BEGINNING, Journal
 from spout.opening import Opening
 from spout.order_watch import OrderWatch
+from spout.presence import Who
 from spout.session import SessionClock, SessionName
 from spout.sources import PlannerSpec, SourceSpec, sources_of
 from spout.starting import check_journal, starting_offsets
@@ -48,8 +49,8 @@ class Planner:
     """The service of one planning process."""
 
     def __init__(
-        self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report = _nobody,
-        reach: Reach | None = None, heard: Heard = _unheard,
+        self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report | None = None,
+        reach: Reach | None = None, heard: Heard = _unheard, who: Who | None = None,
     ) -> None:  # fmt: skip
         """Prepare; nothing is read or written before `open`.
 
@@ -57,9 +58,10 @@ class Planner:
             log: the cluster; the planner does not close it.
             spec: what was asked for.
             new_id: never used before: id of the session that this process may draw, and of its lane.
-            report: called with what a person may want to know.
+            report: called with what a person may want to know; None: nobody is.
             reach: which records may be planned; None: what the broker has.
             heard: called with what the ackers decided, in `step`.
+            who: runs the session, as others are to read it; None: it gives no name.
 
         Raises:
             UsageError: inputs of several groups, or tracked and untracked ones together.
@@ -73,9 +75,10 @@ class Planner:
         self._log = log
         self._spec = spec
         self._new_id = new_id
-        self._report = report
+        self._report = report or _nobody
         self._reach: Reach = log if reach is None else reach
         self._heard = heard
+        self._who = who
         if not spec.tracked and (ordered := [found.name for found in spec.inputs if found.ordered]):
             raise UsageError(
                 f"input {ordered[0]} has an ordering, which needs tracking: without it nothing waits for its"
@@ -126,7 +129,9 @@ class Planner:
             self._run(self._untracked(now_ms), now_ms)
             return
         self._verdicts = VerdictReader(self._log, self._spec.topics, self._spec.partitions, self._report)
-        self._announcer = Announcer(self._log, self._spec.topics, self._spec.group, self._spec.partitions)
+        self._announcer = Announcer(
+            self._log, self._spec.topics, self._spec.group, self._spec.partitions, self._who
+        )
         self._opening = Opening(self._ground(), self._announcer, journal, self._new_id, now_ms)
 
     def stop_at_ends(self) -> None:
@@ -193,6 +198,11 @@ class Planner:
         """Commit what is settled now, rather than in a few seconds."""
         self._require().commit()
 
+    def leave(self) -> None:
+        """Commit what is settled and say that the query ends; what is planned after all revokes it."""
+        self.commit()
+        self._require().leave()
+
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         """Return what there is to tell; `error` says why the process stopped."""
         if self._running is None:
@@ -207,6 +217,8 @@ class Planner:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._opening is not None:
+            self._opening.close()
         if self._running is not None:
             self._running.close()
         if self._announcer is not None:

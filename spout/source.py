@@ -37,6 +37,7 @@ from spout.journal import BEGINNING, Journal, journal_of
 from spout.options import SourceOptions
 from spout.plan import ReadTask
 from spout.planner import Planner
+from spout.presence import Who
 from spout.safety import mark_of
 from spout.sink_watch import SinkWatch
 from spout.status import write_status
@@ -180,8 +181,9 @@ class Runner:
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
         self._planner = Planner(
-            self._log, planner_spec(options), new_id=uuid.uuid4().hex[:16], report=_report
-        )
+            self._log, planner_spec(options), new_id=uuid.uuid4().hex[:16], report=_report,
+            who=Who.here(options.application, _now_ms()),
+        )  # fmt: skip
         self._lock = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
@@ -252,7 +254,7 @@ class Runner:
             self._wait(IDLE_MS)
             end = self._plan(start, limit)
         if end == start:
-            self._planner.commit()
+            self._planner.leave()
             self._publish(_now_ms(), force=True)
         return end
 
@@ -339,7 +341,7 @@ class Runner:
         self._published_ms = now_ms
         status = self._planner.status(now_ms, str(self._error or ""))
         if status.state == "running" and not status.pending and self._activation.is_inactive():
-            self._planner.commit()
+            self._planner.leave()
         try:
             write_status(Path(path), status)
         except OSError as error:

@@ -26,7 +26,9 @@ class PlannerSpec:
         start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: False: best effort; nothing is announced, offsets settle when they are emitted.
-        take_over: whether a refused checkpoint is kept and a new session drawn.
+        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
+            group of a session that lives.
+        way: how a user asks for `take_over`, for messages.
         tasks: how many read tasks a batch is cut into at most, 1 or more.
         rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
         checks_commits: whether a committed offset that somebody moved is refused.
@@ -43,6 +45,7 @@ class PlannerSpec:
     fail_on_data_loss: bool | None = None
     tracked: bool = True
     take_over: bool = False
+    way: str = "spout.read_stream(..., take_over=True)"
     tasks: int = 2
     rewind: Mapping[int, int] = field(default_factory=dict)
     checks_commits: bool = True

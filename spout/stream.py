@@ -88,7 +88,8 @@ def read_stream(
             record for which it is false is best effort, as Storm's emit without a message id: whatever its
             bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
             (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over``
-            (True: keep a checkpoint whose session was refused, and draw a new one), ``status_path`` (a file
+            (True: take the group even from a query that lives, which ends, and keep a checkpoint whose
+            session was refused: it draws a new one), ``status_path`` (a file
             for the planner's status; without it `spout.stream_status` alone finds it).
 
     Returns:
@@ -131,6 +132,7 @@ def read_stream(
         tracked=stream.tracked,
         tracked_when=options.get("tracked_when"),
         take_over=bool(options.get("take_over")),
+        application=f"{spark.sparkContext.appName} ({spark.sparkContext.applicationId})",
         status_path=os.fspath(stream.status_path),
         sink_folder=os.fspath(application.sink_folder),
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),

@@ -13,7 +13,7 @@ from spout.kestrel.desk import Desk
 from spout.kestrel.kafka_spout import KafkaSpout
 from spout.kestrel.service import SpoutService
 from spout.kestrel.status import SpoutStatus, status_of
-from tests.planning import STEP_MS, YAML, World
+from tests.planning import READY_STEPS_MAX, STEP_MS, YAML, World
 
 __all__ = ["YAML", "KestrelWorld", "Steps"]
 
@@ -78,7 +78,7 @@ class Steps:
         """Take the group."""
         self.service.open(self._world.now_ms)
         self._world.steps.append(self)
-        for _ in range(50):
+        for _ in range(READY_STEPS_MAX):
             if self.service.is_ready:
                 return
             self._world.run(STEP_MS)

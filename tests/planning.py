@@ -31,10 +31,14 @@ from replay.service import ReplayService
 from spout.journal import BEGINNING, Journal, batch_ranges
 from spout.plan import by_block
 from spout.planner import Planner
+from spout.presence import Who
 from spout.sources import PlannerSpec
 
 WALL_MS = 1_800_000_000_000
 STEP_MS = 100
+WHO = Who("web-1", "words", 4711, WALL_MS)
+READY_STEPS_MAX = 150
+"""Longer than the silence that lets a group be taken whose holder died."""
 FLUSH_MS = 30_000
 """On a real broker; in memory nothing waits."""
 
@@ -126,7 +130,14 @@ class World:
         found.open(journal, self.now_ms)
         return found
 
-    def make(self, faults: Faults | None = None, *, stops_at_ends: bool = False, **spec: Any) -> Planner:
+    def make(
+        self,
+        faults: Faults | None = None,
+        *,
+        stops_at_ends: bool = False,
+        who: Who | None = None,
+        **spec: Any,
+    ) -> Planner:
         """Make a planning process that is not open yet; it is stepped from now on."""
         self._names += 1
         values: dict[str, object] = {
@@ -138,7 +149,7 @@ class World:
         planner_spec = PlannerSpec(**values)  # type: ignore[arg-type]
         found = Planner(
             self.client(faults), planner_spec, new_id=f"s{self._names}",
-            report=lambda event, _fields: self.told.append(event),
+            report=lambda event, _fields: self.told.append(event), who=who,
         )  # fmt: skip
         if stops_at_ends:
             found.stop_at_ends()
@@ -167,7 +178,7 @@ class World:
     def ready(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
         """Open a planning process and let it take its group; `options` as in `make`."""
         found = self.planner(journal, **options)
-        for _ in range(50):
+        for _ in range(READY_STEPS_MAX):
             if found.is_ready:
                 return found
             self.run(STEP_MS)

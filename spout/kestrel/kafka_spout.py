@@ -6,9 +6,12 @@ Source: DESIGN.md, section 5.1; CONFORMANCE section H.
 from __future__ import annotations
 
 import logging
+import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from threading import Condition
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +28,7 @@ from spout.kestrel.engine import Engine
 from spout.kestrel.items import Item, shortened
 from spout.kestrel.service import SpoutService
 from spout.kestrel.status import SpoutStatus
+from spout.presence import Who
 
 OPEN_MS: Final = 90_000
 """How long `KafkaSpout.open` waits; the ackers themselves are given up after 60 s."""
@@ -52,13 +56,15 @@ class KafkaSpout:
     1
     True False
 
-    A group is held by one process: another one that opens it takes it over, what was open is replayed there,
-    oldest first, and every call here raises `SessionSuperseded`. So does a process that is started again:
-    each start is a new session. All methods may be called from several threads.
+    A group is held by one process, and each start is a new session. While another process holds the group
+    and lives, `open` is refused; one that died is given up after 10 s of silence. With ``take_over=True`` the
+    group is taken from a living one as well: what was open there is replayed here, oldest first, and every
+    call there raises `SessionSuperseded`. All methods may be called from several threads.
 
     Args:
         topics: topics.yaml, as `spout.load` returns it.
         inputs: name of an input, or of several of one group.
+        take_over: whether a process that holds the group, and lives, loses it.
         runner: what moves it; None: two threads of its own.
 
     Raises:
@@ -66,7 +72,10 @@ class KafkaSpout:
             ``ordering``.
     """
 
-    def __init__(self, topics: Topics, inputs: str | Sequence[str], *, runner: Runner | None = None) -> None:
+    def __init__(
+        self, topics: Topics, inputs: str | Sequence[str], *, take_over: bool = False,
+        runner: Runner | None = None,
+    ) -> None:  # fmt: skip
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         if not names:
             raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
@@ -76,7 +85,7 @@ class KafkaSpout:
                 f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"
                 " like; read it by read_stream, or set ordering: none"
             )
-        self._runner: Runner = runner or _threads_for(topics, found)
+        self._runner: Runner = runner or _threads_for(topics, found, take_over=take_over)
         self._names: set[str] = set()
         self._tuples: dict[Root, Item] = {}
         self._client = self.client(TUPLES)
@@ -89,6 +98,7 @@ class KafkaSpout:
 
         Raises:
             Unreachable: no acker, or no broker, answers in time.
+            SessionRefused: another process holds the group, and lives.
             TopicError: a topic is missing.
             UsageError: it was opened before.
         """
@@ -224,17 +234,19 @@ class KafkaSpout:
                     self._tuples.pop(root, None)
 
 
-def _threads_for(topics: Topics, inputs: Sequence[Input]) -> Engine:
+def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
     """Make what moves a spout over Kafka."""
     name = uuid.uuid4().hex[:16]
+    who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
 
     def connect() -> KafkaLog:
         return KafkaLog(topics.kafka, client_id=f"windhover-spout-{inputs[0].group}")
 
     def make(guard: Condition) -> SpoutService:
         return SpoutService(
-            connect, lambda: connect().message_reader(), topics, inputs, guard, new_id=name, report=_report
-        )
+            connect, lambda: connect().message_reader(), topics, inputs, guard, new_id=name, report=_report,
+            take_over=take_over, who=who,
+        )  # fmt: skip
 
     return Engine(make)
 

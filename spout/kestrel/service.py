@@ -26,6 +26,7 @@ from spout.kestrel.desk import Desk
 from spout.kestrel.read_ahead import MessageReader, Reaches, ReadAhead, Taken
 from spout.plan import BatchPlan
 from spout.planner import Planner
+from spout.presence import Who
 from spout.publish import Lane, publication_of
 from spout.publisher import Publisher
 from spout.sources import PlannerSpec
@@ -50,6 +51,8 @@ class SpoutService:
         *,
         new_id: str,
         report: Report,
+        take_over: bool = False,
+        who: Who | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `open`.
 
@@ -61,6 +64,8 @@ class SpoutService:
             guard: held while the desk is used, and rung when there is news for clients.
             new_id: never used before: id of the session.
             report: called with what a person may want to know.
+            take_over: whether a process that lives loses the group.
+            who: runs the session.
 
         Raises:
             UsageError: inputs of several groups, or untracked ones.
@@ -76,11 +81,13 @@ class SpoutService:
         self._log = log = open_log()
         self._ahead = {found.name: ReadAhead(open_reader(), log) for found in inputs}
         self._spec = spec = PlannerSpec(
-            tuple(inputs), topics.ack_topics, topics.acker.partitions, tasks=1, paced=False
-        )
+            tuple(inputs), topics.ack_topics, topics.acker.partitions, tasks=1, paced=False,
+            take_over=take_over, way="KafkaSpout(..., take_over=True)",
+        )  # fmt: skip
         self._planner = Planner(
-            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear
-        )
+            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear,
+            who=who,
+        )  # fmt: skip
         self._publisher = Publisher(open_log, topics.ack_topics)
         self._lane = f"kestrel-{new_id}/{new_id}"
         self._guard = guard

@@ -51,8 +51,9 @@ def start_query(config: Path, folder: Path, checkpoint: Path) -> StreamingQuery:
     spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES)
     table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
-        spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX
-    )
+        spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX,
+        take_over=not checkpoint.exists(),  # a frozen driver is alive, and loses its group all the same
+    )  # fmt: skip
     rows = lines.transform(spout.bolt(Split(), name="split")).transform(
         spout.bolt(Keep(), name="keep", grouping=spout.fields("word"))
     )

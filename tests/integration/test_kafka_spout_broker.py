@@ -13,7 +13,7 @@ import pytest
 
 import spout
 from acker import topics as topics_yaml
-from acker.errors import SessionSuperseded
+from acker.errors import SessionRefused, SessionSuperseded
 from acker.kafka_log import KafkaLog
 from acker.log import Outgoing, TopicPartition
 from acker.provision import create_topics
@@ -175,8 +175,10 @@ def test_a_spout_that_another_one_took_over_says_so_in_every_call(installation: 
     first = spout.KafkaSpout(installation.topics, "contested").open()
     client = first.client("a")
     items = client.open(2, wait_ms=WAIT_MS)
-    with spout.KafkaSpout(installation.topics, "contested") as second:
-        with pytest.raises(SessionSuperseded, match="took group"):
+    with pytest.raises(SessionRefused, match=r"held by .*KafkaSpout of .*, process \d+.*take_over=True"):
+        spout.KafkaSpout(installation.topics, "contested").open()
+    with spout.KafkaSpout(installation.topics, "contested", take_over=True) as second:
+        with pytest.raises(SessionSuperseded, match=r"KafkaSpout of .*took group"):
             eventually(lambda: client.open(1, wait_ms=200) and False)
         with pytest.raises(SessionSuperseded):
             client.confirm(items)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from acker.errors import Disagreement, SessionSuperseded, UsageError
+from acker.errors import Disagreement, SessionRefused, SessionSuperseded, UsageError
 from acker.identity import position_at
 from acker.log import TopicPartition
 from spout.journal import BEGINNING, Journal
 from spout.operate import Move, Operation, Place, input_called, inputs_of, moves
 from spout.planner import Planner
-from tests.planning import STEP_MS, World, batch, positions
+from tests.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
 
 A, B = 65_536, 65_537
 
@@ -27,7 +27,7 @@ def running(world: World, *, skip: tuple[int, ...] = ()) -> tuple[Planner, Journ
 
 def do(world: World, operation: Operation) -> None:
     """Step an operation to its end, and what else runs beside it."""
-    for _ in range(100):
+    for _ in range(READY_STEPS_MAX):
         if operation.step(world.now_ms):
             operation.finish()
             return
@@ -42,15 +42,15 @@ def reset(world: World, to: Place, *, at_ms: int | None = None) -> list[Move]:
     return plan
 
 
-def release(world: World) -> None:
+def release(world: World, *, take_over: bool = False) -> None:
     """Release the one group."""
-    do(world, Operation(world.cluster.log(), world.topics, "g", new_id="op-release"))
+    do(world, Operation(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over))
 
 
 def test_a_release_abandons_what_is_open_and_stops_the_query_that_holds_the_group() -> None:
     world = World()
     planner, _ = running(world, skip=(3, 7))
-    release(world)
+    release(world, take_over=True)
     with pytest.raises(SessionSuperseded):
         world.run(STEP_MS)
     world.kill(planner)
@@ -58,6 +58,17 @@ def test_a_release_abandons_what_is_open_and_stops_the_query_that_holds_the_grou
     assert world.lost("ABANDONED") == 2
     world.produce(1)
     assert positions(BEGINNING, batch(world.ready(), BEGINNING, world)) == [(A, 10, 11)]
+
+
+def test_a_release_and_a_reset_leave_a_group_alone_that_a_living_query_holds() -> None:
+    world = World()
+    planner, _ = running(world)
+    with pytest.raises(SessionRefused, match=r"1/s1.*--take-over"):
+        release(world)
+    with pytest.raises(SessionRefused, match=r"1/s1.*--take-over"):
+        reset(world, "earliest")
+    world.run(1_000)
+    assert (planner.status(world.now_ms).state, world.committed()) == ("running", 10)
 
 
 def test_a_release_of_a_group_that_nobody_runs_leaves_its_offsets_where_they_belong() -> None:

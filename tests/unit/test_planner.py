@@ -13,7 +13,7 @@ from acker.log import Outgoing, TopicPartition
 from spout.journal import BEGINNING
 from spout.session import STEP_MS_MAX
 from spout.sibling import SIBLING_MS
-from tests.planning import STEP_MS, YAML, FlushesLeft, World, batch, positions
+from tests.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions
 
 A, B = source_of(1, 0), source_of(1, 1)
 REPLAY = source_of(1, 0, replay=True)
@@ -231,9 +231,11 @@ def test_a_session_that_was_taken_over_stops_and_says_by_whom() -> None:
     """A running query whose group another one took."""
     world = World()
     world.ready()
-    new = world.make()
+    new = world.make(who=WHO, take_over=True)
     new.open(BEGINNING, world.now_ms)
-    with pytest.raises(SessionSuperseded, match=r"2/s2.*1/s1.*take_over"):
+    with pytest.raises(
+        SessionSuperseded, match=r"2/s2 \(words on host web-1, .*\) took.*1/s1.*take_over=True"
+    ):
         world.run(2_000)
 
 

@@ -30,7 +30,7 @@ class Planner:
         """Tell it."""
         return PlannerStatus("running", "g", pending=self.pending, error=error, wall=now_ms)
 
-    def commit(self) -> None:
+    def leave(self) -> None:
         """Commit."""
         self.committed = True
 

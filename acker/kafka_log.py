@@ -191,6 +191,23 @@ class KafkaLog:
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in found}
 
+    def members(self, group: str) -> int:
+        """Return how many members a consumer group has now; 0 where there is no such group."""
+        use = Use(Operation.DESCRIBE, group=group)
+
+        def ask(timeout_s: float) -> int:
+            # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
+            admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+            asked = admin.describe_consumer_groups([group], request_timeout=timeout_s)
+            try:
+                return len(settled(asked[group], timeout_s, use).members)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                raise
+
+        return self._ask(f"members of group {group}", ask, use)
+
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the broker drop records below the given offsets."""
         if not offsets:

@@ -270,6 +270,9 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, str]:
         """Return the text kept beside each committed offset; partitions without a commit are missing."""
 
+    def members(self, group: str) -> int:
+        """Return how many members a consumer group has now; 0 where there is no such group."""
+
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the broker drop records below the given offsets."""
 

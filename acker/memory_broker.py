@@ -294,6 +294,10 @@ class MemoryBroker:
         state.rebalance()
         return self._members_made
 
+    def members(self, group: str) -> int:
+        """Return how many members a group has."""
+        return len(self._groups.get(group, MemoryGroup()).members)
+
     def leave(self, group: str, member: int) -> None:
         """Take a member out of a group and share its partitions among the others."""
         state = self._groups[group]

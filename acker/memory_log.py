@@ -114,6 +114,13 @@ class MemoryLog:
         offsets = self._broker.committed(group)
         return {name: offsets[name].metadata for name in partitions if name in offsets}
 
+    def members(self, group: str) -> int:
+        """Return how many members a group has."""
+        self._faults.before("members")
+        found = self._broker.members(group)
+        self._faults.after("members")
+        return found
+
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Raise the log starts to the given offsets."""
         self._faults.before("delete_before")

@@ -110,7 +110,7 @@ RULES: Final = (
     Rule(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
     Rule(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
     Rule(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
-    Rule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since"),
+    Rule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
     Rule(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
     Rule(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
     Rule(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
@@ -119,7 +119,8 @@ RULES: Final = (
         Role.OBSERVER, Of.DEAD_LETTERS, (_READ, _CONFIGS), "`status`, `inspect`, `dlq list`, `show`, `stats`"
     ),
     Rule(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
-    Rule(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over"),
+    Rule(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
+    Rule(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"),
     Rule(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
     Rule(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
     Rule(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),

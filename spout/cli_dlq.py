@@ -38,11 +38,15 @@ Inputs = Annotated[
     typer.Option("--input", "--topic", help="An input by its name, topic or dead-letter topic."),
 ]
 Error = Annotated[
-    str | None, typer.Option("--cause", help="Class of the last error; else FAILED, TIMED_OUT, ABANDONED.")
+    str | None,
+    typer.Option("--error", "--cause", help="Class of the last error; else FAILED, TIMED_OUT, ABANDONED."),
 ]
 Operator = Annotated[str | None, typer.Option(help="The operator that failed it last.")]
 Reason = Annotated[
-    str | None, typer.Option(help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …; in any case.")
+    str | None,
+    typer.Option(
+        "--dead", "--reason", help="Why it was given up: ATTEMPTS, ABANDONED, GONE, …; in any case."
+    ),
 ]
 Key = Annotated[str | None, typer.Option(help="The record's key; 0x… for bytes that are no text.")]
 Since = Annotated[
@@ -51,7 +55,7 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option(help="Died before this time.")]
 All = Annotated[bool, typer.Option("--all", help="Also those that were replayed or dropped before.")]
 Again = Annotated[bool, typer.Option("--again", help="Also those that were replayed or dropped before.")]
-By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the user's name.")]
+By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the system's user.")]
 Why = Annotated[str, typer.Option("--why", help="For what reason; it is kept.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Letters shown at most.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Letters a second at most.")]
@@ -180,9 +184,9 @@ _SHOWN: Final = 20
 
 def _user() -> str:
     try:
-        return getpass.getuser()
+        return f"system user {getpass.getuser()}"
     except (KeyError, OSError):  # a container may run under a number that has no name
-        return f"user {os.getuid()}"
+        return f"system user {os.getuid()}"
 
 
 def _filter(

@@ -21,13 +21,11 @@ RECORDS_SHOWN: Final = 10
 """Records of one key that are told of, the first ones."""
 
 STATUS: Final = (
-    Column("source", "source"), Column("emitted", "emitted", count), Column("pending", "pending", count),
-    Column("of max", "pending_max", count), Column("oldest", "oldest_ms", span),
-    Column("committed", "committed", count), Column("blocking", "blocking", count), Column("why", "why"),
-    Column("lag", "lag", count), Column("replays due", "replays_due", count),
-    Column("held", "held", count), Column("waits for", "waits_for"),
-    Column("dead", "dead_letters", count), Column("as of", "as_of_ms", span),
+    Column("source", "source"), Column("pending", "pending", count), Column("oldest", "oldest_ms", span),
+    Column("committed", "committed", count, "-"), Column("lag ≤", "lag", count),
+    Column("due", "replays_due", count), Column("dead", "dead_letters", count),
 )  # fmt: skip
+"""What fits 80 columns; the rest of a row that is not empty follows in a line of its own."""
 
 Place = Annotated[
     str | None,
@@ -108,7 +106,7 @@ def roots(
 
 def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Say how each partition of each input stands; what cannot be known is unknown, never 0."""
-    from spout.overview import Overview
+    from spout.overview import Overview, missing_lives, more_of
 
     with opened(config, "status") as (topics, log):
         overview = Overview(log, topics)
@@ -117,6 +115,10 @@ def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFA
                 rows = overview.look(wall_ms())
                 _clear(watch, output)
                 write(rows, STATUS, output)
+                if output is Output.TABLE:
+                    for line in more_of(rows):
+                        typer.echo(printable(line))
+                _say(missing_lives(rows, topics))
         finally:
             overview.close()
     return 0

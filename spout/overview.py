@@ -10,7 +10,7 @@ Source: DESIGN.md, sections 2 and 5; CONFORMANCE S146.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,9 @@ from acker.topics import Topics
 from replay.headers import parse_location
 from replay.letters import Letter, Mark, read
 from spout.follow import READ_MAX, Follower
+from spout.presence import Presence
 from spout.tables import span
 from spout.waiting_roots import Line, WaitingRoots
-
-NONE = "none"
-"""What is known not to be there, such as an offset of a group that never committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,21 @@ class Ends:
     end: int
     copies_end: int
     committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Which processes live.
+
+    Attributes:
+        query: whether a query or a `KafkaSpout` of the group gave a sign of life of late.
+        ackers: members of the ackers' consumer group.
+        replay_workers: members of the replay workers' consumer group.
+    """
+
+    query: bool
+    ackers: int
+    replay_workers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,7 @@ def standing_of(views: Sequence[AckerView | None], source: int) -> Standing | No
 
 def row_of(
     found: Input, partition: int, views: Sequence[AckerView | None], ends: Ends, due: int | None,
-    dead: int | None, now_ms: int, line: Line | None = None,
+    dead: int | None, now_ms: int, line: Line | None = None, lives: Lives | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Say how a partition stands.
 
@@ -110,6 +123,12 @@ def row_of(
         dead: its dead letters that were not handled; None: unknown.
         now_ms: wall time.
         line: what waits, where the input is ordered; None: unknown.
+        lives: which processes live; None: unknown.
+
+    Returns:
+        A row. None is what is unknown or not there: an offset of a group that never committed, a blocking one
+        where nothing blocks. `lag` counts offsets that are not emitted yet, those of markers of transactions
+        among them: at most so many records are not done.
     """
     source = standing_of(views, source_of(found.id, partition))
     copies = standing_of(views, source_of(found.id, partition, replay=True))
@@ -117,9 +136,11 @@ def row_of(
         "source": f"{found.name}/{partition}", "group": found.group,
         "emitted": None, "emitted_to": None, "end": ends.end, "pending": None,
         "pending_max": found.max_spout_pending, "oldest_ms": None, "blocking": None, "why": None,
-        "committed": NONE if ends.committed is None else ends.committed,
+        "committed": ends.committed,
         "lag": None, "replays_due": due, "held": _held(found, line), "waits_for": _waits(found, line, now_ms),
-        "dead_letters": dead, "as_of_ms": None,
+        "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
+        "ackers": None if lives is None else lives.ackers,
+        "replay_workers": None if lives is None else lives.replay_workers,
     }  # fmt: skip
     if source is None or copies is None:
         return row
@@ -130,19 +151,21 @@ def row_of(
     blocking = source.blocking
     row |= {
         "emitted": source.emitted_to - source.first,
-        "emitted_to": NONE if emitted_to is None else emitted_to,
+        "emitted_to": emitted_to,
         "pending": pending,
         "oldest_ms": max((now_ms - each.emitted_ms for each in (*source.ranges, *copies.ranges)), default=0),
-        "blocking": NONE if blocking is None else int(offset_of(blocking.first)),
-        "why": _why(blocking, emitted_to, ends.committed, now_ms),
+        "blocking": None if blocking is None else int(offset_of(blocking.first)),
+        "why": _why(
+            blocking, emitted_to, ends.committed, now_ms, stands=lives is not None and not lives.query
+        ),
         "lag": None if due is None else max(0, left) + copies_left + pending + due,
         "as_of_ms": max((now_ms - at for each in (source, copies) if (at := each.as_of_ms)), default=0),
     }
     return row
 
 
-def _held(found: Input, line: Line | None) -> int | str | None:
-    return NONE if not found.ordered else None if line is None else line.held
+def _held(found: Input, line: Line | None) -> int | None:
+    return line.held if found.ordered and line is not None else None
 
 
 def _waits(found: Input, line: Line | None, now_ms: int) -> str | None:
@@ -155,13 +178,50 @@ def _waits(found: Input, line: Line | None, now_ms: int) -> str | None:
     return f"{line.first} first, {due}"
 
 
-def _why(blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int) -> str:
+def _why(
+    blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int, *, stands: bool
+) -> str:
+    """Say what blocks the commit; `stands`: no query lives, so the clock of timeouts stands still."""
     if blocking is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
+        if stands and blocking.left_ms is not None:
+            left = "the clock of its timeout stands still: no query lives"
         return f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
     if emitted_to is not None and committed is not None and committed < emitted_to:
         return "all is settled, and not committed yet; if it stays so, no query of the group runs"
     return ""
+
+
+def more_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what 80 columns do not hold: why a commit is blocked, what is held, how old this is."""
+    for row in rows:
+        at = row["blocking"]
+        why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
+        told = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
+        told += [f"{row['held']:,} held" if row["held"] else ""]
+        told += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
+        if any(told):
+            yield f"{row['source']}: {'; '.join(text for text in told if text)}"
+
+
+def missing_lives(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
+    """Say which processes do not live, with what follows from it and the cure; nothing where all do."""
+    notes = [
+        f"no query of group {group} lives: nothing is read, and the clock of timeouts stands still; start it,"
+        f" or give what it left open to others with `windhover release {group}`"
+        for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False)
+    ]
+    if any(row["ackers"] == 0 for row in rows):
+        notes.append(
+            f"no acker lives (group {topics.acker.group} has no member): nothing is acked, fails or times"
+            " out; start one with `windhover acker run`"
+        )
+    if any(row["replay_workers"] == 0 for row in rows):
+        notes.append(
+            f"no replay worker lives (group {topics.acker.replay_group} has no member): what is lost is not"
+            " replayed; start one with `windhover replay run`"
+        )
+    return notes
 
 
 class Overview:
@@ -194,14 +254,18 @@ class Overview:
         views = [self._observer.look(number) for number in self._numbers]
         due = self._waiting.count()
         lines = None if due is None else self._waiting.lines()
+        ackers = self._log.members(self._topics.acker.group)
+        replay_workers = self._log.members(self._topics.acker.replay_group)
+        queries = {group: self._query_lives(group, now_ms) for group in {one.group for one in self._inputs}}
         rows: list[dict[str, Any]] = []
         for one in self._inputs:
             dead = self._dead[one.name].count()
+            lives = Lives(queries[one.group], ackers, replay_workers)
             for partition, ends in self._ends(one).items():
                 waiting = None if due is None else due[one.id, partition]
                 died = None if dead is None else dead[partition]
                 line = None if lines is None else lines.get((one.id, partition), Line())
-                rows.append(row_of(one, partition, views, ends, waiting, died, now_ms, line))
+                rows.append(row_of(one, partition, views, ends, waiting, died, now_ms, line, lives))
         return rows
 
     def close(self) -> None:
@@ -209,6 +273,15 @@ class Overview:
         self._waiting.close()
         for letters in self._dead.values():
             letters.close()
+
+    def _query_lives(self, group: str, now_ms: int) -> bool:
+        """Tell whether a session of a group gave a sign of life of late."""
+        names = self._topics.ack_topics
+        presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
+        try:
+            return presence.last_ms is not None
+        finally:
+            presence.close()
 
     def _ends(self, one: Input) -> Mapping[int, Ends]:
         numbers = range(self._infos[one.topic].partitions)

@@ -31,11 +31,12 @@ As = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, the key of the rows, and how a value is written."""
+    """A column of a table: its title, the key of the rows, how a value is written, and how None is."""
 
     title: str
     key: str
     text: Callable[[Any], str] = str
+    none: str = UNKNOWN
 
 
 def count(value: int | str) -> str:
@@ -107,12 +108,12 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> 
         justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
         table.add_column(column.title, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row[column.key], column.text)) for column in columns))
+        table.add_row(*(Text(_cell(row[column.key], column)) for column in columns))
     console = Console()
     if not console.is_terminal:  # a pipe has no width: nothing is folded there
         console = Console(width=console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table)
 
 
-def _cell(value: object, text: Callable[[Any], str]) -> str:
-    return UNKNOWN if value is None else printable(text(value))
+def _cell(value: object, column: Column) -> str:
+    return column.none if value is None else printable(column.text(value))

@@ -166,3 +166,15 @@ def test_a_member_commits_nothing_for_what_another_one_has(cluster: Cluster) -> 
 
     eventually(follow)
     assert cluster.log.committed(group, places) == {**dict.fromkeys(places, 5), theirs: 7}
+
+
+def test_the_members_of_a_group_are_counted(cluster: Cluster) -> None:
+    """So that `status` says where no process lives."""
+    topic, log = cluster.topic(), cluster.log
+    group = cluster.name("counted")
+    assert log.members(group) == 0
+    member = cluster.member("counted", [topic])
+    eventually(lambda: _shared(1, member))
+    assert log.members(group) == 1
+    member.close()
+    eventually(lambda: log.members(group) == 0)

@@ -14,10 +14,13 @@ from acker.look import Observer
 from acker.state import StatePart, key_of, state_codec
 from acker.topics import Topics
 from replay.due import PROGRESS_KEY, Progress, due_codec
+from spout.cli_inspect import STATUS
 from spout.journal import BEGINNING, Journal
 from spout.open_roots import OpenRoots, open_roots
-from spout.overview import Overview
+from spout.overview import Overview, missing_lives, more_of
 from spout.planner import Planner
+from spout.presence import SILENT_MS_MAX
+from spout.tables import Output, write
 from tests.planning import World, batch
 
 
@@ -65,7 +68,7 @@ def test_nothing_is_known_before_an_acker_has_written_its_state() -> None:
     world.produce(4)
     row = first(world)
     assert (row["emitted"], row["pending"], row["oldest_ms"], row["lag"], row["blocking"]) == (None,) * 5
-    assert (row["end"], row["committed"], row["replays_due"], row["dead_letters"]) == (4, "none", 0, 0)
+    assert (row["end"], row["committed"], row["replays_due"], row["dead_letters"]) == (4, None, 0, 0)
     assert open_now(world).unknown == [0, 1, 2]
 
 
@@ -123,7 +126,7 @@ def test_the_blocking_offset_is_the_first_that_is_open_and_says_why() -> None:
     world = World()
     ten(world, skip=(2, 7))
     row = first(world)
-    assert (row["blocking"], row["committed"]) == (2, "none")
+    assert (row["blocking"], row["committed"]) == (2, None)
     assert row["why"].startswith("open for 1.0 s, times out in 3.")
     assert row["oldest_ms"] == 1_000
     assert row["pending_max"] == 200_000
@@ -135,7 +138,7 @@ def test_a_partition_that_nothing_holds_back_has_no_blocking_offset() -> None:
     ten(world)
     world.run(3_500)
     row = first(world)
-    assert (row["blocking"], row["why"], row["committed"], row["lag"]) == ("none", "", 10, 0)
+    assert (row["blocking"], row["why"], row["committed"], row["lag"]) == (None, "", 10, 0)
 
 
 def test_what_is_settled_and_not_committed_is_said() -> None:
@@ -186,6 +189,61 @@ def test_a_topic_with_more_records_than_a_look_reads_is_unknown_until_it_was_rea
     overview.close()
 
 
+def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None:
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.start_replays()
+    world.run(500)
+    [row, other] = rows(world)
+    assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (True, 1, 1)
+    assert missing_lives([row, other], world.topics) == []
+    world.kill(planner)
+    assert world.replays is not None
+    world.replays.close()
+    world.replays = None
+    world.run(SILENT_MS_MAX + 500)
+    world.kill_acker()
+    [row, other] = rows(world)
+    assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (False, 0, 0)
+    notes = missing_lives([row, other], world.topics)
+    assert [note.partition(":")[0] for note in notes] == [
+        "no query of group g lives",
+        "no acker lives (group windhover-acker has no member)",
+        "no replay worker lives (group windhover-replay has no member)",
+    ]
+
+
+def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    row = first(world)
+    assert row["why"] == "open for 11.5 s, the clock of its timeout stands still: no query lives"
+    assert next(more_of([row])).startswith("sentences/0: offset 2 blocks the commit: open for 11.5 s, the")
+
+
+def test_each_field_has_one_type_or_is_null() -> None:
+    world = World()
+    found = rows(world)
+    ten(world, skip=(2,))
+    found += rows(world)
+    for field in found[0]:
+        kinds = {type(row[field]) for row in found if row[field] is not None}
+        assert len(kinds) <= 1, field
+
+
+def test_a_table_of_large_numbers_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    ten(world, skip=(2,))
+    row = first(world) | {"source": "sentences/11", "pending": 1_000_000, "committed": 12_345_678}
+    row |= {"oldest_ms": 3_600_000, "lag": 2_000_000, "replays_due": 1_234}
+    write([row], STATUS, Output.TABLE)
+    shown = capsys.readouterr().out.splitlines()
+    assert "12,345,678" in "".join(shown)
+    assert max(map(len, shown)) <= 80
+
+
 def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
     world = World()
     planner, end = ten(world, fail=(3,))
@@ -194,7 +252,7 @@ def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
     batch(planner, end, world)
     world.run(1_500)
     row = first(world)
-    assert (row["pending"] >= 1, row["replays_due"], row["blocking"]) == (True, 0, "none")
+    assert (row["pending"] >= 1, row["replays_due"], row["blocking"]) == (True, 0, None)
     assert open_now(world).rows[0]["root"] == "sentences.g.replay/0@0"
 
 

@@ -16,6 +16,7 @@ The names are loaded when they are first used: the command needs none of them, a
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -156,5 +157,12 @@ def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'spout' has no attribute {name!r}")
+        near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module 'spout' has no attribute {name!r}{hint}")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, those too that nothing has loaded yet."""
+    return sorted(__all__)

@@ -55,7 +55,6 @@ _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 app = typer.Typer(
     name="windhover",
     help="Storm's message guarantee for Kafka and Spark.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -9,6 +9,7 @@ Source: DESIGN.md, section 5.1; the columns are those of Spark's Kafka connector
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +21,7 @@ from acker.identity import I64, Position, Root, Source, is_replay
 from replay.headers import parse_lineage
 from spout.collector import MessageId, StreamId
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -42,6 +44,10 @@ _NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
 
 def _timestamp_ms(message: Message) -> int:
     return int(message.timestamp()[1])
+
+
+def _timestamp(message: Message) -> datetime:
+    return _EPOCH + timedelta(milliseconds=_timestamp_ms(message))
 
 
 def _timestamp_type(message: Message) -> int:
@@ -71,12 +77,12 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "topic": Message.topic,
         "partition": Message.partition,
         "offset": Message.offset,
-        "timestamp": _timestamp_ms,
+        "timestamp": _timestamp,
         "timestampType": _timestamp_type,
         "headers": lambda message: list(headers_of(message)),
     }
 )
-"""What a tuple's field is, by name; a timestamp is wall time in ms."""
+"""What a tuple's field is, by name: what Spark makes of the column, a timestamp with its zone, UTC."""
 
 
 SPOUT = StreamId("spout")

@@ -65,7 +65,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaLog]:
 
 
 def test_the_readme_names_the_two_commands() -> None:
-    assert commands()[:2] == ["uv run windhover demo", "uv run pytest"]
+    assert commands()[:2] == ["uv run windhover demo", "uv run --group dev pytest"]
 
 
 def test_the_commands_of_an_operator_run(served: KafkaLog, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,21 @@ def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("windhover 0.")
 
 
+def test_a_shell_completes_the_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What ``windhover --install-completion`` writes asks the command so."""
+    monkeypatch.setenv("_WINDHOVER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "windhover st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit, match="0"):
+        cli.run([])
+    assert capsys.readouterr().out.split() == ["status"]
+    monkeypatch.delenv("_WINDHOVER_COMPLETE")
+    assert cli.run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

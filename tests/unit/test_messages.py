@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from replay import headers
 from spout.collector import Tuple
 from spout.messages import ARROW_TYPES, MessageRows
 from spout.options import SOURCE_COLUMNS
+from spout.rows import ArrowRows
 
 WALL = (1, 1_700_000_000_123)
 SOURCE = source_of(3, 2)
@@ -34,7 +37,10 @@ def rows(*, replayed: bool = False) -> MessageRows:
 
 def test_fields_are_those_of_the_record() -> None:
     first, second = (Tuple(rows(), row) for row in range(2))
-    assert first.values == (b"k", b"a b", "lines", 2, 7, WALL[1], 0)
+    at = first["timestamp"]
+    assert (at, at.utcoffset()) == (datetime.fromtimestamp(WALL[1] / 1_000, UTC), timedelta(0))
+    assert first.values == (b"k", b"a b", "lines", 2, 7, at, 0)
+    assert ArrowRows(rows().arrow(["timestamp"])).value("timestamp", 0) == at, "as behind a shuffle"
     assert (second["value"], second[0], second["offset"]) == (None, None, 9)
     assert first["headers"][0] == (headers.ORIGIN, b"lines/0@17")
     assert first.fields == tuple(SOURCE_COLUMNS)

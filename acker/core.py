@@ -111,7 +111,7 @@ class PartitionCore:
             return
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
-            self._refuse(take.group, take.session, f"epoch {take.epoch} only asks")
+            self._answer_question(take)
         elif self.sessions.standing(session) is Standing.LOWER:
             self._refuse(take.group, take.session, self._held(take.group))
         else:
@@ -354,6 +354,14 @@ class PartitionCore:
 
     def _flush_verdicts(self) -> None:
         self.outbox.write(self.ledger.take_settled().records())
+
+    def _answer_question(self, take: Take) -> None:
+        """Answer a session that does not know its epoch yet; every start of a query begins so."""
+        why = f"epoch {take.epoch} only asks"
+        self.outbox.write(
+            [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
+        )
+        self.outbox.tell(AckerEventKind.ASKED, f"session {take.session} asks who holds group {take.group}")
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         self.ledger.counts.refused_takes += 1

@@ -96,6 +96,7 @@ class AckerEventKind(StrEnum):
     QUARANTINED = "record_quarantined"
     UNDECODABLE = "undecodable"
     REFUSED = "take_refused"
+    ASKED = "group_asked_for"
     TAKEN = "group_taken"
     NONDETERMINISTIC = "record_differs"
     CARRIED = "range_carried"

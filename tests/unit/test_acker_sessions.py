@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from acker.counters import AckerEventKind
 from acker.events import Lost, Taken, TakenSource, Verdicts
 from acker.identity import position_at, source_of
+from spout.logs import WARNINGS
 from tests.acker_world import GROUP, SOURCE, TIMEOUT_MS, TOPIC, TOPIC_ID, TOPICS, World, Writer, edge
 
 
@@ -142,6 +144,10 @@ def test_epoch_zero_is_a_question_and_changes_nothing(world: World) -> None:
     assert nobody.refused
     assert holder.refused
     assert len(world.quarantined()) == 1
+    asked = [event.kind for event in world.events if "q" in event.detail]
+    assert AckerEventKind.ASKED in asked, "every start of a query asks: it is no refusal, and no warning"
+    assert AckerEventKind.REFUSED not in asked
+    assert str(AckerEventKind.ASKED) not in WARNINGS
 
 
 def test_a_take_with_another_n_is_quarantined_and_answered_with_the_ackers_n(world: World) -> None:

@@ -19,12 +19,14 @@ def torture(
     keep: Annotated[
         Path | None, typer.Option("--dir", help="Keep logs and data here; default: a folder that is removed.")
     ] = None,
+    brokers: Annotated[int, typer.Option(help="1, or 3: a cluster, whose brokers are lost in turn.")] = 1,
+    spark_workers: Annotated[
+        int, typer.Option(help="0, or 2: Spark standalone, whose executors and workers are lost, too.")
+    ] = 0,
 ) -> int:
     """Kill, stop, cut off and starve every part at random; prove from the topics that nothing was lost."""
     from spout.torture.run import run
     from spout.torture.stage import TortureOptions
 
-    options = TortureOptions(
-        minutes=minutes, seed=seed, json=json, records_per_second=records_per_second, keep=keep
-    )
+    options = TortureOptions(minutes, seed, records_per_second, json, keep, brokers, spark_workers)
     return interruptible(lambda: run(options, os.environ))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -16,13 +17,16 @@ SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; what runs here has one machine, and each more costs a task per batch."""
 
 
-def local_session(name: str, cache: Path, *, cores: int | None = None) -> SparkSession:
+def local_session(
+    name: str, cache: Path, *, cores: int | None = None, further: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start a local SparkSession.
 
     Args:
         name: the application's name.
         cache: a folder for Spark's own temporary files.
         cores: how many tasks run at once; all cores when None. A task is tried three times.
+        further: settings that win over those of here, `spark.master` of a cluster on this machine among them.
     """
     # workers run what PYSPARK_PYTHON names, else the python3 of PATH, which need not be this one
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -46,7 +50,7 @@ def local_session(name: str, cache: Path, *, cores: int | None = None) -> SparkS
         ),
     }
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
-    for key, value in settings.items():
+    for key, value in {**settings, **(further or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

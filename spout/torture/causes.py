@@ -17,7 +17,8 @@ passes its deadline, and an acker counts a tick only when it has applied every c
   read task has said so; one that is lost before that is neither replayed nor buried.
 
 A driver that ends by itself is started again, as a cluster would, but something must explain that it ended: a
-blow on it, its network, its disk or the broker, not long before.
+blow on it, its network, its disk or a broker, not long before. That an executor died explains nothing: its
+tasks run again.
 
 What a replay worker's death costs needs no rule: a root that was lost has one copy or dead letter, or not.
 
@@ -38,7 +39,7 @@ from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
 from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
 from spout.session import SessionName
 from spout.torture.evidence import Evidence, Mark, Root, Story, Verdict
-from spout.torture.schedule import Deed, Victim
+from spout.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
 from spout.torture.workload import key_of
 
 
@@ -52,6 +53,7 @@ class Cause(StrEnum):
     NETWORK_CUT = "driver's network cut"
     DISK_FULL = "checkpoint disk full"
     DRIVER_AWAY = "driver away"
+    EXECUTOR_AWAY = "executor away"
     SLOW_BATCH = "batch slower than the timeout"
     ACKER = "acker had the acks in time"
     ACKS_AWAY = "acks never came"
@@ -84,7 +86,7 @@ class Strike(NamedTuple):
 
 def unexplained_endings(strikes: Sequence[Strike]) -> list[Strike]:
     """Return drivers that ended by themselves though no blow explains it."""
-    blows = [strike for strike in _on_driver(strikes) if strike.deed is not None]
+    blows = [strike for strike in _on_driver(strikes, _ENDING) if strike.deed is not None]
     return [
         ending
         for ending in strikes
@@ -93,9 +95,12 @@ def unexplained_endings(strikes: Sequence[Strike]) -> list[Strike]:
     ]
 
 
-def _on_driver(strikes: Sequence[Strike]) -> list[Strike]:
+_ENDING: Final = (Victim.DRIVER, Victim.COORDINATORS, *BROKERS)
+_DELAYING: Final = (*_ENDING, Victim.EXECUTOR, *SPARK_WORKERS)
+
+
+def _on_driver(strikes: Sequence[Strike], felt: Sequence[Victim]) -> list[Strike]:
     """Return what a driver feels; a clock that steps explains nothing, since no deadline hangs on it."""
-    felt = (Victim.DRIVER, Victim.BROKER)
     return [strike for strike in strikes if strike.victim in felt and strike.deed is not Deed.CLOCK]
 
 
@@ -105,7 +110,7 @@ class Inquest:
     def __init__(self, evidence: Evidence, strikes: Sequence[Strike]) -> None:
         """Prepare. `strikes` are in wall time, as the times of the evidence are."""
         self._evidence = evidence
-        self._strikes = _on_driver(strikes)
+        self._strikes = _on_driver(strikes, _DELAYING)
         self._planned = {session: sorted(times) for session, times in evidence.planned.items()}
         self._clocks = {
             key: (list(accumulate((mark.now for mark in marks), max)), marks)
@@ -179,10 +184,14 @@ class Inquest:
         return [strike for strike in self._strikes if strike.began_ms <= to_ms and strike.over_ms >= from_ms]
 
 
-_FIRST_EXPLAINS: Final = (Cause.BROKER_AWAY, Cause.NETWORK_CUT, Cause.DISK_FULL, Cause.DRIVER_AWAY)
+_FIRST_EXPLAINS: Final = (
+    Cause.BROKER_AWAY, Cause.NETWORK_CUT, Cause.DISK_FULL, Cause.DRIVER_AWAY, Cause.EXECUTOR_AWAY,
+)  # fmt: skip
 
 
 def _cause_of(strike: Strike) -> Cause:
-    if strike.victim is Victim.BROKER:
+    if strike.victim in (*BROKERS, Victim.COORDINATORS):
         return Cause.BROKER_AWAY
+    if strike.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
+        return Cause.EXECUTOR_AWAY
     return Cause.DRIVER_AWAY if strike.deed is None else _BY_DEED.get(strike.deed, Cause.DRIVER_AWAY)

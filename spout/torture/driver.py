@@ -1,4 +1,4 @@
-"""The Spark driver as a process of its own: ``python -m spout.torture.driver CONFIG FOLDER CHECKPOINT``.
+"""The Spark driver as a process: ``python -m spout.torture.driver CONFIG FOLDER CHECKPOINT [MASTER]``.
 
 It runs the topology over the input until it is killed. When its query fails it ends with a trace, and
 whoever started it starts it again, as a cluster would.
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spout
 from spout import logs
 from spout.demo.spark import local_session
+from spout.torture.spark_cluster import EXECUTOR_MEMORY
 from spout.torture.topology import Keep, Split
 from spout.torture.writes import WriteTable
 
@@ -26,17 +27,28 @@ BATCH_RECORDS_MAX: Final = 5_000
 TRIGGER: Final = "1 second"
 LOOK_SECONDS: Final = 1
 CORES: Final = 2
+ON_A_CLUSTER: Final = {
+    "spark.cores.max": str(CORES),
+    "spark.executor.memory": EXECUTOR_MEMORY,
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.pyspark.python": sys.executable,
+    # a stage has two tasks: one that is done is half of them
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+}
+"""Settings of a driver whose tasks run on executors: a second task soon overtakes a stopped one."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the query; say that it works when a first micro-batch has ended.
 
     Args:
-        arguments: topics.yaml, the folder of the run, the folder of the checkpoint.
+        arguments: topics.yaml, the folder of the run, the folder of the checkpoint; `spark.master` where it
+            is not this process.
     """
-    config, folder, checkpoint = (Path(argument) for argument in arguments)
+    config, folder, checkpoint = (Path(argument) for argument in arguments[:3])
     logs.configure()
-    query = start_query(config, folder, checkpoint)
+    query = start_query(config, folder, checkpoint, *arguments[3:])
     while query.isActive and query.lastProgress is None:
         query.awaitTermination(LOOK_SECONDS)
     if query.isActive:
@@ -44,11 +56,12 @@ def main(arguments: Sequence[str]) -> None:
     query.awaitTermination()
 
 
-def start_query(config: Path, folder: Path, checkpoint: Path) -> StreamingQuery:
+def start_query(config: Path, folder: Path, checkpoint: Path, master: str | None = None) -> StreamingQuery:
     """Start Spark and the query; the checkpoint's session goes on, a fresh one takes the group over."""
     topics = spout.load(config, os.environ)
     # on the small disk too, so that blocks and shuffles find it full as checkpoints do
-    spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES)
+    further = {} if master is None else {"spark.master": master, **ON_A_CLUSTER}
+    spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES, further=further)
     table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
         spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX,

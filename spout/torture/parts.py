@@ -21,7 +21,7 @@ class Part:
     Attributes:
         victim: who it is.
         child: the process.
-        proxy: its way to the broker.
+        proxy: its way to the broker; None: it has no way of its own.
         clock: its wall clock.
         wanted: whether it should run now; one that does not although it should has ended by itself.
         frozen: the processes that are stopped.
@@ -29,7 +29,7 @@ class Part:
 
     victim: Victim
     child: Child
-    proxy: Proxy
+    proxy: Proxy | None
     clock: SteppedClock
     wanted: bool = True
     frozen: list[Member] = field(default_factory=list)
@@ -42,6 +42,11 @@ class Part:
         """Kill the process; what it started is left to notice."""
         self.wanted = False
         self.child.kill()
+
+    def stop(self) -> bool:
+        """End the process by SIGTERM; tell whether it ended cleanly."""
+        self.wanted = False
+        return self.child.stop()
 
     def kill_family(self) -> None:
         """Kill the process and all that it started, at once."""
@@ -87,12 +92,12 @@ class Driver(Part):
         # not super(): a dataclass with slots is another class than the one that super() would look for
         Part.kill(self)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """End the process that is the driver now by SIGTERM, and what it leaves behind."""
-        self.wanted = False
         members = self.family()
-        self.child.stop()
+        Part.stop(self)
         signal_all(members, signal.SIGKILL)
+        return True
 
     def take_over(self) -> None:
         """Let the next start have a fresh checkpoint."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from spout.torture.judge import Judgement
+from spout.torture.recovery import Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,10 @@ class Report:
         kills: how often SIGKILL was sent.
         blows: how many blows fell, by victim and deed.
         left_out: deeds that cannot be done on this machine.
-        spared: blows on the driver that were left out, since it had not come back from the one before.
+        spared: blows that were left out: on a driver that had not come back from the one before, and moves of
+            coordinators while a broker was away by itself.
         driver_endings: how often the driver ended by itself and was started again.
+        recoveries: what each kind of blow cost, by victim and deed.
         judgement: checks and counts.
     """
 
@@ -36,6 +39,7 @@ class Report:
     left_out: Sequence[str]
     spared: int
     driver_endings: int
+    recoveries: Mapping[str, Recovery]
     judgement: Judgement
 
     def as_dict(self) -> dict[str, object]:
@@ -51,6 +55,7 @@ class Report:
             "left_out": list(self.left_out),
             "spared": self.spared,
             "driver_endings": self.driver_endings,
+            "recoveries": {kind: asdict(each) for kind, each in self.recoveries.items()},
             **judgement.counts,
             "replays": dict(judgement.replays),
             "duplicates": dict(judgement.duplicates),
@@ -64,10 +69,11 @@ def print_report(report: Report, *, as_json: bool) -> None:
     judgement = report.judgement
     out.print(_table("blow", {**report.blows, "SIGKILL in all": report.kills}))
     counts = {name.replace("_", " "): count for name, count in judgement.counts.items()}
-    by_itself = {"driver spared": report.spared, "driver ended by itself": report.driver_endings}
+    by_itself = {"blows left out": report.spared, "driver ended by itself": report.driver_endings}
     out.print(_table("what", {**counts, **by_itself}))
     out.print(_table("roots lost, by cause", judgement.replays))
     out.print(_table("rows written again, by cause", judgement.duplicates))
+    out.print(_recovery_table(report.recoveries))
     for deed in report.left_out:
         out.print(f"left out {deed}: it cannot be done on this machine")
     for check in judgement.checks:
@@ -81,4 +87,12 @@ def _table(title: str, counts: Mapping[str, int]) -> Table:
     table = Table(title, "count")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}")
+    return table
+
+
+def _recovery_table(recoveries: Mapping[str, Recovery]) -> Table:
+    table = Table("seconds from a blow to a later record acked, on each partition", "count", "median", "most")
+    for kind, each in recoveries.items():
+        count = f"{each.faults}" + (f" ({each.open} at the end)" if each.open else "")
+        table.add_row(kind, count, f"{each.median_s:.1f}", f"{each.max_s:.1f}")
     return table

@@ -18,8 +18,9 @@ from spout.demo.checks import Check
 from spout.torture import rules
 from spout.torture.judge import Aftermath, Judgement, judge
 from spout.torture.producer import NumberedProducer
+from spout.torture.recovery import recoveries
 from spout.torture.report import Report, print_report
-from spout.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, draw
+from spout.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, deal, draw
 from spout.torture.stage import Stage, TortureOptions, set_up, wall_ms
 from spout.torture.torturer import Torturer
 from spout.torture.witness import Witness
@@ -33,6 +34,7 @@ acked time out and be replayed."""
 
 COMMIT_MS_MAX: Final = 20_000
 LOOK_MS: Final = 1_000
+PUT_OFF_MS: Final = 2_000
 
 
 def run(options: TortureOptions, environ: Mapping[str, str]) -> int:
@@ -59,12 +61,17 @@ def run(options: TortureOptions, environ: Mapping[str, str]) -> int:
 
 def _torture(stage: Stage, stack: ExitStack) -> Report:
     options, source = stage.options, stage.source
-    left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
     for_ms = int(options.minutes * 60_000)
-    blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
+    if options.on_cluster:
+        left_out = []
+        blows = deal(options.seed, for_ms, spark=stage.spark is not None)
+    else:
+        left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
+        blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
     torturer = Torturer(
-        stage.broker, stage.parts, stage.driver, stage.disk, clock=wall_ms, grace_ms=source.timeout_ms
-    )
+        stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark,
+        clock=wall_ms, grace_ms=source.timeout_ms,
+    )  # fmt: skip
     stack.callback(torturer.release)
     witness = stage.witness
     partitions = stage.log.topics([source.topic])[source.topic].partitions
@@ -84,6 +91,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
         left_out=[str(deed) for deed in left_out],
         spared=torturer.spared,
         driver_endings=torturer.driver_endings,
+        recoveries=recoveries(witness.evidence, torturer.strikes),
         judgement=_judge(stage, torturer, witness, producer, drained),
     )
 
@@ -102,6 +110,10 @@ def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witne
         if actions and actions[0][0] <= now_ms:
             _at_ms, ends, number = heapq.heappop(actions)
             blow = blows[number]
+            if not ends and torturer.waits(blow):
+                if now_ms + PUT_OFF_MS < for_ms:
+                    heapq.heappush(actions, (now_ms + PUT_OFF_MS, 0, number))
+                continue
             if not ends and torturer.spares(blow):
                 say(now_ms, f"{blow.victim}: spared {blow.deed}, it has not come back from the blow before")
                 continue

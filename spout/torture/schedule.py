@@ -22,6 +22,18 @@ class Victim(StrEnum):
     REPLAY_2 = "replay worker 2"
     DRIVER = "driver"
     BROKER = "broker"
+    BROKER_2 = "broker 2"
+    BROKER_3 = "broker 3"
+    COORDINATORS = "coordinators"
+    """The leaders of partitions, those that coordinate groups and transactions among them."""
+    EXECUTOR = "executor"
+    SPARK_WORKER_1 = "Spark worker 1"
+    SPARK_WORKER_2 = "Spark worker 2"
+
+    @property
+    def kind(self) -> str:
+        """What it is, whichever of several."""
+        return self.value.rstrip(" 123")
 
 
 class Deed(StrEnum):
@@ -40,6 +52,11 @@ class Deed(StrEnum):
     SILENCE = "network silent"
     FULL_DISK = "checkpoint disk full"
     CLOCK = "wall clock stepped"
+    STOP = "SIGTERM"
+    """It shuts down in order, and is started again when the pause is over."""
+    ELECT = "preferred leaders elected"
+    MOVE = "coordinators moved"
+    """Another broker of the same three becomes the preferred one, and is elected when the pause is over."""
 
 
 KILLS: Final = frozenset({Deed.KILL, Deed.KILL_FAMILY, Deed.TAKE_OVER})
@@ -75,6 +92,9 @@ class Chance:
 ACKERS: Final = (Victim.ACKER_1, Victim.ACKER_2)
 REPLAYS: Final = (Victim.REPLAY_1, Victim.REPLAY_2)
 SERVICES: Final = (*ACKERS, *REPLAYS)
+
+BROKERS: Final = (Victim.BROKER, Victim.BROKER_2, Victim.BROKER_3)
+SPARK_WORKERS: Final = (Victim.SPARK_WORKER_1, Victim.SPARK_WORKER_2)
 
 CHANCES: Final = (
     Chance(300, ACKERS, Deed.KILL),
@@ -131,7 +151,7 @@ def draw(seed: int, for_ms: int, available: Collection[Deed] = tuple(Deed)) -> l
     """
     dice = random.Random(seed)
     chances = [chance for chance in CHANCES if chance.deed in available]
-    rested = dict.fromkeys(Victim, 0)
+    rested = dict.fromkeys(REST_MS, 0)
     blows: list[Blow] = []
     at_ms = 0
     while True:
@@ -157,3 +177,76 @@ def _draw_one(dice: random.Random, chances: Sequence[Chance], at_ms: int, rested
 def _step_of(dice: random.Random, victim: Victim) -> int:
     most = CLOCK_STEP_MS_MAX if victim is Victim.DRIVER else DUE_STEP_MS_MAX
     return dice.choice((-1, 1)) * dice.randint(1_000, most)
+
+
+# -- a cluster
+
+BROKER_DECK: Final = (
+    *(Chance(1, (broker,), Deed.KILL, (2_000, 15_000)) for broker in BROKERS),
+    Chance(1, BROKERS, Deed.STOP, (2_000, 8_000)),
+    Chance(1, BROKERS, Deed.FREEZE, (4_000, 12_000)),
+    *(Chance(1, (Victim.COORDINATORS,), Deed.MOVE, (5_000, 8_000)) for _ in range(2)),
+    Chance(1, (Victim.COORDINATORS,), Deed.ELECT),
+    *(Chance(1, (acker,), Deed.KILL, (0, 9_000)) for acker in ACKERS),
+    Chance(1, ACKERS, Deed.FREEZE, (8_000, 12_000)),
+    Chance(1, REPLAYS, Deed.KILL, (0, 9_000)),
+    Chance(1, (Victim.DRIVER,), Deed.KILL, (0, 2_000)),
+    Chance(1, (Victim.DRIVER,), Deed.KILL_FAMILY, (0, 2_000)),
+)
+"""What befalls a cluster, each card once before one comes again, so that a short run has seen each kind."""
+
+SPARK_DECK: Final = (
+    *(Chance(1, (Victim.EXECUTOR,), Deed.KILL) for _ in range(2)),
+    Chance(1, (Victim.EXECUTOR,), Deed.FREEZE, (30_000, 30_000)),
+    *(Chance(1, (worker,), Deed.KILL, (2_000, 8_000)) for worker in SPARK_WORKERS),
+)
+"""What befalls executors and workers of Spark; a worker's executor dies with it."""
+
+ROLLING: Final = (
+    *((broker, 20_000) for broker in BROKERS),
+    *((service, 5_000) for service in SERVICES),
+    (Victim.DRIVER, 20_000),
+)
+"""A rolling restart: who is restarted, and how long the next one waits at least, ms."""
+
+DEAL_GAP_MS: Final = (10_000, 16_000)
+"""From the end of one blow to the next, so that each recovery can be measured by itself."""
+
+
+def deal(seed: int, for_ms: int, *, spark: bool) -> list[Blow]:
+    """Deal the blows of a run on a cluster: the deck once in an order drawn from the seed, then again.
+
+    Args:
+        seed: any integer.
+        for_ms: no blow begins or is held after this.
+        spark: whether Spark has workers and executors of its own.
+
+    Returns:
+        Blows, ascending by when they begin.
+    """
+    dice = random.Random(seed)
+    deck = [*BROKER_DECK, *(SPARK_DECK if spark else ()), None]
+    blows: list[Blow] = []
+    end_ms = 0
+    while True:
+        dice.shuffle(deck)
+        for card in deck:
+            blows += _rolling(dice, end_ms) if card is None else [_dealt(dice, card, end_ms)]
+            end_ms = blows[-1].end_ms
+            if end_ms >= for_ms:
+                return [blow for blow in blows if blow.end_ms < for_ms]
+
+
+def _dealt(dice: random.Random, card: Chance, after_ms: int) -> Blow:
+    at_ms = after_ms + dice.randint(*DEAL_GAP_MS)
+    return Blow(at_ms, dice.choice(card.victims), card.deed, dice.randint(*card.hold_ms))
+
+
+def _rolling(dice: random.Random, after_ms: int) -> list[Blow]:
+    """Restart everything, one after the other."""
+    at_ms = after_ms + dice.randint(*DEAL_GAP_MS)
+    blows = []
+    for victim, wait_ms in ROLLING:
+        blows.append(Blow(at_ms, victim, Deed.STOP, 1_000))
+        at_ms += wait_ms
+    return blows

@@ -1,4 +1,4 @@
-"""What a torture runs on: a broker, proxies, clocks, a disk, two ackers, two replay workers, a driver."""
+"""What a torture runs on: brokers, proxies, clocks, a disk, two ackers, two replay workers, Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,26 +23,29 @@ from acker.topics import Input, Topics, load
 from spout.broker_settings import HOST
 from spout.child import Child, Kind
 from spout.embedded import EmbeddedBroker
+from spout.embedded_cluster import EmbeddedCluster
+from spout.torture.brokers import Brokers
 from spout.torture.clock import SteppedClock
 from spout.torture.disk import SmallDisk, small_disk
 from spout.torture.driver import INPUT
 from spout.torture.parts import Driver, Part
 from spout.torture.proxy import Proxy
 from spout.torture.schedule import ACKERS, SERVICES, Victim
+from spout.torture.spark_cluster import SparkCluster
 from spout.torture.witness import Witness
 from spout.up import BOOTSTRAP
 
 TOPICS_YAML: Final = """\
-kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}
+kafka: {{bootstrap.servers: "${{KAFKA_BOOTSTRAP}}"}}
 inputs:
   torture:
     id: 1
     group: torture
     partitions: 4
-    timeout: 15s
+    timeout: {timeout}
     # nothing is given up but what fails on purpose, however often a driver dies
-    retry: {attempts: 8, initial: 200ms, max: 2s, max_abandoned: 1000}
-    dead_letter: {max_ratio: 1, max_consecutive: 1000000}
+    retry: {{attempts: 8, initial: 200ms, max: 2s, max_abandoned: 1000}}
+    dead_letter: {{max_ratio: 1, max_consecutive: 1000000}}
 """
 
 _DOORS: Final = {
@@ -57,7 +60,7 @@ _DOORS: Final = {
 _BROKER: Final = {"log.message.timestamp.type": "LogAppendTime"}
 """The broker's own clock orders what different processes wrote; see `spout.torture.evidence`."""
 
-READY_SECONDS_MAX: Final = 120.0
+READY_SECONDS_MAX: Final = 600.0
 WITNESS_LOOK_MS: Final = 200
 
 
@@ -70,6 +73,8 @@ class TortureOptions:
     records_per_second: float = 60.0
     json: bool = False
     keep: Path | None = None
+    brokers: int = 1
+    spark_workers: int = 0
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -79,6 +84,19 @@ class TortureOptions:
         """
         _require_positive("--minutes", self.minutes, "5 for five minutes")
         _require_positive("--records-per-second", self.records_per_second, "60 for one each 17 ms")
+        if self.brokers not in (1, 3):
+            raise UsageError(f"--brokers {self.brokers}: must be 1, or 3 for a cluster that may lose one")
+        if self.spark_workers not in (0, 2):
+            raise UsageError(
+                f"--spark-workers {self.spark_workers}: must be 0, or 2 of which one may be lost"
+            )
+        if self.spark_workers and self.brokers == 1:
+            raise UsageError(f"--spark-workers {self.spark_workers} comes with --brokers 3; give both")
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether there are several brokers: other blows fall then."""
+        return self.brokers > 1
 
 
 def _require_positive(option: str, value: float, example: str) -> None:
@@ -94,7 +112,8 @@ class Stage:
 
     options: TortureOptions
     topics: Topics
-    broker: EmbeddedBroker
+    brokers: Brokers
+    spark: SparkCluster | None
     log: Log
     folder: Path
     parts: dict[Victim, Part]
@@ -120,27 +139,54 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     )
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "topics.yaml"
-    config.write_text(TOPICS_YAML, encoding="utf-8")
-    disk = stack.enter_context(small_disk(folder / "checkpoints"))
-    proxies = {victim: stack.enter_context(Proxy()) for victim in _DOORS}
-    doors = {_DOORS[victim]: proxy.port for victim, proxy in proxies.items()}
-    broker = stack.enter_context(
-        EmbeddedBroker(folder / "kafka", progress=console.print, doors=doors, settings=_BROKER)
-    )
-    for victim, proxy in proxies.items():
-        proxy.connect_to(broker.door(_DOORS[victim]))
-    topics = load(config, {**environ, BOOTSTRAP: broker.bootstrap})
+    # on a cluster nothing is replayed because of a failover, which takes 15 s
+    timeout = "30s" if options.on_cluster else "15s"
+    config.write_text(TOPICS_YAML.format(timeout=timeout), encoding="utf-8")
+    around = _Surroundings(config, folder, environ)
+    if options.on_cluster:
+        brokers = _start_cluster(around, options.brokers, console, stack)
+    else:
+        brokers = _start_broker(around, console, stack)
+    disk = None if options.on_cluster else stack.enter_context(small_disk(folder / "checkpoints"))
+    if options.spark_workers:
+        cluster = SparkCluster(folder / "spark-cluster", options.spark_workers, environ)
+        around.spark = stack.enter_context(cluster)
+    topics = load(config, {**environ, BOOTSTRAP: around.bootstrap})
     log = KafkaLog(topics.kafka, client_id="windhover-torture")
     stack.callback(log.close)
     provision.create_topics(topics)
-    around = _Surroundings(config, folder, environ, proxies)
     services = {victim: around.service(victim) for victim in SERVICES}
     driver = around.driver()
     witness = Witness(log, topics, topics.inputs[INPUT])
     stack.callback(witness.close)
     _start(services, driver, witness, console, stack)
     parts = {**services, Victim.DRIVER: driver}
-    return Stage(options, topics, broker, log, folder, parts, driver, disk, console, witness)
+    return Stage(
+        options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, console, witness
+    )
+
+
+def _start_broker(around: _Surroundings, console: Console, stack: ExitStack) -> tuple[EmbeddedBroker, ...]:
+    """Start one broker, to which each part has a way of its own."""
+    around.proxies = proxies = {victim: stack.enter_context(Proxy()) for victim in _DOORS}
+    doors = {_DOORS[victim]: proxy.port for victim, proxy in proxies.items()}
+    broker = stack.enter_context(
+        EmbeddedBroker(around.folder / "kafka", progress=console.print, doors=doors, settings=_BROKER)
+    )
+    for victim, proxy in proxies.items():
+        proxy.connect_to(broker.door(_DOORS[victim]))
+    around.bootstrap = broker.bootstrap
+    return (broker,)
+
+
+def _start_cluster(
+    around: _Surroundings, brokers: int, console: Console, stack: ExitStack
+) -> tuple[EmbeddedBroker, ...]:
+    """Start several brokers, to which all parts have the same way."""
+    folder = around.folder / "kafka"
+    cluster = stack.enter_context(EmbeddedCluster(folder, brokers, progress=console.print, settings=_BROKER))
+    around.bootstrap = cluster.bootstrap
+    return cluster.brokers
 
 
 def _start(
@@ -180,27 +226,29 @@ def _reading(witness: Witness) -> Iterator[None]:
         reading.result()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Surroundings:
-    """Makes parts."""
+    """Makes parts, once the brokers are there and Spark's workers, if there shall be some."""
 
     config: Path
     folder: Path
     environ: Mapping[str, str]
-    proxies: Mapping[Victim, Proxy]
+    bootstrap: str = ""
+    proxies: Mapping[Victim, Proxy] = field(default_factory=dict)
+    spark: SparkCluster | None = None
 
     def service(self, victim: Victim) -> Part:
         kind: Kind = "acker" if victim in ACKERS else "replay"
         clock, environ = self._environ(victim)
         child = Child(kind, self.config, log=self._log(victim.value), environ=environ)
-        return Part(victim, child, self.proxies[victim], clock)
+        return Part(victim, child, self.proxies.get(victim), clock)
 
     def driver(self) -> Driver:
         clock, environ = self._environ(Victim.DRIVER)
         (self.folder / "spark").mkdir(exist_ok=True)
         checkpoints = self.folder / "checkpoints"
         make = self._driver_maker(environ)
-        proxy = self.proxies[Victim.DRIVER]
+        proxy = self.proxies.get(Victim.DRIVER)
         return Driver(
             Victim.DRIVER, make(checkpoints / "1"), proxy, clock, make=make, checkpoints=checkpoints
         )
@@ -209,7 +257,9 @@ class _Surroundings:
         lives = iter(range(1, 1_000_000))
 
         def make(checkpoint: Path) -> Child:
-            program = ("-m", "spout.torture.driver", str(self.config), str(self.folder), str(checkpoint))
+            program = ["-m", "spout.torture.driver", str(self.config), str(self.folder), str(checkpoint)]
+            if self.spark is not None:
+                program.append(self.spark.master)
             log = self._log(f"driver {next(lives)}")
             return Child("driver", self.config, log=log, environ=environ, program=program)
 
@@ -217,7 +267,8 @@ class _Surroundings:
 
     def _environ(self, victim: Victim) -> tuple[SteppedClock, dict[str, str]]:
         clock = SteppedClock(self.folder / f"{victim.value}.skew")
-        bootstrap = f"{HOST}:{self.proxies[victim].port}"
+        proxy = self.proxies.get(victim)
+        bootstrap = self.bootstrap if proxy is None else f"{HOST}:{proxy.port}"
         return clock, clock.environ({**self.environ, BOOTSTRAP: bootstrap})
 
     def _log(self, name: str) -> Path:

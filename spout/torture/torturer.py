@@ -7,18 +7,18 @@ is a finding.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from spout.embedded import EmbeddedBroker
+from spout.torture.brokers import Brokers
 from spout.torture.causes import Strike
 from spout.torture.disk import SmallDisk
 from spout.torture.family import signal_all
 from spout.torture.parts import Driver, Part, Zombie
-from spout.torture.schedule import KILLS, Blow, Deed, Victim
+from spout.torture.schedule import BROKERS, KILLS, SPARK_WORKERS, Blow, Deed, Victim
+from spout.torture.spark_cluster import SparkCluster
 
 ZOMBIE_ENDS_MS_MAX: Final = 60_000
 """A driver that was replaced while it was stopped has this long to end, once the other one works."""
@@ -29,10 +29,11 @@ class Torturer:
 
     def __init__(
         self,
-        broker: EmbeddedBroker,
+        brokers: Brokers,
         parts: Mapping[Victim, Part],
         driver: Driver,
         disk: SmallDisk | None,
+        spark: SparkCluster | None = None,
         *,
         clock: Callable[[], int],
         grace_ms: int,
@@ -40,10 +41,11 @@ class Torturer:
         """Begin with everything running and well.
 
         Args:
-            broker: the broker.
+            brokers: the broker, or all of a cluster.
             parts: all other victims, the driver among them.
             driver: the driver.
             disk: the checkpoints' disk, None where it cannot be filled.
+            spark: workers and executors, None where the driver runs its tasks itself.
             clock: wall time, ms.
             grace_ms: for how long after a recovery a late root may be laid to the blow.
         """
@@ -53,13 +55,15 @@ class Torturer:
         self.blows: Counter[tuple[Victim, Deed]] = Counter()
         self.driver_endings = 0
         self.spared = 0
-        self._broker = broker
+        self._brokers = brokers
+        self._spark = spark
         self._parts = parts
         self._driver = driver
         self._disk = disk
         self._clock = clock
         self._grace_ms = grace_ms
         self._recovering: list[tuple[Deed | None, int]] = []
+        self._brokers_recovering: list[tuple[Victim, Deed, int]] = []
         self._zombies: list[Zombie] = []
         self._began: dict[Blow, int] = {}
         self._disk_is_full = False
@@ -76,8 +80,8 @@ class Torturer:
 
     @property
     def is_well(self) -> bool:
-        """Whether the driver works, and no zombie is left."""
-        return not self._recovering and not self._zombies
+        """Whether the driver works, all copies are in sync, and no zombie is left."""
+        return not self._recovering and not self._brokers_recovering and not self._zombies
 
     def spares(self, blow: Blow) -> bool:
         """Tell whether a blow is left out: on a slow machine a driver that is hit again never comes back."""
@@ -86,19 +90,32 @@ class Torturer:
         self.spared += 1
         return True
 
+    def waits(self, blow: Blow) -> bool:
+        """Tell whether a blow is put off: one broker at a time is away, and executors need a driver."""
+        if blow.victim in (*BROKERS, Victim.COORDINATORS):
+            return bool(self._brokers_recovering)
+        return blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS) and bool(self._recovering)
+
     def strike(self, blow: Blow) -> None:
         """Begin a blow."""
         self.blows[blow.victim, blow.deed] += 1
         self._began[blow] = self._clock()
-        if blow.victim is Victim.BROKER:
-            self._strike_broker(blow.deed)
-            return
-        part = self._parts[blow.victim]
+        if blow.victim in self._parts:
+            self._strike_part(self._parts[blow.victim], blow)
+        elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
+            self._spark.strike(blow.victim, blow.deed)
+        else:
+            self._brokers.strike(blow.victim, blow.deed)
+
+    def _strike_part(self, part: Part, blow: Blow) -> None:
         match blow.deed:
             case Deed.KILL:
                 part.kill()
             case Deed.KILL_FAMILY:
                 part.kill_family()
+            case Deed.STOP:
+                if not part.stop():
+                    self.endings.append(f"{part.victim}: did not end by SIGTERM: {part.child.obituary()}")
             case Deed.TAKE_OVER:
                 part.kill()
                 self._driver.take_over()
@@ -106,9 +123,9 @@ class Torturer:
                 part.freeze()
             case Deed.ZOMBIE | Deed.ZOMBIE_TAKEN_OVER:
                 self._replace_frozen(fresh=blow.deed is Deed.ZOMBIE_TAKEN_OVER)
-            case Deed.CUT:
+            case Deed.CUT if part.proxy is not None:
                 part.proxy.cut()
-            case Deed.SILENCE:
+            case Deed.SILENCE if part.proxy is not None:
                 part.proxy.silence()
             case Deed.CLOCK:
                 part.clock.step(blow.amount_ms)
@@ -118,11 +135,17 @@ class Torturer:
     def relent(self, blow: Blow) -> None:
         """End a blow; its victim may need a while to come back."""
         began_ms = self._began.pop(blow)
-        if blow.victim is Victim.BROKER:
-            self._heal_broker(blow.deed)
-        else:
+        if blow.victim in self._parts:
             self._heal_part(self._parts[blow.victim], blow.deed)
-        if blow.victim is Victim.DRIVER and blow.deed in KILLS:
+        elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
+            self._spark.heal(blow.victim)
+        else:
+            if not self._brokers.heal(blow.victim, blow.deed):
+                self.spared += 1
+                self.blows[blow.victim, blow.deed] -= 1
+            self._brokers_recovering.append((blow.victim, blow.deed, began_ms))
+            return
+        if blow.victim is Victim.DRIVER and blow.deed in {*KILLS, Deed.STOP}:
             self._recovering.append((blow.deed, began_ms))
         else:
             self._note(blow.victim, blow.deed, began_ms)
@@ -136,6 +159,10 @@ class Torturer:
             for deed, began_ms in self._recovering:
                 self._note(Victim.DRIVER, deed, began_ms)
             self._recovering.clear()
+        if self._brokers_recovering and self._brokers.are_well():
+            for victim, deed, began_ms in self._brokers_recovering:
+                self._note(victim, deed, began_ms)
+            self._brokers_recovering.clear()
         for zombie in list(self._zombies):
             self._look_at(zombie)
 
@@ -143,36 +170,26 @@ class Torturer:
         """Let no process stay stopped, and none behind that a killed driver had started."""
         for part in self._parts.values():
             part.thaw()
-            part.proxy.heal()
+            if part.proxy is not None:
+                part.proxy.heal()
         for zombie in self._zombies:
             signal_all(zombie.frozen, signal.SIGKILL)
         signal_all(self._driver.left, signal.SIGKILL)
-        if self._broker.pid is not None:
-            os.kill(self._broker.pid, signal.SIGCONT)
+        self._brokers.release()
+        if self._spark is not None:
+            self._spark.release()
 
     # -- one blow
 
-    def _strike_broker(self, deed: Deed) -> None:
-        if deed is Deed.KILL:
-            self._broker.kill()
-        elif self._broker.pid is not None:
-            os.kill(self._broker.pid, signal.SIGSTOP)
-
-    def _heal_broker(self, deed: Deed) -> None:
-        if deed is Deed.KILL:
-            self._broker.start()
-        elif self._broker.pid is not None:
-            os.kill(self._broker.pid, signal.SIGCONT)
-
     def _heal_part(self, part: Part, deed: Deed) -> None:
         match deed:
-            case Deed.KILL | Deed.KILL_FAMILY | Deed.TAKE_OVER:
+            case Deed.KILL | Deed.KILL_FAMILY | Deed.TAKE_OVER | Deed.STOP:
                 part.start()
             case Deed.FREEZE:
                 part.thaw()
             case Deed.ZOMBIE | Deed.ZOMBIE_TAKEN_OVER:
                 self._wake_zombie()
-            case Deed.CUT | Deed.SILENCE:
+            case Deed.CUT | Deed.SILENCE if part.proxy is not None:
                 part.proxy.heal()
             case Deed.CLOCK:
                 part.clock.step(0)

@@ -249,6 +249,10 @@ def late(*strikes: Strike, contributed_ms: int = DUE + 2_000) -> World:
             Cause.DRIVER_AWAY,
         ),
         ((Strike(Victim.DRIVER, Deed.SILENCE, T0 + 1, DUE),), Cause.NETWORK_CUT),
+        ((Strike(Victim.BROKER_3, Deed.STOP, T0 + 1, DUE),), Cause.BROKER_AWAY),
+        ((Strike(Victim.COORDINATORS, Deed.MOVE, T0 + 1, DUE),), Cause.BROKER_AWAY),
+        ((Strike(Victim.EXECUTOR, Deed.FREEZE, T0 + 1, DUE),), Cause.EXECUTOR_AWAY),
+        ((Strike(Victim.SPARK_WORKER_2, Deed.KILL, T0 + 1, DUE),), Cause.EXECUTOR_AWAY),
         ((Strike(Victim.DRIVER, Deed.FULL_DISK, T0 + 1, DUE),), Cause.DISK_FULL),
         (
             (Strike(Victim.DRIVER, Deed.KILL, T0, DUE), Strike(Victim.BROKER, Deed.KILL, T0, DUE)),
@@ -269,6 +273,9 @@ def test_a_root_whose_acks_came_late_is_laid_to_what_kept_the_driver(
     [
         ((), False),
         ((Strike(Victim.BROKER, Deed.KILL, DUE - 9, DUE - 1),), True),
+        ((Strike(Victim.BROKER_2, Deed.KILL, DUE - 9, DUE - 1),), True),
+        ((Strike(Victim.EXECUTOR, Deed.KILL, DUE - 9, DUE - 1),), False),
+        ((Strike(Victim.SPARK_WORKER_1, Deed.KILL, DUE - 9, DUE - 1),), False),
         ((Strike(Victim.DRIVER, Deed.FULL_DISK, DUE - 9, DUE + 9),), True),
         ((Strike(Victim.DRIVER, Deed.SILENCE, DUE - 9, DUE - ENDS_WITHIN_MS),), True),
         ((Strike(Victim.DRIVER, Deed.SILENCE, DUE - 9, DUE - ENDS_WITHIN_MS - 1),), False),

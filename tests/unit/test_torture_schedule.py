@@ -6,7 +6,20 @@ from itertools import pairwise
 
 import pytest
 
-from spout.torture.schedule import CHANCES, KILLS, REST_MS, Blow, Deed, Victim, draw
+from spout.torture.schedule import (
+    BROKER_DECK,
+    CHANCES,
+    KILLS,
+    REST_MS,
+    ROLLING,
+    SPARK_DECK,
+    SPARK_WORKERS,
+    Blow,
+    Deed,
+    Victim,
+    deal,
+    draw,
+)
 
 HALF_HOUR_MS = 30 * 60_000
 SEEDS = range(20)
@@ -31,7 +44,7 @@ def test_half_an_hour_holds_two_hundred_kills(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_victim_is_hurt_before_it_is_rested(seed: int) -> None:
     blows = draw(seed, HALF_HOUR_MS)
-    for victim in Victim:
+    for victim in REST_MS:
         own = [blow for blow in blows if blow.victim is victim]
         assert all(b.at_ms >= a.end_ms + REST_MS[victim] for a, b in pairwise(own))
 
@@ -59,3 +72,32 @@ def test_only_a_clock_is_stepped_by_an_amount() -> None:
 
     blows = [blow for seed in SEEDS for blow in draw(seed, HALF_HOUR_MS)]
     assert all(stepped(blow) == (blow.deed is Deed.CLOCK) for blow in blows)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_quarter_of_an_hour_on_a_cluster_holds_every_blow_of_the_deck(seed: int) -> None:
+    blows = deal(seed, HALF_HOUR_MS // 2, spark=True)
+    dealt = {(blow.victim, blow.deed) for blow in blows}
+    for card in (*BROKER_DECK, *SPARK_DECK):
+        assert any((victim, card.deed) in dealt for victim in card.victims)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_on_a_cluster_one_blow_is_over_before_the_next_begins(seed: int) -> None:
+    blows = deal(seed, HALF_HOUR_MS, spark=True)
+    assert all(second.at_ms >= first.end_ms for first, second in pairwise(blows))
+    assert blows[-1].end_ms < HALF_HOUR_MS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rolling_restart_stops_everything_once_one_after_the_other(seed: int) -> None:
+    stops = [blow.victim for blow in deal(seed, HALF_HOUR_MS, spark=False) if blow.deed is Deed.STOP]
+    rolling = [victim for victim, _wait_ms in ROLLING]
+    assert any(stops[at : at + len(rolling)] == rolling for at in range(len(stops)))
+
+
+def test_the_same_seed_deals_the_same_blows_and_without_spark_none_on_its_executors() -> None:
+    assert deal(7, HALF_HOUR_MS, spark=True) == deal(7, HALF_HOUR_MS, spark=True)
+    assert deal(7, HALF_HOUR_MS, spark=True) != deal(8, HALF_HOUR_MS, spark=True)
+    victims = {blow.victim for blow in deal(7, HALF_HOUR_MS, spark=False)}
+    assert not victims & {Victim.EXECUTOR, *SPARK_WORKERS}

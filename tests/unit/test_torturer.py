@@ -1,4 +1,4 @@
-"""What becomes of a driver that was replaced while it was stopped."""
+"""What becomes of a driver that was replaced while it was stopped, and what waits for brokers and drivers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from spout.torture.parts import Driver
+from spout.torture.causes import Strike
+from spout.torture.parts import Driver, Part
 from spout.torture.schedule import Blow, Deed, Victim
 from spout.torture.torturer import ZOMBIE_ENDS_MS_MAX, Torturer
 
@@ -20,6 +21,7 @@ class Child:
         """Run, and be ready."""
         self.lives = True
         self.works = True
+        self.ends_cleanly = True
 
     def alive(self) -> bool:
         """Whether it runs."""
@@ -30,15 +32,67 @@ class Child:
         return self.works
 
     def start(self) -> None:
-        """Run already."""
+        """Run."""
+        self.lives = True
+
+    def stop(self) -> bool:
+        """End."""
+        self.lives = False
+        return self.ends_cleanly
 
     def kill(self) -> None:
         """End."""
         self.lives = False
 
-    def obituary(self, _seconds: float) -> str:
+    def obituary(self, _seconds: float = 0.0) -> str:
         """Say what happened."""
         return "did not end"
+
+
+class Brokers:
+    """Brokers that do what the test says."""
+
+    def __init__(self) -> None:
+        """Be well."""
+        self.well = True
+
+    def are_well(self) -> bool:
+        """Whether they are."""
+        return self.well
+
+    def strike(self, _victim: Victim, _deed: Deed) -> None:
+        """Be not."""
+        self.well = False
+
+    def heal(self, _victim: Victim, _deed: Deed) -> bool:
+        """Need a while still; nothing was moved."""
+        return _deed is not Deed.MOVE
+
+
+class Cluster:
+    """Three brokers, an acker, and a driver whose tasks run on executors."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        """Let everything be well."""
+        self.now_ms = 0
+        self.acker, self.child, self.brokers = Child(), Child(), Brokers()
+        anything: Any = Mock()
+        acker: Any = self.acker
+        child: Any = self.child
+        brokers: Any = self.brokers
+        driver = Driver(
+            Victim.DRIVER, child, None, anything, make=Mock(return_value=child), checkpoints=tmp_path
+        )
+        parts = {Victim.DRIVER: driver, Victim.ACKER_1: Part(Victim.ACKER_1, acker, None, anything)}
+        self.torturer = Torturer(
+            brokers, parts, driver, None, anything, clock=lambda: self.now_ms, grace_ms=0
+        )
+
+    def hit(self, victim: Victim, deed: Deed) -> None:
+        """Let a blow fall that is over at once."""
+        blow = Blow(self.now_ms, victim, deed, 0)
+        self.torturer.strike(blow)
+        self.torturer.relent(blow)
 
 
 class Scene:
@@ -94,3 +148,49 @@ def test_a_zombie_that_does_not_end_beside_another_driver_is_a_finding(tmp_path:
     scene.look(4_000)
     assert scene.torturer.survivors == ["did not end"]
     assert not scene.first.lives
+
+
+def test_no_broker_is_hurt_before_all_copies_are_in_sync_again(tmp_path: Path) -> None:
+    scene = Cluster(tmp_path)
+    scene.hit(Victim.BROKER, Deed.KILL)
+    next_one = Blow(0, Victim.BROKER_2, Deed.STOP, 0)
+    scene.now_ms = 9_000
+    scene.torturer.look()
+    assert scene.torturer.waits(next_one)
+    assert not scene.torturer.waits(Blow(0, Victim.EXECUTOR, Deed.KILL, 0))
+    assert not scene.torturer.is_well
+    scene.brokers.well = True
+    scene.torturer.look()
+    assert not scene.torturer.waits(next_one)
+    assert scene.torturer.strikes == [Strike(Victim.BROKER, Deed.KILL, 0, 9_000)]
+    assert scene.torturer.is_well
+
+
+def test_coordinators_that_could_not_be_moved_are_no_blow(tmp_path: Path) -> None:
+    scene = Cluster(tmp_path)
+    scene.hit(Victim.COORDINATORS, Deed.ELECT)
+    scene.hit(Victim.COORDINATORS, Deed.MOVE)
+    assert scene.torturer.spared == 1
+    assert +scene.torturer.blows == {(Victim.COORDINATORS, Deed.ELECT): 1}
+
+
+def test_no_executor_is_hurt_while_a_restarted_driver_has_not_come_back(tmp_path: Path) -> None:
+    scene = Cluster(tmp_path)
+    scene.child.works = False
+    scene.hit(Victim.DRIVER, Deed.STOP)
+    assert scene.child.lives
+    blow = Blow(0, Victim.EXECUTOR, Deed.KILL, 0)
+    assert scene.torturer.waits(blow)
+    scene.child.works = True
+    scene.torturer.look()
+    assert not scene.torturer.waits(blow)
+
+
+def test_a_service_that_does_not_end_by_sigterm_is_a_finding(tmp_path: Path) -> None:
+    scene = Cluster(tmp_path)
+    scene.hit(Victim.ACKER_1, Deed.STOP)
+    assert scene.torturer.endings == []
+    scene.acker.ends_cleanly = False
+    scene.hit(Victim.ACKER_1, Deed.STOP)
+    assert len(scene.torturer.endings) == 1
+    assert scene.acker.lives

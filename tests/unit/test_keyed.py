@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from acker.errors import BoltStopped, TupleError, UsageError
 from spout.anchor_columns import HELD_TYPE
 from spout.bolts import BasicBolt, BatchCollector, BoltContext
-from spout.collector import Cause
+from spout.collector import BasicCollector, Cause, Tuple
 from spout.counts import What, count_of
 from spout.holding import AckTask
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
@@ -433,6 +433,9 @@ def test_a_bolt_that_is_not_keyed_is_refused_at_once() -> None:
 
 class Basic(BasicBolt):
     """Is not keyed."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit none."""
 
 
 def test_an_unknown_field_of_a_held_tuple_is_told_with_those_there_are() -> None:

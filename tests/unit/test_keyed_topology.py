@@ -24,7 +24,7 @@ from spout.delayed import Released, split
 from spout.fold import TaskReport
 from spout.hooks import TaskHook
 from spout.isolation import IsolatedRun
-from spout.keyed_bolt import KeyedBolt
+from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.keyed_entry import EntryTask, entered
 from spout.keyed_graph import check_trigger, told_of
 from spout.options import ANCHOR
@@ -45,6 +45,9 @@ class Sum(KeyedBolt):
     """Holds everything."""
 
     output = "word string, tuples int"
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Ack none."""
 
 
 def words(**options: Any) -> TopologyBuilder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
@@ -13,7 +14,7 @@ import structlog
 from acker import kafka_client
 from acker.counters import AckerEventKind
 from replay.report import ReplayEvent
-from spout import logs
+from spout import logs, step_watch
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +81,9 @@ def test_an_event_that_a_person_may_want_to_look_at_is_a_warning(
 
 
 def test_every_event_that_is_to_warn_is_one_that_a_service_tells() -> None:
-    told = {kind.value for kind in AckerEventKind} | set(
-        re.findall(r"``([a-z_]+)``", ReplayEvent.__doc__ or "")
-    )
+    told = {kind.value for kind in AckerEventKind}
+    told |= set(re.findall(r"``([a-z_]+)``", ReplayEvent.__doc__ or ""))
+    told |= set(re.findall(r'"\{self\._part\}\.([a-z_]+)"', inspect.getsource(step_watch)))
 
     assert logs.WARNINGS.issubset(told)
 

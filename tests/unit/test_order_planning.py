@@ -340,7 +340,7 @@ def test_status_tells_how_many_are_held_and_which_record_is_waited_for() -> None
 
 
 def test_status_says_none_of_what_is_not_ordered() -> None:
-    assert looked(OrderWorld("none")) == [("none", ""), ("none", "")]
+    assert looked(OrderWorld("none")) == [(None, ""), (None, "")]
 
 
 def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:

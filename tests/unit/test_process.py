@@ -142,5 +142,5 @@ def test_the_status_is_logged_now_and_then_and_published_more_often() -> None:
     watched.run(lambda: Scripted((1,), (1,), (1,), (1,), (1,), int(signal.SIGTERM)))
 
     assert watched.told.count("acker.status") == 2
-    assert watched.fields["acker.status"] == {"partitions": (1,)}
+    assert watched.fields["acker.status"] == {"partitions": (1,), "last_step_age_s": 0.0}
     assert len(watched.published) == 6

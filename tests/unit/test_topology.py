@@ -9,8 +9,8 @@ import pytest
 import spout
 from acker.errors import UsageError
 from acker.topics import parse
-from spout.bolts import BasicBolt, Bolt, OutputDeclarer
-from spout.collector import StreamId
+from spout.bolts import BasicBolt, Bolt, BoltContext, OutputDeclarer
+from spout.collector import BasicCollector, OutputCollector, StreamId, Tuple
 from spout.stages import Layout
 from spout.topology import BoltDeclarer, TopologyBuilder
 from tests.topology_world import TOPICS, schema_of
@@ -23,6 +23,9 @@ class Words(BasicBolt):
 
     output = "word string"
 
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit none."""
+
 
 class Several(Bolt):
     """Emits on three streams, one of them direct."""
@@ -33,12 +36,24 @@ class Several(Bolt):
         declarer.declare("word string, length int", stream="long")
         declarer.declare("word string", stream="named", direct=True)
 
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep nothing."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit none."""
+
 
 class Nothing(Bolt):
     """Emits nothing."""
 
     def declare(self, declarer: OutputDeclarer) -> None:
         """Declare no stream."""
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep nothing."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit none."""
 
 
 def builder(*names: str) -> TopologyBuilder:

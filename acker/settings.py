@@ -9,6 +9,7 @@ Source: DESIGN.md, section 7.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -40,6 +41,9 @@ from acker.units import UNITS_MS
 
 _ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")
 _DAY: Final = UNITS_MS["d"]
+UNREACHABLE_MS: Final = 5 * UNITS_MS["m"]
+"""How long a query's writes wait at most for a broker; librdkafka gives a record up after as long."""
+
 _TOPIC_RANGE: Final = f"1 to {TOPIC_CHARACTERS_MAX} letters, digits, dots, underscores, hyphens"
 _GROUP_RANGE: Final = f"1 to {GROUP_CHARACTERS_MAX} printable characters"
 
@@ -181,6 +185,12 @@ class Input(Section):
         range="committed, earliest, latest, or a time such as 2026-07-01T00:00:00Z",
         storm="FirstPollOffsetStrategy", default="committed",
     )  # fmt: skip
+    unreachable_ms: DurationMs = key(
+        "How long the broker may take to make durable what a query announces, acks and fails, before the "
+        "query fails. A query that reads several inputs takes the longest.",
+        unit="duration", range="a duration, 1s to 5m", alias="unreachable", default="5m", ge=UNITS_MS["s"],
+        le=UNREACHABLE_MS,
+    )  # fmt: skip
     on_data_loss: Literal["fail", "skip"] = key(
         "What happens when a record that is still needed has left the log: the query fails, or goes on and "
         "counts it.",
@@ -250,3 +260,8 @@ class Input(Section):
     def tracked(self) -> bool:
         """Whether its records are tracked at all."""
         return self.ackers == 1
+
+
+def longest_unreachable_ms(inputs: Iterable[Input]) -> int:
+    """Return how long a query that reads some inputs waits until what it writes is durable, in ms."""
+    return max((found.unreachable_ms for found in inputs), default=UNREACHABLE_MS)

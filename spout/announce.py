@@ -16,15 +16,12 @@ from acker.codec import wire_codec
 from acker.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
 from acker.log import Headers, Log, Outgoing
-from acker.settings import AckTopics
+from acker.settings import UNREACHABLE_MS, AckTopics
 from acker.verdicts import RECORD_BUDGET_BYTES
 from spout.plan import by_block
 from spout.presence import Who, sign_headers
 from spout.session import SessionName
 from spout.sources import SourceSpec
-
-FLUSH_MS = 30_000
-"""The broker has this long to make an announcement durable before the query fails."""
 
 LEAVE_MS = 2_000
 """A process that leaves waits this long until that is durable; if it is not, its silence says it later."""
@@ -74,9 +71,20 @@ class Announcer:
     """Writes for one group; each call returns when what it wrote is durable."""
 
     def __init__(
-        self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None
-    ) -> None:
-        """Open a producer for a group and N acker partitions; `who` gives the signs of life."""
+        self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None,
+        *, durable_ms: int = UNREACHABLE_MS,
+    ) -> None:  # fmt: skip
+        """Open a producer for a group and N acker partitions.
+
+        Args:
+            log: the cluster.
+            topics: names of the ack topics.
+            group: the group.
+            partitions: N.
+            who: gives the signs of life.
+            durable_ms: the broker has this long to make an announcement durable before the query fails.
+        """
+        self._durable_ms = durable_ms
         self._producer = log.producer()
         self._codec = wire_codec()
         self._topics = topics
@@ -111,7 +119,7 @@ class Announcer:
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
                 self._send(self._topics.init, partition, take, self._sign)
-        self._producer.flush(FLUSH_MS)
+        self._producer.flush(self._durable_ms)
 
     def init(
         self, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
@@ -145,7 +153,7 @@ class Announcer:
         """Tell acker partitions the session's clock."""
         for partition in to:
             self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now), self._sign)
-        self._producer.flush(FLUSH_MS)
+        self._producer.flush(self._durable_ms)
 
     def leave(self, name: SessionName, now: int) -> None:
         """Say that this process gives no more signs of life, so that nobody has to wait for silence."""
@@ -172,14 +180,14 @@ class Announcer:
             )  # fmt: skip
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self._partitions)
             self._send(self._topics.ack, owner, acks)
-        self._producer.flush(FLUSH_MS)
+        self._producer.flush(self._durable_ms)
 
     def close(self) -> None:
         """Leave."""
         self._producer.close()
 
     def _flush(self) -> None:
-        self._producer.flush(FLUSH_MS)
+        self._producer.flush(self._durable_ms)
         self._is_unflushed = False
 
     @property

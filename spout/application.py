@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from acker.errors import UsageError
 from acker.kafka_log import KafkaLog
+from acker.settings import longest_unreachable_ms
 from acker.topics import Input, Topics
 from spout.anchors import Carry
 from spout.ledger import Ledger, Reports
@@ -173,7 +174,9 @@ class Application:
                 if stream.group == group and stream.tracked:
                     stream.publisher.close()  # its query has ended; should it start again, this opens again
         publisher = Publisher(
-            lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"), topics.ack_topics
+            lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
+            topics.ack_topics,
+            durable_ms=longest_unreachable_ms(topics.inputs_of(group)),
         )
         stream = Stream(
             uuid.uuid4().hex[:12], group, tracked, topics.acker.partitions, publisher, session, carry

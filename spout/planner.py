@@ -20,6 +20,7 @@ from acker.errors import UsageError
 from acker.events import Verdicts
 from acker.identity import position_at
 from acker.log import Log, Record
+from acker.settings import longest_unreachable_ms
 from spout.announce import Announcer
 from spout.batches import Batches
 from spout.cursor import SourceCursor
@@ -130,8 +131,9 @@ class Planner:
             return
         self._verdicts = VerdictReader(self._log, self._spec.topics, self._spec.partitions, self._report)
         self._announcer = Announcer(
-            self._log, self._spec.topics, self._spec.group, self._spec.partitions, self._who
-        )
+            self._log, self._spec.topics, self._spec.group, self._spec.partitions, self._who,
+            durable_ms=longest_unreachable_ms(self._spec.inputs),
+        )  # fmt: skip
         self._opening = Opening(self._ground(), self._announcer, journal, self._new_id, now_ms)
 
     def stop_at_ends(self) -> None:

@@ -11,18 +11,25 @@ from acker.codec import wire_codec
 from acker.events import Acks, Fails
 from acker.identity import WIRE_BLOCK_BITS, acker_partition
 from acker.log import Log, Outgoing, Producer
-from acker.topics import AckTopics
+from acker.settings import UNREACHABLE_MS, AckTopics
 from spout.publish import Publication
-
-FLUSH_MS = 60_000
-"""How long a batch waits until its records are durable; after that the query fails, and starts again."""
 
 
 class Publisher:
     """Publishes the batches of one stream."""
 
-    def __init__(self, open_log: Callable[[], Log], topics: AckTopics) -> None:
-        """Prepare; the log is opened by the first batch."""
+    def __init__(
+        self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
+    ) -> None:
+        """Prepare; the log is opened by the first batch.
+
+        Args:
+            open_log: opens the cluster.
+            topics: names of the ack topics.
+            durable_ms: how long fails, and then acks, of a batch wait until they are durable; after that the
+                query fails, and starts again.
+        """
+        self._durable_ms = durable_ms
         self._open_log = open_log
         self._topics = topics
         self._codec = wire_codec()
@@ -57,7 +64,7 @@ class Publisher:
             producer.send(Outgoing(topic, partition, self._codec.encode(record)))
             sent = True
         if sent:
-            producer.flush(FLUSH_MS)
+            producer.flush(self._durable_ms)
 
     def _open(self) -> Producer:
         if self._producer is None:

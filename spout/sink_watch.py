@@ -23,6 +23,7 @@ from pathlib import Path
 
 from acker.errors import TrackingError
 from acker.events import SourceRun
+from acker.settings import UNREACHABLE_MS
 from spout.journal import Journal
 from spout.plan import BatchPlan
 
@@ -30,9 +31,9 @@ LATE_MS = 5_000
 """A batch counts as published past the sink when its mark is not there after this long: a sink that was
 called from a thread of its own, and not waited for, may still be at it."""
 
-LISTENER_LATE_MS = 130_000
-"""The same where a listener publishes: it waits twice for `spout.publisher.FLUSH_MS`, then it says that it
-failed; only one that is gone says nothing."""
+LISTENER_LATE_MS = 10_000
+"""The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
+then it says that it failed; only one that is gone says nothing."""
 
 _LISTENS = ".listens"
 _CORES = "cores"
@@ -111,8 +112,18 @@ def _mark(ranges: Sequence[SourceRun]) -> str:
 class SinkWatch:
     """Knows whether the sink still owes the last batch that this process has planned."""
 
-    def __init__(self, folder: Path, group: str, stream: str = "") -> None:
-        """Watch the marks in a folder, for the session of a group and one `read_stream` call."""
+    def __init__(
+        self, folder: Path, group: str, stream: str = "", *, durable_ms: int = UNREACHABLE_MS
+    ) -> None:
+        """Watch the marks in a folder, for the session of a group and one `read_stream` call.
+
+        Args:
+            folder: where the sink leaves its marks.
+            group: the group.
+            stream: id of the call.
+            durable_ms: as for `spout.publisher.Publisher`.
+        """
+        self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
         self._folder = folder
         self._group = group
         self._listens = folder / (stream + _LISTENS)
@@ -134,7 +145,7 @@ class SinkWatch:
     @property
     def late_ms(self) -> int:
         """How long to wait for a mark."""
-        return LATE_MS if self._said() is None else LISTENER_LATE_MS
+        return LATE_MS if self._said() is None else self._listener_late_ms
 
     def failure(self) -> TrackingError | None:
         """Return why the stream's listener could not publish a batch; None when it could."""

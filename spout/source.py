@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UsageError, WindhoverError
 from acker.kafka_log import KafkaLog
+from acker.settings import longest_unreachable_ms
 from spout.activation import Activation
 from spout.batch_tasks import batch_tasks, planner_spec, tasks_now
 from spout.journal import BEGINNING, Journal, journal_of
@@ -188,7 +189,10 @@ class Runner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
-        self._sink = SinkWatch(Path(options.sink_folder), options.group, options.stream)
+        self._sink = SinkWatch(
+            Path(options.sink_folder), options.group, options.stream,
+            durable_ms=longest_unreachable_ms(options.read),
+        )  # fmt: skip
         self._activation = Activation(Path(options.sink_folder), options.stream)
         self._stops_at_ends = False
         self._published_ms = 0

@@ -18,7 +18,7 @@ from threading import Condition
 from acker.errors import UsageError
 from acker.events import Lost, SourceRun, Verdicts
 from acker.log import Log
-from acker.settings import Input
+from acker.settings import Input, longest_unreachable_ms
 from acker.topics import Topics
 from spout.ground import Report
 from spout.journal import BEGINNING, Journal, batch_ranges
@@ -88,7 +88,7 @@ class SpoutService:
             log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear,
             who=who,
         )  # fmt: skip
-        self._publisher = Publisher(open_log, topics.ack_topics)
+        self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
         self._guard = guard
         self._report = report

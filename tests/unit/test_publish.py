@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,15 @@ from acker.events import Acks, Fails, SourceRun, positions, values
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, root_edge
 from acker.log import TopicPartition
 from acker.memory_log import MemoryCluster
+from acker.settings import longest_unreachable_ms
 from acker.topics import AckTopics, parse
+from spout.announce import Announcer
 from spout.collector import MESSAGE_BYTES_MAX, Cause
 from spout.fold import Outcome
 from spout.plan import BatchPlan
 from spout.publish import CAUSES_MAX, Lane, merge_causes, publication_of, skipped
 from spout.publisher import Publisher
+from spout.session import SessionName
 from tests.limits.work import within
 
 A, B = 1 << 16, 1 << 16 | 1
@@ -257,3 +261,28 @@ def test_no_ack_is_sent_before_the_fails_are_durable() -> None:
     with pytest.raises(Unreachable):
         publisher.publish(publication_of(Outcome(plan, ((BAD, indices(0)),)), LANE), 4)
     assert producer.sent == [topics().fail]
+
+
+def test_a_query_waits_for_the_broker_for_as_long_as_its_inputs_say() -> None:
+    """The loss of one broker of three is an outage of writes for some of its partitions, 14 s and more."""
+    text = "inputs: {a: {id: 1, group: g, unreachable: 40s}, b: {id: 2, group: g, unreachable: 90s}}"
+    found = parse(text, file="topics.yaml", environ={})
+    waited: list[int] = []
+
+    class Counting(StuckProducer):
+        def flush(self, timeout_ms: int) -> None:
+            waited.append(timeout_ms)
+
+    class CountingLog:
+        def producer(self) -> Counting:
+            return Counting()
+
+    durable_ms = longest_unreachable_ms(found.inputs_of("g"))
+    log: Any = CountingLog
+    plan = plan_of(SourceRun(A, 10, 20))
+    outcome = publication_of(Outcome(plan, ((BAD, indices(0)),)), LANE)
+    Publisher(log, topics(), durable_ms=durable_ms).publish(outcome, 4)
+    Announcer(log(), topics(), "g", 4, durable_ms=durable_ms).tick(SessionName(1, "s"), 5, [0])
+
+    assert waited == [90_000] * 3
+    assert parse("inputs: {a: {id: 1, group: g}}", file="", environ={}).input("a").unreachable_ms == 300_000

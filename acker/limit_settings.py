@@ -169,12 +169,21 @@ class ReplayLimitSettings(_Limits):
     fenced_pause_ms: DurationMs = _time(
         "How long a partition is left alone that another worker took.", 10_000, "100ms", "10m"
     )
+    input_retry_ms: DurationMs = _time(
+        "An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of "
+        "this, then after twice as long each time up to this; others go on. So often a line tells of it.",
+        60_000, "1s", "1h",
+    )  # fmt: skip
     breaker_window_ms: DurationMs = _time(
         "The time over which dead_letter.max_ratio is taken.", 60_000, "1s", "1d"
     )
     breaker_dead_min: Whole = _count(
-        "Fewer dead letters in that time never stop the worker by their share.",
+        "Fewer dead letters in that time never pause an input by their share.",
         "dead letters", 100, 1, 1_000_000_000,
+    )  # fmt: skip
+    breaker_settled_min: Whole = _count(
+        "Nor do any dead letters where fewer roots than this were acked or buried in that time.",
+        "roots", 1_000, 1, 1_000_000_000,
     )  # fmt: skip
 
 

@@ -128,11 +128,11 @@ class DeadLetter(Section):
 
     topic: TopicName = key("Topic of the dead letters. Default: <topic>.<group>.dlq.", range=_TOPIC_RANGE)
     max_ratio: Ratio = key(
-        "Share of settled roots that may die, over the breaker's window, before the replay worker stops.",
+        "Share of settled roots that may die, over the breaker's window, before the input is paused.",
         unit="share", range="a number, 0 to 1", default=0.1, ge=0, le=1, allow_inf_nan=False,
     )  # fmt: skip
     max_consecutive: Whole = key(
-        "Dead letters in a row, without a root that was acked between them, before the replay worker stops.",
+        "Dead letters in a row, without a root that was acked between them, before the input is paused.",
         unit="dead letters", range="a whole number, 1 to 1000000000", default=1000, ge=1, le=1_000_000_000,
     )  # fmt: skip
 

@@ -3,7 +3,8 @@
 The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
 that writes its copy or dead letter. One more key, ``progress``, says where in the verdict partition to go
 on: it is written together with the roots, so it is exact where a committed group offset may have expired,
-and it can point into the middle of a large verdict record.
+and it can point into the middle of a large verdict record. A key ``pause/<input id>`` stands there while
+the input is paused (`replay.resume` removes it).
 
 Source: DESIGN.md, section 5.4.
 """
@@ -29,6 +30,8 @@ from replay.disposition import DeadReason
 from replay.headers import clipped
 
 PROGRESS_KEY: Final = b"progress"
+PAUSE_KEY: Final = b"pause/"
+"""Before the id of an input, in decimal digits."""
 
 HISTORY_MAX: Final = 100
 """So many entries a history has at most. Where that is too few it keeps the first loss and the latest ones,
@@ -56,6 +59,10 @@ _JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
 _LEFT_OUT_TEXT: Final = "losses left out here: "
 _LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
 _KEY = struct.Struct(">iq")
+
+ROOT_KEY_BYTES: Final = _KEY.size
+"""Length of a root's key; no other key of `_ack_due` is as long."""
+
 _DEAD = frozenset({"", *DeadReason})
 
 
@@ -131,6 +138,35 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside(Due):
+    """A lost root of which nothing is decided yet, since its input cannot go on.
+
+    It says what its verdict says. Of a copy, attempt, origin and all that was before stand in the copy's
+    headers, and are read when it is decided; until then `attempt` is 1 and `origin` is empty.
+
+    Attributes:
+        error: the cause's error as the verdict has it, for the rules by cause.
+    """
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That an input is paused in a verdict partition: nothing of it is copied or buried.
+
+    Attributes:
+        input: the input's id.
+        since_ms: wall time.
+        why: what opened its breaker.
+    """
+
+    input: int
+    since_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a verdict partition is taken over.
 
@@ -143,16 +179,25 @@ class Progress:
     skip: int
 
 
-class DueCodec(Codec[Due | Progress]):
-    """Reads and writes the values of `_ack_due`: version 3, and versions 1 and 2 as version 3."""
+Stored = Due | Progress | Pause
+"""What a value of `_ack_due` may be."""
+
+
+class DueCodec(Codec[Stored]):
+    """Reads and writes the values of `_ack_due`; of a `Due` version 3, and versions 1 and 2 as version 3."""
 
     def __init__(self) -> None:
         """Parse the schemas, which takes a while."""
-        due, due_2, due_1, progress = (
-            load_schema("replay", name) for name in ("due_3", "due_2", "due", "progress")
+        due, due_2, due_1, aside, progress, pause = (
+            load_schema("replay", name) for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
         )
-        super().__init__({Due: due, Progress: progress}, older={Due: (due_2, due_1)})
-        self._of_roots = self.headers(Due)
+        types = {Due: due, Aside: aside, Progress: progress, Pause: pause}
+        super().__init__(types, older={Due: (due_2, due_1)})
+        self._of_roots = self.headers(Due) | self.headers(Aside)
+
+    def is_aside(self, data: bytes | None) -> bool:
+        """Tell whether a value is that of a root that was put aside; it is not decoded."""
+        return data is not None and data[:HEADER_BYTES] in self.headers(Aside)
 
     def glance(self, data: bytes) -> tuple[Root, int]:
         """Read the root and the due time of a value, which all versions begin with, and nothing else.
@@ -207,8 +252,15 @@ def parse_root_key(key: bytes | None) -> Root | None:
     return Root(Source(source), Position(position))
 
 
-def flaw_of(key: bytes | None, value: Due | Progress) -> str:
+def pause_key(input_id: int) -> bytes:
+    """Return the key under which an input's pause stands in `_ack_due`."""
+    return PAUSE_KEY + b"%d" % input_id
+
+
+def flaw_of(key: bytes | None, value: Stored) -> str:
     """Say what in a decoded record cannot be; empty when all of it can."""
+    if isinstance(value, Pause):
+        return "" if key == pause_key(value.input) else "it tells no pause"
     if isinstance(value, Progress):
         wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
         return "it tells no progress" if wrong else ""
@@ -219,7 +271,7 @@ def flaw_of(key: bytes | None, value: Due | Progress) -> str:
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 
-def sound(record: Record) -> Due | Progress | None:
+def sound(record: Record) -> Stored | None:
     """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
 
     Raises:

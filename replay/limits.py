@@ -32,8 +32,11 @@ class ReplayLimits:
         fetch_patience_ms: a fetch that brings nothing for this long counts as unreachable.
         aborts_max: aborted transactions in a row, per partition; one more raises `LogError`.
         fenced_pause_ms: a partition that another worker took is not taken back within this.
+        input_retry_ms: an input that cannot go on is tried again after a 64th of this, then after twice as
+            long each time, at most this; a line in the log tells as often that its roots wait.
         breaker_window_ms: the share of dead letters is taken over this window.
         breaker_dead_min: fewer dead letters in the window never open the breaker by their share.
+        breaker_settled_min: nor do any where fewer roots than this were settled in the window.
     """
 
     poll_ms: int = 200
@@ -52,8 +55,10 @@ class ReplayLimits:
     fetch_patience_ms: int = 30_000
     aborts_max: int = 20
     fenced_pause_ms: int = 10_000
+    input_retry_ms: int = 60_000
     breaker_window_ms: int = 60_000
     breaker_dead_min: int = 100
+    breaker_settled_min: int = 1_000
 
     @property
     def hung_ms(self) -> int:

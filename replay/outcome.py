@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from acker.identity import offset_of, partition_of
+from acker.errors import TopicError
+from acker.identity import input_id_of, offset_of, partition_of
 from acker.log import Outgoing, Record, TopicInfo, record_bytes
 from acker.made import made
 from acker.topics import Input
@@ -57,16 +58,40 @@ _wanted = made(Wanted)
 
 
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
-    """Read what is due and build what is to be written, in the order given.
+    """Read what is due and build what is to be written: of each input in the order of the origins.
 
-    Those whose payload did not fit into one fetch, and dead letters beyond what the breaker lets die, are
-    left out: they go on waiting.
+    Those whose payload did not fit into one fetch are left out, and so are those of an input that cannot go
+    on: they go on waiting.
 
     Raises:
-        BreakerOpen: no more records of an input may be buried.
-        Disagreement: a root is of an input that topics.yaml does not have.
-        TopicError: a replay or dead-letter topic is missing.
-        Unreachable: the log does not answer.
+        Unreachable: the broker does not answer.
+    """
+    dues = sorted(dues, key=_rank)
+    parts = worker.apart(dues, _input_of, lambda some: _outcomes(worker, some, now_ms), now_ms)
+    return [outcome for part in parts for outcome in part]
+
+
+def _input_of(due: Due) -> int:
+    return input_id_of(due.source)
+
+
+def _rank(due: Due) -> tuple[int, str, int, int]:
+    topic, _, place = due.origin.rpartition("/")
+    partition, _, offset = place.partition("@")
+    try:
+        return input_id_of(due.source), topic, int(partition), int(offset)
+    except ValueError:  # nobody knows its origin
+        return input_id_of(due.source), "", 0, 0
+
+
+def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+    """Return the outcomes, in the order given.
+
+    Raises:
+        Disagreement: a root is of another group than its input in topics.yaml.
+        TopicError: a replay or dead-letter topic is missing, or has too few partitions.
+        NotAuthorized: we may not read one.
+        Unreachable: a log does not answer.
     """
     owners = _Owners(worker)
     targets = [(due, owners.of(due), _place(due), (due.topic, due.topic_id)) for due in dues]
@@ -74,7 +99,7 @@ def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcom
     infos = worker.writable(owners.all, {topic for topic, _ in topics})
     found = _fetch(worker, targets, unchanged(topics, infos))
     build = _Build(infos, now_ms)
-    return _bounded(worker, [build.outcome(*each) for each in found], now_ms)
+    return [build.outcome(*each) for each in found]
 
 
 _Target = tuple[Due, Input, Wanted, tuple[str, str]]
@@ -132,13 +157,22 @@ class _Build:
         self._now_ms = now_ms
 
     def outcome(self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None) -> Outcome:
-        """Build what is written for a root."""
+        """Build what is written for a root.
+
+        Raises:
+            TopicError: the replay topic has too few partitions for it.
+        """
         if found is Absence.NEVER:
             return Outcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         if dead is None and record is not None:
             copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
+            if copy.partition >= self._infos[owner.replay_topic].partitions:
+                raise TopicError(
+                    f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"
+                    f" {owner.topic} has; run `windhover topics create`"
+                )
             if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
                 return _outcome((due, owner, copy, None, True))
             dead = DeadReason.TOO_LARGE
@@ -156,18 +190,21 @@ class _Build:
         return Outcome(due, owner, letter, dead, has_payload)
 
 
-def _bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> list[Outcome]:
-    """Leave out the dead letters that the breakers do not let die now."""
+def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[list[Outcome], list[Input]]:
+    """Leave out the dead letters that the breakers do not let die now.
+
+    Returns:
+        What is left, and the inputs of which nothing may die any more: they are to be paused.
+    """
     dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
-    if not dying:
-        return list(outcomes)
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
+    open_ones = [found for key, found in dying.items() if not room[key]]
     buried: Counter[int] = Counter()
     kept: list[Outcome] = []
-    for outcome in outcomes:
+    for outcome in outcomes if dying else ():
         if outcome.dies:
             if buried[outcome.input.id] >= room[outcome.input.id]:
                 continue
             buried[outcome.input.id] += 1
         kept.append(outcome)
-    return kept
+    return (kept if dying else list(outcomes)), open_ones

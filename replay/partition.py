@@ -6,6 +6,10 @@ Second transaction, at the due time: the copy or the dead letter, and the tombst
 under one transactional id, named after the partition: a new owner fences the old one with it and ends what
 that one left open, reads `_ack_due` to its stable end, and then knows exactly what waits.
 
+What waits of an input that cannot go on is left where it is (`replay.worker`). An input of which too much
+dies is paused: a note in `_ack_due` keeps every owner of the partition from it until somebody resumes it
+(`replay.resume`).
+
 What is kept in memory changes only after a commit. When a transaction was aborted, or it is not known what
 became of it, the partition is dropped and opened again: what is durable says what is still to be done.
 
@@ -15,29 +19,51 @@ Source: DESIGN.md, section 5.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 from acker.answer_checks import wrong_verdicts
 from acker.collection import uncollected
-from acker.errors import CodecError, DataLoss, Disagreement, UnknownVersion, WindhoverError
+from acker.errors import (
+    CodecError,
+    DataLoss,
+    Disagreement,
+    NotAuthorized,
+    TopicError,
+    UnknownVersion,
+    WindhoverError,
+)  # fmt: skip
 from acker.events import Verdicts
+from acker.identity import input_id_of
 from acker.log import Outgoing, Record, TopicPartition
 from acker.made import made
-from replay.due import PROGRESS_KEY, Due, Progress, key_of
+from replay.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, key_of, pause_key
 from replay.intake import Batch, Intake
 from replay.known import known_of
-from replay.outcome import Outcome, outcomes_of
+from replay.outcome import Outcome, bounded, outcomes_of
 from replay.restore import restore
-from replay.schedule import Entry, Schedule
-from replay.takeover import dues_of
+from replay.takeover import decided, dues_of
 from replay.waiting import Waiting
 from replay.worker import Worker, newer
 
 _outgoing = made(Outgoing)
 
+_LOOK_MS: Final = 1_000
+"""So often an owner of a partition in which an input is paused looks whether it still is the owner."""
+
+_Decision = tuple[Due | None, bytes | None]
+"""What becomes of a root that was put aside, with its value; None where there never was a record."""
+
 
 class VerdictPartition:
-    """A verdict partition that this worker owns."""
+    """A verdict partition that this worker owns.
+
+    Attributes:
+        waiting: the roots that wait.
+        intake: the verdicts that are read and not taken over.
+        pauses: the inputs that are paused here, by their ids.
+    """
 
     def __init__(self, worker: Worker, number: int) -> None:
         """Take the partition over.
@@ -58,15 +84,16 @@ class VerdictPartition:
         self._verdict = TopicPartition(worker.names.verdict, number)
         self._due = TopicPartition(worker.names.due, number)
         self._progress_ms = 0
+        self._owned_ms = 0
         self._placed: list[int] = []
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            schedule = Schedule()
-            schedule.add_all(restored.table.entries())
-            self.waiting = Waiting(schedule, worker.limits.waiting_bytes_max)
+            self.waiting = Waiting(restored.table.by_input(), worker.limits.waiting_bytes_max)
+            self.pauses = dict(restored.pauses)
+            worker.close_breakers(but=self.pauses)
             self.intake = Intake(self._begin(restored.progress))
         except WindhoverError:
             self._transactions.close()
@@ -81,6 +108,25 @@ class VerdictPartition:
     def done(self) -> Mapping[TopicPartition, int]:
         """Up to where the verdicts are durably taken over."""
         return {self._verdict: self.intake.progress.next}
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next root is due whose input can go on; None when there is none."""
+        ready = {each: self._worker.ready_ms(each) for each in self.waiting.next_due()}
+        found = (
+            max(due_ms, ready_ms)
+            for each, due_ms in self.waiting.next_due().items()
+            if each not in self.pauses and (ready_ms := ready[each]) is not None
+        )
+        return min(found, default=None)
+
+    def aside(self, now_ms: int) -> Mapping[int, int]:
+        """Return of each input that cannot go on, by its id, how many roots wait."""
+        return {
+            each: count
+            for each, count in self.waiting.counts().items()
+            if each in self.pauses or not self._worker.is_ready(each, now_ms)
+        }
 
     @property
     def wants_verdicts(self) -> bool:
@@ -121,12 +167,12 @@ class VerdictPartition:
         Raises:
             Aborted: a transaction was aborted; drop the partition and open it again.
             Fenced: another worker owns the partition; drop it.
-            BreakerOpen: too large a share of an input dies.
-            Disagreement: a root is of an input that topics.yaml does not have.
-            TopicError: a topic to write to is missing.
             Unreachable: it is not known what the broker did; drop the partition and open it again.
         """
         with uncollected():
+            if self.pauses and abs(now_ms - self._owned_ms) >= _LOOK_MS:
+                self._owned_ms = now_ms
+                self._require_owned()  # who resumes an input takes the partition from us
             worked = self._mend()
             worked = self._fire(now_ms) or worked
             return self._take_over(now_ms) or worked
@@ -178,40 +224,97 @@ class VerdictPartition:
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
 
-        1. Take what is due.
+        1. Take what is due of inputs that can go on.
         2. Know of each what `_ack_due` holds.
-        3. Fetch the records and build copies and dead letters.
-        4. Write them with their tombstones.
-        5. Forget them; the rest goes on waiting.
+        3. Decide what was put aside; fetch the records of the others, and build copies and dead letters.
+        4. Write them with their tombstones, and what was decided over what was put aside. Where no more of an
+           input may die, its pause is written with them.
+        5. Forget what is done; the rest goes on waiting.
 
         What fails before the transaction leaves all waiting; where that fails, the partition is dropped. That
         `_ack_due` no longer holds a root tells nothing before it is known that no other worker took it out.
         """
-        taken = self.waiting.take(now_ms, self._worker.limits.fire_max)
+        worker = self._worker
+        taken = self.waiting.take(now_ms, worker.limits.fire_max, self._ready(now_ms))
         if not taken:
             return False
         try:
-            known = known_of(self._worker, self._due, self.waiting.kept(taken))
-            outcomes = outcomes_of(self._worker, [due for due in known.values() if due is not None], now_ms)
+            known = known_of(worker, self._due, self.waiting.kept(taken))
+            asides = {at: due for at, due in known.items() if isinstance(due, Aside)}
+            decisions = self._decide(asides, now_ms) if asides else {}
+            dues = [due for at, due in known.items() if due is not None and at not in asides]
+            outcomes, open_ones = bounded(worker, outcomes_of(worker, dues, now_ms) if dues else [], now_ms)
         except WindhoverError as error:
             self.waiting.done((), taken)
             if isinstance(error, DataLoss):
                 self._require_owned()
             raise
-        if outcomes:
-            written = [outcome.written for outcome in outcomes if outcome.written is not None]
-            topic, number = self._due
-            tombstones = [
-                _outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes
-            ]
-            self._transact((*written, *tombstones))
-        left = () if len(outcomes) == len(taken) else _left(taken, known, outcomes)
-        self.waiting.done([entry for entry in taken if entry not in left] if left else taken, left)
-        self._count_copies(outcomes)
-        for outcome in outcomes:
-            if not outcome.is_copy:
-                self._count(outcome, now_ms)
-        return bool(outcomes)
+        pauses = [Pause(found.id, now_ms, worker.breaker_of(found).why) for found in open_ones]
+        inputs = {outcome.input.id for outcome in outcomes}
+        inputs |= {input_id_of(asides[at].source) for at in decisions}
+        if inputs or pauses:
+            try:
+                self._write(outcomes, [(asides[at], *decided) for at, decided in decisions.items()], pauses)
+            except (TopicError, NotAuthorized) as error:
+                self.waiting.done((), taken)
+                self._refused(inputs, error, now_ms)
+                return True
+        done = {*decisions, *(at for at, due in known.items() if due is None)}
+        if len(outcomes) + len(done) == len(taken):
+            self.waiting.done(taken, ())
+        else:
+            ended = {id(outcome.due) for outcome in outcomes}
+            done |= {at for at, due in known.items() if id(due) in ended}
+            left = [entry for entry in taken if entry.offset not in done]
+            self.waiting.done([entry for entry in taken if entry.offset in done], left)
+        waiting = [decided for decided in decisions.values() if decided[0] is not None]
+        placed = self._placed if waiting else ()  # else they are those of another transaction
+        for (due, value), offset in zip(waiting, placed, strict=True):
+            if due is not None:
+                self.waiting.put(due, offset, len(value or b""))
+        worker.works(inputs)
+        self._count_all(outcomes, decisions, pauses, now_ms)
+        return bool(inputs or pauses)
+
+    def _ready(self, now_ms: int) -> Sequence[int]:
+        """Return the inputs of which something is due, and which can go on; a suspect one alone."""
+        ready = [
+            each
+            for each, due_ms in self.waiting.next_due().items()
+            if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)
+        ]
+        return [each for each in ready if each in self._worker.suspects][:1] or ready
+
+    def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
+        """Return by its offset what becomes of each root that was put aside, where that can be told now."""
+        found = decided(self._worker, list(asides.values()), now_ms)
+        offsets = list(asides)
+        encode = self._worker.dues.encode
+        return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
+
+    def _write(
+        self, outcomes: Sequence[Outcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        pauses: Sequence[Pause],
+    ) -> None:  # fmt: skip
+        """Write what becomes of roots, and pauses, in one transaction."""
+        topic, number = self._due
+        records = [outcome.written for outcome in outcomes if outcome.written is not None]
+        records += [_outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes]
+        records += [Outgoing(topic, number, value, key_of(aside)) for aside, _, value in decisions]
+        encode = self._worker.dues.encode
+        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
+        self._transact(records)
+
+    def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
+        """Undo a transaction that was refused a topic; each input tried alone tells whose it is."""
+        with suppress(WindhoverError):  # the next transaction tells it
+            self._transactions.abort(self._worker.limits.operation_timeout_ms)
+        if len(inputs) > 1:
+            self._worker.suspects |= set(inputs)
+            return
+        for input_id in inputs:
+            self._worker.suspects.discard(input_id)
+            self._worker.trouble(input_id, error, now_ms)
 
     def _mend(self) -> bool:
         """Write what was written over again, and let the roots that it is about wait."""
@@ -227,11 +330,22 @@ class VerdictPartition:
         self._mends = ()
         return True
 
-    def _count_copies(self, outcomes: Iterable[Outcome]) -> None:
+    def _count_all(
+        self, outcomes: Sequence[Outcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
+        now_ms: int,
+    ) -> None:  # fmt: skip
         counters = self._worker.counters
         copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
         counters.replayed += copied.total()
         counters.replayed_by_input.update(copied)
+        counters.absent += sum(due is None for due, _ in decisions.values())
+        for outcome in outcomes:
+            if not outcome.is_copy:
+                self._count(outcome, now_ms)
+        for pause in pauses:
+            self.pauses[pause.input] = pause
+            name = self._worker.name_of(pause.input)
+            self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
     def _count(self, outcome: Outcome, now_ms: int) -> None:
         """Count and tell what became of a root of which there is no copy."""
@@ -266,7 +380,9 @@ class VerdictPartition:
 
     def _waits(self, record: Outgoing) -> bool:
         """Tell whether a record lets a root wait."""
-        return record.value is not None and record.topic == self._due.topic and record.key != PROGRESS_KEY
+        if record.value is None or record.topic != self._due.topic:
+            return False
+        return record.key is not None and len(record.key) == ROOT_KEY_BYTES
 
     def _require_owned(self) -> None:
         """Commit what is committed once more; a transaction without a record would ask nobody.
@@ -296,13 +412,9 @@ class VerdictPartition:
         return stored
 
 
-def _left(
-    taken: Iterable[Entry], known: Mapping[int, Due | None], outcomes: Iterable[Outcome]
-) -> frozenset[Entry]:
-    """Return what goes on waiting: of which nothing was read, or nothing written."""
-    ended = {id(outcome.due) for outcome in outcomes}
-    return frozenset(
-        entry
-        for entry in taken
-        if entry.offset not in known or ((due := known[entry.offset]) is not None and id(due) not in ended)
+def paused_text(name: str, pause: Pause) -> str:
+    """Say why an input is paused, and what to do."""
+    return (
+        f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is not buried"
+        " yet waits, and nothing is lost"
     )

@@ -17,8 +17,12 @@ class ReplayEvent:
     Attributes:
         name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
             ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and
-            flaw), ``dead_lettered`` (once per record), ``dropped`` (likewise).
-        fields: what it concerns: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``, ``error``.
+            flaw), ``dead_lettered`` (once per record), ``dropped`` (likewise), ``put_aside`` (an input whose
+            roots wait since it cannot go on; once, and again now and then), ``paused`` (an input by its
+            breaker; once per partition), ``goes_on`` (an input that could not), ``topics_taken`` (a newer
+            topics.yaml).
+        fields: what it concerns: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``, ``error``,
+            ``input``, ``roots``, ``why``.
     """
 
     name: str
@@ -57,7 +61,7 @@ class ReplayStatus:
 
     Attributes:
         partitions: verdict partitions owned and restored, ascending.
-        waiting: roots that wait for their due time.
+        waiting: roots that wait for their due time, or for their input to go on.
         waiting_bytes: memory of those, estimated.
         next_due_ms: wall time of the earliest; None when nothing waits.
         lost: lost roots taken over.
@@ -74,6 +78,10 @@ class ReplayStatus:
         fetched_bytes: their size.
         replayed_by_input: as `replayed`, by name of the input; likewise `dead_lettered_by_input` and
             `dropped_by_input`.
+        aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or a
+            topic of it is missing or forbidden.
+        aside_by_input: the same, by name of the input, or ``id 7`` where topics.yaml has none.
+        paused: inputs that their breaker has paused in some partition, by name, ascending.
     """
 
     partitions: tuple[int, ...]
@@ -95,3 +103,6 @@ class ReplayStatus:
     replayed_by_input: Mapping[str, int]
     dead_lettered_by_input: Mapping[str, int]
     dropped_by_input: Mapping[str, int]
+    aside: int = 0
+    aside_by_input: Mapping[str, int] = field(default_factory=dict)
+    paused: tuple[str, ...] = ()

@@ -8,13 +8,14 @@ Source: DESIGN.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from acker.checks import wrong_source
 from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.identity import Root
 from acker.log import Record, TopicPartition
-from replay.due import Progress, flaw_of, parse_root_key
+from replay.due import Pause, Progress, flaw_of, parse_root_key, pause_key
 from replay.mending import SPOILED_MAX, Mend, last_words, mends_of
 from replay.table import DueTable
 from replay.worker import Worker, newer
@@ -25,12 +26,14 @@ _POLL_MS = 100
 class Restored(NamedTuple):
     """What `_ack_due` says; `progress` None: nothing was ever taken over.
 
-    `mends` are what is to be written so that it says the truth again; they are not in `table`.
+    `mends` are what is to be written so that it says the truth again; they are not in `table`. `pauses` are
+    the inputs that are paused, by their ids.
     """
 
     table: DueTable
     progress: Progress | None
     mends: Sequence[Mend]
+    pauses: Mapping[int, Pause]
 
 
 def restore(worker: Worker, due: TopicPartition) -> Restored:
@@ -41,6 +44,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
         Unreachable: the broker does not answer.
     """
     table, progress = DueTable(), None
+    pauses: dict[bytes, Pause] = {}
     spoiled: dict[Root, int] = {}
     for record in _stored(worker, due):
         root, flaw = parse_root_key(record.key), ""
@@ -48,16 +52,19 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
             if root is not None:
                 table.remove(root, record.offset)
                 spoiled.pop(root, None)
+            pauses.pop(record.key or b"", None)
             continue
         try:
             if root is None:
                 value = worker.dues.decode(record.value)
                 flaw = flaw_of(record.key, value)
                 progress = value if isinstance(value, Progress) and not flaw else progress
+                if isinstance(value, Pause) and not flaw:
+                    pauses[pause_key(value.input)] = value
             else:
                 of, due_ms = worker.dues.glance(record.value)
-                flaw = "" if of == root else "the key is not that of the value"
-                if of == root:
+                flaw = wrong_source(root.source) if of == root else "the key is not that of the value"
+                if not flaw:
                     table.put(root, record.offset, due_ms)
                     spoiled.pop(root, None)
         except UnknownVersion as error:
@@ -72,7 +79,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     mends = mends_of(worker, due, spoiled, words)
     for mend in mends:
         table.remove(mend.root, spoiled[mend.root])  # it waits from where it is written again
-    return Restored(table, progress, mends)
+    return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
 
 
 def _stored(worker: Worker, due: TopicPartition) -> Iterable[Record]:

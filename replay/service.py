@@ -4,22 +4,26 @@ Any number of workers share the verdict partitions as a consumer group. A worker
 transactional id, not by its place in the group: the group only says who should try. So a worker that is
 late to learn that a partition has moved can write nothing to it any more.
 
-Whose roots: those of the inputs in topics.yaml. A verdict that names another input stops the worker with a
-`Disagreement` before anything of it is taken over; skipped, its roots would be lost.
+Whose roots: those of the inputs in topics.yaml. A root of another input is taken over and put aside: it waits
+in `_ack_due`, counted and told, until a worker with a newer file decides it (`ReplayService.take_topics`). So
+does what waits of an input that its breaker has paused, or of which a topic is missing or forbidden; others
+go on.
 
 Source: DESIGN.md, section 5.4.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
+from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.log import Log, Membership, Reader, TopicPartition
 from acker.topics import Topics
 from replay.limits import ReplayLimits
-from replay.partition import VerdictPartition
+from replay.partition import VerdictPartition, paused_text
 from replay.report import ReplayStatus, Report, silent
 from replay.worker import Worker, unwatched
 
@@ -51,12 +55,17 @@ class ReplayService:
             at: called with each bounded thing that a step begins, for whoever watches that none hangs.
         """
         self._limits = limits or ReplayLimits(**topics.replay.limits.model_dump())
-        self._worker = Worker(log, topics, jitter, self._limits, report, at)
+        self._fixed_limits = limits
+        self._make = partial(Worker, log, jitter=jitter, report=report, at=at)
+        self._topics = topics
+        self._worker = self._make(topics, limits=self._limits)
         self._membership: Membership | None = None
         self._reader: Reader | None = None
         self._partitions: dict[int, VerdictPartition] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._is_assignment_stale = False
+        self._is_unchecked = True
+        self._status_ms = 0
         self._fenced_until_ms: dict[int, int] = {}
         self._aborts: dict[int, int] = {}
         self._away_since_ms: int | None = None
@@ -76,8 +85,7 @@ class ReplayService:
             Whether anything was done.
 
         Raises:
-            BreakerOpen: too large a share of an input dies.
-            ConfigError: topics.yaml and the broker, or the verdicts, disagree.
+            ConfigError: topics.yaml and the broker disagree about the ack topics.
             DataLoss: verdicts that were not taken over have left the log.
             UnknownVersion: a newer Windhover wrote verdicts, or what waits.
             Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
@@ -97,10 +105,40 @@ class ReplayService:
         return worked
 
     def _round(self, now_ms: int) -> bool:
+        self._status_ms = now_ms
         opened = self._follow_group(now_ms)
         worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
         busy = opened or any(worked)
+        self._tell_aside(now_ms)
         return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
+
+    def take_topics(self, topics: Topics) -> None:
+        """Go on with a newer topics.yaml: its inputs, their policies, and the limits.
+
+        The partitions are opened anew, so that all that waits is looked at again; nothing is written for it.
+
+        Raises:
+            Disagreement: something differs that a running worker cannot change; it goes on as before.
+        """
+        limits = self._fixed_limits or ReplayLimits(**topics.replay.limits.model_dump())
+        for name, here, there in (
+            ("kafka", self._topics.kafka, topics.kafka),
+            ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
+            ("acker.topic_prefix", self._topics.ack_topics, topics.ack_topics),
+            ("acker.replay_group", self._topics.acker.replay_group, topics.acker.replay_group),
+            ("replay.limits.stop", self._limits.stop_ms, limits.stop_ms),
+            ("replay.limits.step, or four times operation_timeout,", self._limits.hung_ms, limits.hung_ms),
+        ):
+            if here != there:
+                raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
+        for number in sorted(self._partitions):
+            self._drop(number, "partition_left")
+        self._worker.fetcher.close()
+        self._topics = topics
+        self._limits = limits
+        self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
+        self._is_unchecked = True
+        self._worker.tell("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
         """Commit what was put off, close everything, and leave the group."""
@@ -127,8 +165,12 @@ class ReplayService:
 
     def status(self) -> ReplayStatus:
         """Return what the worker has and has done."""
-        counters, waiting = self._worker.counters, [p.waiting for p in self._partitions.values()]
-        next_due = [due for each in waiting if (due := each.next_due_ms) is not None]
+        worker, owned = self._worker, self._partitions.values()
+        counters, waiting = worker.counters, [p.waiting for p in owned]
+        next_due = [due for each in owned if (due := each.next_due_ms) is not None]
+        aside = Counter[str]()
+        for each in owned:
+            aside.update({worker.name_of(of): count for of, count in each.aside(self._status_ms).items()})
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
             waiting=sum(map(len, waiting)),
@@ -149,13 +191,30 @@ class ReplayService:
             replayed_by_input=dict(counters.replayed_by_input),
             dead_lettered_by_input=dict(counters.dead_lettered_by_input),
             dropped_by_input=dict(counters.dropped_by_input),
+            aside=aside.total(),
+            aside_by_input=dict(aside),
+            paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
         )
+
+    def _tell_aside(self, now_ms: int) -> None:
+        """Tell now and then whose roots wait since their input cannot go on."""
+        found: dict[int, tuple[int, str]] = {}
+        for partition in self._partitions.values():
+            for input_id, count in partition.aside(now_ms).items():
+                pause = partition.pauses.get(input_id)
+                before, why = found.get(input_id, (0, ""))
+                if pause is not None:
+                    why = paused_text(self._worker.name_of(input_id), pause)
+                found[input_id] = before + count, why
+        self._worker.tell_aside(found, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open and drop partitions as the group has it; True if one was opened."""
         self._worker.at("asking the group what is ours")
+        if self._is_unchecked:
+            self._worker.check_topics(now_ms)
+            self._is_unchecked = False
         if self._membership is None:
-            self._worker.check_topics()
             topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
@@ -218,7 +277,7 @@ class ReplayService:
         self._worker.tell(why, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
-        due = [found for p in self._partitions.values() if (found := p.waiting.next_due_ms) is not None]
+        due = [found for p in self._partitions.values() if (found := p.next_due_ms) is not None]
         return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:

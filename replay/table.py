@@ -9,11 +9,12 @@ Source: DESIGN.md, section 5.4.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from acker.identity import I64, Root
+from acker.identity import I64, REPLAY_ID_OFFSET, Root
 
 ROWS_MIN: Final = 65_536
 """Fewer rows are not worth reducing."""
@@ -41,6 +42,12 @@ class DueTable:
     def entries(self) -> I64:
         """Return what waits: rows of due time and offset, in any order."""
         return self._reduced()[:, [3, 2]]
+
+    def by_input(self) -> Mapping[int, I64]:
+        """Return what waits of each input, by its id: rows of due time and offset, in any order."""
+        rows = self._reduced()
+        inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
+        return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}
 
     def _append(self, root: Root, offset: int, due_ms: int) -> None:
         self._rows.extend((root.source, root.position, offset, due_ms))

@@ -5,6 +5,9 @@ headers tell its origin, its attempt and its history. One that never had a recor
 that wrote copies, initialised and then lost with its session) has nothing that could be lost. Where its
 verdict proves that there was one all the same, it is gone (`replay.proof`).
 
+A root whose input cannot go on is put aside: it stands in `_ack_due` as its verdict has it, so that the
+progress of the verdicts goes on, and is decided when its input can (`decided`).
+
 Source: DESIGN.md, section 5.4.
 """
 
@@ -13,12 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from acker.causes import HELD, error_class
-from acker.events import Reason
-from acker.identity import is_replay, offset_of, partition_of
+from acker.errors import Disagreement
+from acker.events import Lost, Reason, pack_positions
+from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.log import Record
 from replay.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.due import Due, Loss, extended, parse_history
+from replay.due import Aside, Due, Loss, extended, parse_history
 from replay.fetch import Absence, Wanted
 from replay.headers import HISTORY, Lineage, location, parse_lineage
 from replay.intake import LostRoot
@@ -37,21 +43,118 @@ class Past(NamedTuple):
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots, one for one; those without a record are left out.
 
+    One whose input topics.yaml does not have, or whose replay topic cannot be read now, is an `Aside`.
+
     Args:
         worker: policy, jitter and the log that replayed roots are read from.
         roots: as the verdicts name them.
         now_ms: wall time; back-off counts from here.
 
     Raises:
-        Disagreement: a root is of an input that topics.yaml does not have.
-        Unreachable: the log of a replay topic does not answer.
+        Unreachable: the broker does not answer.
     """
-    for lost in {id(root.lost): root.lost for root in roots}.values():
+    owned = {
+        key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
+    }
+    replayed = [r for r in roots if is_replay(r.lost.source) and owned[id(r.lost)]]
+    replayed = [r for r in replayed if worker.is_ready(_input_of(r), now_ms)]
+    pasts: dict[Wanted, Past | None] = {}
+    if replayed:
+        for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some), now_ms):
+            pasts.update(found)
+    dues: list[Due] = []
+    for root in roots:
+        is_copy, place = is_replay(root.lost.source), _place(root)
+        if not owned[id(root.lost)] or (is_copy and place not in pasts):
+            dues.append(_aside(root, now_ms))
+            continue
+        past = pasts[place] if is_copy else Past(_here(root))
+        past = _missed(root) if past is None else past
+        if past is not None:
+            dues.append(_due(worker, root, past, now_ms))
+    return dues
+
+
+def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int, Due | None]:
+    """Decide what becomes of roots that were put aside.
+
+    Returns:
+        By its index what becomes of each, None where there never was a record. Those of an input that still
+        cannot go on are missing.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    dues = {(due.source, due.position): due for due in dues_of(worker, [_lost(a) for a in asides], now_ms)}
+    found = {index: dues.get((aside.source, aside.position)) for index, aside in enumerate(asides)}
+    return {index: due for index, due in found.items() if not isinstance(due, Aside)}
+
+
+def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
+    try:
         worker.input_of(lost.source, lost.group)
-    pasts = _pasts(worker, [root for root in roots if is_replay(root.lost.source)])
-    known = [(root, pasts.get(_place(root), Past(_here(root)))) for root in roots]
-    found = [(root, _missed(root) if past is None else past) for root, past in known]
-    return [_due(worker, root, past, now_ms) for root, past in found if past is not None]
+    except Disagreement as error:
+        worker.trouble(input_id_of(lost.source), error, now_ms)
+        return False
+    return True
+
+
+def _input_of(root: LostRoot) -> int:
+    return input_id_of(root.lost.source)
+
+
+def _aside(root: LostRoot, now_ms: int) -> Aside:
+    lost, is_copy = root.lost, is_replay(root.lost.source)
+    here = location(*_place(root))
+    age_ms = max(0, lost.decided_at - lost.emitted_at)
+    return Aside(
+        source=lost.source,
+        position=root.position,
+        due_ms=now_ms,
+        dead="",
+        group=lost.group,
+        topic=lost.topic,
+        topic_id=lost.topic_id,
+        origin="" if is_copy else here,
+        attempt=1,
+        abandoned=0,
+        first_emitted_ms=lost.emitted_wall,
+        history=extended((), _loss(lost, 1, age_ms, here)),
+        error=lost.error,
+    )
+
+
+def _lost(aside: Aside) -> LostRoot:
+    """Return a root as its verdict had it."""
+    loss = aside.history[-1]
+    lost = Lost(
+        reason=loss.reason,
+        group=aside.group,
+        topic=aside.topic,
+        topic_id=aside.topic_id,
+        operator=loss.operator,
+        error=aside.error,
+        message=loss.message,
+        emitted_at=0,
+        emitted_wall=aside.first_emitted_ms,
+        decided_at=loss.age_ms,
+        source=aside.source,
+        positions=pack_positions(np.array([aside.position])),
+    )
+    return LostRoot(lost, aside.position)
+
+
+def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
+    return Loss(
+        attempt=attempt,
+        reason=lost.reason,
+        operator=lost.operator,
+        error=error_class(lost.error),
+        message=lost.message,
+        emitted_ms=max(0, lost.emitted_wall),
+        age_ms=age_ms,
+        root=root,
+    )
 
 
 def _place(root: LostRoot) -> Wanted:
@@ -112,19 +215,10 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         held=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
     )
     policy = worker.policy_of(worker.input_of(lost.source, lost.group))
-    decided = dispose(policy, emission, now_ms, worker.jitter())
-    dead = past.dead or ("" if isinstance(decided, Replay) else decided.reason)
-    loss = Loss(
-        attempt=lineage.attempt,
-        reason=lost.reason,
-        operator=lost.operator,
-        error=error_class(lost.error),
-        message=lost.message,
-        emitted_ms=max(0, lost.emitted_wall),
-        age_ms=age_ms,
-        root=location(*_place(root)),
-    )
-    due_ms = decided.due_ms if isinstance(decided, Replay) and not dead else now_ms
+    disposed = dispose(policy, emission, now_ms, worker.jitter())
+    dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
+    loss = _loss(lost, lineage.attempt, age_ms, location(*_place(root)))
+    due_ms = disposed.due_ms if isinstance(disposed, Replay) and not dead else now_ms
     return Due(
         source=lost.source,
         position=root.position,

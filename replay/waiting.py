@@ -8,9 +8,11 @@ Source: DESIGN.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from acker.identity import I64, input_id_of
 from replay.due import Due
 from replay.schedule import Entry, Schedule
 
@@ -19,33 +21,40 @@ KEPT_BYTES: Final = 600
 
 
 class Waiting:
-    """Lost roots that wait, each named by its offset in `_ack_due`."""
+    """Lost roots that wait, each named by its offset in `_ack_due`; each input has a schedule of its own."""
 
-    def __init__(self, schedule: Schedule, kept_bytes_max: int) -> None:
+    def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
         """Begin with what was restored.
 
         Args:
-            schedule: when each is due.
+            entries: by the id of an input, rows of due time and offset, in any order.
             kept_bytes_max: memory for what is kept beside that.
         """
-        self._schedule = schedule
+        self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
+        for input_id, rows in entries.items():
+            self._schedules[input_id].add_all(rows)
         self._kept_bytes_max = kept_bytes_max
         self._kept: dict[int, tuple[Due, int]] = {}
         self._kept_bytes = 0
+        self._taken: dict[int, int] = {}
 
     def __len__(self) -> int:
         """Return how many roots wait."""
-        return len(self._schedule)
+        return sum(map(len, self._schedules.values()))
 
     @property
     def memory_bytes(self) -> int:
         """Memory of what waits, of what is kept estimated."""
-        return self._schedule.memory_bytes + self._kept_bytes
+        return sum(each.memory_bytes for each in self._schedules.values()) + self._kept_bytes
 
-    @property
-    def next_due_ms(self) -> int | None:
-        """The earliest due time; None when nothing waits."""
-        return self._schedule.next_due_ms
+    def counts(self) -> Mapping[int, int]:
+        """Return how many roots of each input wait, by its id."""
+        return {input_id: len(found) for input_id, found in self._schedules.items() if len(found)}
+
+    def next_due(self) -> Mapping[int, int]:
+        """Return the earliest due time of each input of which something waits, by its id."""
+        found = {input_id: each.next_due_ms for input_id, each in self._schedules.items()}
+        return {input_id: due_ms for input_id, due_ms in found.items() if due_ms is not None}
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
         """Let a root wait.
@@ -55,15 +64,31 @@ class Waiting:
             offset: where `_ack_due` holds it.
             value_bytes: its size there.
         """
-        self._schedule.add(due.due_ms, offset)
+        self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
         size = value_bytes + KEPT_BYTES
         if self._kept_bytes + size <= self._kept_bytes_max:
             self._kept[offset] = due, size
             self._kept_bytes += size
 
-    def take(self, now_ms: int, limit: int) -> list[Entry]:
-        """Take at most `limit` whose time has come, earliest first; `done` says what became of them."""
-        return self._schedule.take(now_ms, limit)
+    def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[Entry]:
+        """Take at most `limit` of some inputs whose time has come; `done` says what became of them.
+
+        Of each input the earliest come first; where there are more than `limit` in all, no input keeps the
+        others out.
+        """
+        taken: list[Entry] = []
+        left = sorted(inputs)
+        while left:
+            share = max(1, (limit - len(taken)) // len(left))
+            for input_id in list(left):
+                found = self._schedules[input_id].take(now_ms, min(share, limit - len(taken)))
+                self._taken.update((entry.offset, input_id) for entry in found)
+                taken += found
+                if len(found) < share:
+                    left.remove(input_id)
+            if len(taken) >= limit:
+                break
+        return taken
 
     def kept(self, entries: Iterable[Entry]) -> dict[int, Due | None]:
         """Return, by offset, what is known of some without reading `_ack_due`; None of those to be read."""
@@ -75,4 +100,6 @@ class Waiting:
         for entry in entries:
             found = self._kept.pop(entry.offset, None)
             self._kept_bytes -= found[1] if found else 0
-        self._schedule.put_back(left)
+        for entry in left:
+            self._schedules[self._taken[entry.offset]].put_back((entry,))
+        self._taken.clear()

@@ -1,19 +1,24 @@
 """What the partitions of one replay worker share, and the two questions that they ask of the log.
 
+One input's trouble is its own. Where a topic of it is missing, forbidden, or does not answer while the broker
+does, the input is left alone for a while (`Trouble`), and so is one that topics.yaml does not have, until it
+does. Its roots wait in `_ack_due`; those of all others go on.
+
 Source: DESIGN.md, section 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from acker.codec import Codec, wire_codec
-from acker.errors import Disagreement, TopicError, UnknownVersion
+from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.events import Event, Lost
 from acker.identity import input_id_of
-from acker.log import Log, Record, TopicInfo
+from acker.log import Log, Record, TopicInfo, TopicPartition
 from acker.partition_counts import PartitionCounts
 from acker.told import Told
 from acker.topics import AckTopics, Input, Topics
@@ -34,8 +39,31 @@ def unwatched(_what: str) -> None:
     """Let nobody watch."""
 
 
+OF_AN_INPUT: Final = (ConfigError, Unreachable)
+"""What may be wrong with one input alone: its topics are missing, forbidden or without a leader."""
+
+_FIRST_SHARE: Final = 64
+"""Of `ReplayLimits.input_retry_ms`: after so small a part of it a trouble is looked at again first."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an input cannot go on, and until when it is left alone (wall time, ms)."""
+
+    why: str
+    until_ms: int
+    wait_ms: int
+
+
 class Worker:
-    """The log, the policy of each input, the limits, and what is counted."""
+    """The log, the policy of each input, the limits, and what is counted.
+
+    Attributes:
+        suspects: ids of inputs of which one was refused in a transaction; each is tried alone.
+    """
 
     def __init__(
         self,
@@ -45,10 +73,12 @@ class Worker:
         limits: ReplayLimits,
         report: Report,
         at: Callable[[str], None] = unwatched,
+        counters: Counters | None = None,
     ) -> None:
         """Prepare what is shared; asks nothing of the log yet.
 
-        `at` is called with each bounded thing that is begun, for whoever watches that none hangs.
+        `at` is called with each bounded thing that is begun, for whoever watches that none hangs. `counters`
+        go on where there are any.
         """
         self.at = at
         self.log = log
@@ -59,7 +89,11 @@ class Worker:
         self.limits = limits
         self.verdicts = _verdict_codec()
         self.dues = due_codec()
-        self.counters = Counters()
+        self.counters = counters or Counters()
+        self.suspects: set[int] = set()
+        self._troubles: dict[int, Trouble] = {}
+        self._told_ms: dict[int, int] = {}
+        self._groups: dict[int, str] = {}
         self.fetcher = Fetcher(log, limits)
         self._report = report
         self._told = Told()
@@ -72,20 +106,115 @@ class Worker:
         """Return the input that a lost root belongs to.
 
         Raises:
-            Disagreement: topics.yaml has no such input, or has it under another group. The root stays where
-                it is, in the verdicts or in `_ack_due`, so nothing is lost.
+            Disagreement: topics.yaml has no such input, or has it under another group. The root waits in
+                `_ack_due`, so nothing is lost.
         """
         found = self._inputs.get(input_id_of(source))
         if found is None:
-            raise Disagreement(
-                f"group {group} lost a root of input id {input_id_of(source)}, which topics.yaml does not"
-                " have; give the replay worker a topics.yaml with all inputs of the installation"
-            )
+            self._groups[input_id_of(source)] = group
+            raise Disagreement(self._unknown(input_id_of(source)))
         if found.group != group:
             raise Disagreement(
                 f"input id {found.id} is group {group} in a verdict and group {found.group} in topics.yaml;"
                 " an id is never used again: give the new input another one"
             )
+        return found
+
+    def _unknown(self, input_id: int) -> str:
+        group = self._groups.get(input_id)
+        return (
+            f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
+            " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
+            " start them again"
+        )
+
+    def name_of(self, input_id: int) -> str:
+        """Return an input's name, or ``id 7`` where topics.yaml has none."""
+        found = self._inputs.get(input_id)
+        return f"id {input_id}" if found is None else found.name
+
+    def ready_ms(self, input_id: int) -> int | None:
+        """Return the wall time from which on an input may go on; None: as long as topics.yaml lacks it."""
+        if input_id not in self._inputs:
+            return None
+        trouble = self._troubles.get(input_id)
+        return 0 if trouble is None else trouble.until_ms
+
+    def is_ready(self, input_id: int, now_ms: int) -> bool:
+        """Tell whether an input may go on now."""
+        ready_ms = self.ready_ms(input_id)
+        return ready_ms is not None and ready_ms <= now_ms
+
+    def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
+        """Leave an input alone for a while: what is wrong concerns it, and nobody else.
+
+        Raises:
+            Unreachable: it concerns everybody, since the broker does not answer us at all.
+        """
+        if isinstance(error, Unreachable):
+            self.log.stable_ends([TopicPartition(self.names.due, 0)])
+        before = self._troubles.get(input_id)
+        most_ms = self.limits.input_retry_ms
+        wait_ms = most_ms // _FIRST_SHARE if before is None else min(most_ms, 2 * before.wait_ms)
+        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
+
+    def works(self, input_ids: Iterable[int]) -> None:
+        """Take note that something was done for inputs."""
+        for input_id in input_ids:
+            self.suspects.discard(input_id)
+            if self._troubles.pop(input_id, None) is not None:
+                self._told_ms.pop(input_id, None)
+                self.tell("goes_on", input=self.name_of(input_id))
+
+    def tell_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
+        """Tell, once and then every `input_retry_ms`, which inputs cannot go on.
+
+        Args:
+            aside: of each input, by its id, how many roots of it wait for that, and why where it is paused.
+            now_ms: wall time.
+        """
+        for input_id, (roots, paused) in aside.items():
+            if abs(now_ms - self._told_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
+                self._told_ms[input_id] = now_ms
+                why = paused or self._why(input_id)
+                self.tell("put_aside", input=self.name_of(input_id), roots=roots, why=why)
+        self._told_ms = {each: at_ms for each, at_ms in self._told_ms.items() if each in aside}
+
+    def _why(self, input_id: int) -> str:
+        trouble = self._troubles.get(input_id)
+        return self._unknown(input_id) if trouble is None else trouble.why
+
+    def apart(
+        self,
+        items: Sequence[T],
+        input_of: Callable[[T], int],
+        act: Callable[[Sequence[T]], R],
+        now_ms: int,
+    ) -> list[R]:
+        """Act on items of many inputs at once; where that fails, on those of each input alone.
+
+        An input for which it fails alone is left alone for a while, and nothing is returned of it.
+
+        Raises:
+            Unreachable: the broker does not answer us at all.
+        """
+        try:
+            return [act(items)]
+        except OF_AN_INPUT as error:
+            groups: dict[int, list[T]] = {}
+            for item in items:
+                groups.setdefault(input_of(item), []).append(item)
+            if len(groups) <= 1:
+                for input_id in groups:
+                    self.trouble(input_id, error, now_ms)
+                return []
+        found: list[R] = []
+        for input_id, group in groups.items():
+            self.at(f"asking for {self.name_of(input_id)} alone")
+            try:
+                found.append(act(group))
+            except OF_AN_INPUT as error:
+                self.trouble(input_id, error, now_ms)
         return found
 
     def tracked(self, source: int) -> Input | None:
@@ -100,6 +229,16 @@ class Worker:
     def breaker_of(self, found: Input) -> Breaker:
         """Return the breaker of an input."""
         return self._breakers[found.id]
+
+    def close_breakers(self, but: Collection[int]) -> None:
+        """Let the breakers that are open begin anew, where a partition tells that the input was resumed.
+
+        Args:
+            but: ids of inputs that are still paused there.
+        """
+        for input_id, breaker in self._breakers.items():
+            if breaker.why and input_id not in but:
+                breaker.close()
 
     def acked(self, source: int, count: int, now_ms: int) -> None:
         """Count acked roots of a source; one of an unknown input is nobody's."""
@@ -158,17 +297,27 @@ class Worker:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
 
-    def check_topics(self) -> None:
-        """Compare the broker's topics with topics.yaml.
+    def check_topics(self, now_ms: int) -> None:
+        """Compare the broker's topics with topics.yaml; an input that lacks one has a `Trouble`.
+
+        Args:
+            now_ms: wall time.
 
         Raises:
-            TopicError: a topic is missing, or a replay topic has fewer partitions than its source topic.
+            TopicError: an ack topic is missing.
             Disagreement: an ack topic has another number of partitions than topics.yaml says.
+            Unreachable: the broker does not answer.
         """
         self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
-        infos = self._there(tracked, (found.topic for found in tracked), settings=False)
-        for found in tracked:
+        self.apart(tracked, lambda found: found.id, self._check, now_ms)
+        for input_id, trouble in self._troubles.items():
+            self._told_ms[input_id] = now_ms
+            self.tell("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
+
+    def _check(self, inputs: Sequence[Input]) -> None:
+        infos = self._there(inputs, (found.topic for found in inputs), settings=False)
+        for found in inputs:
             source, copies = infos.get(found.topic), infos[found.replay_topic]
             if source is not None and copies.partitions < source.partitions:
                 raise TopicError(
@@ -222,9 +371,9 @@ def _policy(found: Input) -> Policy:
 
 def _breaker(found: Input, limits: ReplayLimits) -> Breaker:
     return Breaker(
-        found.name,
         max_ratio=found.dead_letter.max_ratio,
         max_consecutive=found.dead_letter.max_consecutive,
         window_ms=limits.breaker_window_ms,
         dead_min=limits.breaker_dead_min,
+        settled_min=limits.breaker_settled_min,
     )

@@ -241,12 +241,38 @@ def replay_run(
                 log,
                 topics,
                 jitter=random.SystemRandom().random,
-                limits=limits,
                 report=lambda event: tell(f"replay.{event.name}", **event.fields),
                 at=at,
             )
 
-        return _serve("replay", make, tell, metrics_port, limits)
+        def reload(service: ReplayService) -> None:
+            service.take_topics(_load(config))
+
+        return _serve("replay", make, tell, metrics_port, limits, reload)
+
+
+@replay_app.command("resume")
+def replay_resume(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml that is paused.")],
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Let an input go on that its breaker has paused; what waited is copied or buried as before."""
+    from acker.kafka_log import KafkaLog
+    from replay.resume import resume
+    from spout.operate import input_called
+
+    topics = _load(config)
+    found = input_called(topics, name)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-resume")) as log:
+        ended = resume(log, topics, found.id)
+    names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
+    for why in sorted({pause.why for pause in ended.values()}):
+        typer.echo(f"it was paused: {why}")
+    seconds = topics.replay.limits.fenced_pause_ms // 1_000
+    typer.echo(
+        f"{name} goes on in {names}, at most {seconds + 1} s from now" if ended else f"{name} is not paused"
+    )
+    return 0
 
 
 @app.command()
@@ -313,6 +339,7 @@ def _serve(
     tell: Callable[..., Any],
     metrics_port: int | None,
     limits: AckerLimits | ReplayLimits,
+    reload: Callable[[Any], None] | None = None,
 ) -> int:
     from spout import metrics, process
     from spout.step_watch import StepWatch
@@ -321,7 +348,7 @@ def _serve(
     collector = metrics.StatusCollector(part, lambda: steps.age_s)
     if metrics_port:
         metrics.serve_collector(collector, metrics_port)
-    around = process.Surroundings(part, clock=wall_ms, tell=tell, publish=collector.update, steps=steps)
+    around = process.Surroundings(part, wall_ms, tell, collector.update, steps, reload)
     return process.run_until_signalled(lambda: make(steps.at), around)
 
 

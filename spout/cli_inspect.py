@@ -118,7 +118,7 @@ def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFA
                 if output is Output.TABLE:
                     for line in more_of(rows):
                         typer.echo(printable(line))
-                _say(missing_lives(rows, topics))
+                _say([*missing_lives(rows, topics), *overview.of_no_input()])
         finally:
             overview.close()
     return 0

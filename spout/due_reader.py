@@ -10,7 +10,7 @@ from typing import Final
 
 from acker.errors import UnknownVersion
 from acker.log import Log, Record, TopicPartition
-from replay.due import Due, Progress, sound
+from replay.due import Due, Pause, Progress, sound
 
 POLL_MS: Final = 10
 POLLS_MAX: Final = 20
@@ -70,5 +70,5 @@ class DueReader:
             ) from error
         if isinstance(value, Progress):
             self.taken_over[record.partition] = value.next
-        else:
+        elif not isinstance(value, Pause):
             self._put(record, value)

@@ -20,7 +20,7 @@ from acker.identity import Root
 from acker.log import Record
 from acker.look import OpenRange
 from replay.disposition import DeadReason
-from replay.due import LEFT_OUT, Due, Loss, left_out_by, left_out_entry
+from replay.due import LEFT_OUT, Aside, Due, Loss, left_out_by, left_out_entry
 from replay.fetch import Absence
 from replay.headers import Lineage
 from replay.letters import Deed, Letter
@@ -193,6 +193,8 @@ def _outstanding(last: Emission) -> str:
 
 def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
     due = evidence.dues.get(last.root)
+    if isinstance(due, Aside):
+        return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
     if due is not None and due.last_was_held and not due.dead:
         behind = due.history[-1].message
         return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"

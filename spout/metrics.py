@@ -14,7 +14,7 @@ from acker.errors import UsageError
 
 GAUGES: Final = frozenset(
     {"partitions", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
-     "waiting_bytes", "next_due_ms"}
+     "waiting_bytes", "next_due_ms", "aside", "aside_by_input", "paused"}
 )  # fmt: skip
 """Fields that rise and fall; all others only rise."""
 

@@ -111,6 +111,7 @@ def standing_of(views: Sequence[AckerView | None], source: int) -> Standing | No
 def row_of(
     found: Input, partition: int, views: Sequence[AckerView | None], ends: Ends, due: int | None,
     dead: int | None, now_ms: int, line: Line | None = None, lives: Lives | None = None,
+    stopped: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Say how a partition stands.
 
@@ -124,6 +125,8 @@ def row_of(
         now_ms: wall time.
         line: what waits, where the input is ordered; None: unknown.
         lives: which processes live; None: unknown.
+        stopped: why what waits for its replay waits longer than it is due, and the cure; empty: it does not;
+            None: unknown.
 
     Returns:
         A row. None is what is unknown or not there: an offset of a group that never committed, a blocking one
@@ -141,6 +144,7 @@ def row_of(
         "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
         "ackers": None if lives is None else lives.ackers,
         "replay_workers": None if lives is None else lives.replay_workers,
+        "replays_wait": stopped,
     }  # fmt: skip
     if source is None or copies is None:
         return row
@@ -193,11 +197,14 @@ def _why(
 
 
 def more_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what 80 columns do not hold: why a commit is blocked, what is held, how old this is."""
+    """Yield what 80 columns do not hold: why a commit is blocked, what waits, how old this is."""
+    pauses: set[str | None] = set()  # a pause is of a whole input, and is told once
     for row in rows:
         at = row["blocking"]
         why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
         told = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
+        told += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
+        pauses.add(row["replays_wait"])
         told += [f"{row['held']:,} held" if row["held"] else ""]
         told += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(told):
@@ -244,6 +251,7 @@ class Overview:
         self._waiting = WaitingRoots(log, topics, read_max)
         self._dead = {one.name: _DeadLetters(log, self._infos[one.dead_letter.topic], read_max)
                       for one in self._inputs}  # fmt: skip
+        self._due: Mapping[tuple[int, int], int] | None = None
 
     def look(self, now_ms: int) -> list[dict[str, Any]]:
         """Return a row for each partition of each tracked input.
@@ -252,7 +260,7 @@ class Overview:
             Unreachable: the broker does not answer.
         """
         views = [self._observer.look(number) for number in self._numbers]
-        due = self._waiting.count()
+        due = self._due = self._waiting.count()
         lines = None if due is None else self._waiting.lines()
         ackers = self._log.members(self._topics.acker.group)
         replay_workers = self._log.members(self._topics.acker.replay_group)
@@ -265,8 +273,22 @@ class Overview:
                 waiting = None if due is None else due[one.id, partition]
                 died = None if dead is None else dead[partition]
                 line = None if lines is None else lines.get((one.id, partition), Line())
-                rows.append(row_of(one, partition, views, ends, waiting, died, now_ms, line, lives))
+                stopped = None if due is None else self._stopped(one, partition)
+                rows.append(row_of(one, partition, views, ends, waiting, died, now_ms, line, lives, stopped))
         return rows
+
+    def of_no_input(self) -> list[str]:
+        """Say of which inputs replays wait that this topics.yaml does not have, as the last look has it."""
+        own = {one.id for one in self._topics.inputs.values()}
+        counts = Counter[int]()
+        for (input_id, _), count in (self._due or {}).items():
+            counts[input_id] += count
+        return [
+            f"{count:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
+            " nothing is decided about them before the replay workers have a file with it"
+            for input_id, count in sorted(counts.items())
+            if input_id not in own and count
+        ]
 
     def close(self) -> None:
         """Leave."""
@@ -282,6 +304,19 @@ class Overview:
             return presence.last_ms is not None
         finally:
             presence.close()
+
+    def _stopped(self, one: Input, partition: int) -> str:
+        """Say why what waits of a partition is not replayed when it is due."""
+        pause = self._waiting.pauses().get(one.id)
+        if pause is not None:
+            return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
+        aside = self._waiting.aside().get((one.id, partition), 0)
+        return (
+            f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
+            " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
+            if aside
+            else ""
+        )
 
     def _ends(self, one: Input) -> Mapping[int, Ends]:
         numbers = range(self._infos[one.topic].partitions)

@@ -3,6 +3,9 @@
 The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which commits and
 leaves the group. The second one ends the process at once: everything that counts is in the log, so nothing
 is lost by it. All that time a thread watches that nothing hangs (`spout.step_watch`).
+
+A SIGHUP lets a service read topics.yaml again, between two steps, where it can; else it is told and changes
+nothing. A file that is wrong changes nothing either.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
-from acker.errors import WindhoverError
+from acker.errors import ConfigError, UsageError, WindhoverError
 from spout.metrics import flatten
 from spout.step_watch import SIGNALS, StepWatch
 
@@ -59,6 +62,7 @@ class Surroundings:
         tell: logs an event with fields.
         publish: hands a status to the metrics.
         steps: watches that no step hangs.
+        reload: lets the service go on with topics.yaml as it is now; None: it cannot.
     """
 
     part: str
@@ -66,17 +70,25 @@ class Surroundings:
     tell: Callable[..., Any]
     publish: Callable[[Any], None]
     steps: StepWatch
+    reload: Callable[[Any], None] | None = None
 
 
 class Signals:
-    """Notes the first SIGTERM or SIGINT, as a context; the second one has its ordinary effect at once."""
+    """Notes the first SIGTERM or SIGINT, as a context; the second one has its ordinary effect at once.
+
+    Attributes:
+        received: that signal; None as long as there was none.
+        hung_up: whether a SIGHUP came that nobody has answered.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self.hung_up = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
         return self
 
     def __exit__(
@@ -84,6 +96,9 @@ class Signals:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
+        self.hung_up = True
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.received = number
@@ -109,6 +124,9 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
         watch = _Watch(around)
         try:
             while signals.received is None:
+                if signals.hung_up:
+                    signals.hung_up = False
+                    _reload(service, around)
                 now_ms = around.clock()
                 service.step(now_ms)
                 steps.stepped()
@@ -122,6 +140,21 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
         service.close()
         around.tell(f"{around.part}.stopped")
         return 128 + signals.received
+
+
+def _reload(service: Service, around: Surroundings) -> None:
+    """Let the service read topics.yaml again; what is wrong with it is told, and changes nothing."""
+    part = around.part
+    if around.reload is None:
+        why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
+        around.tell(f"{part}.not_reloaded", why=why)
+        return
+    try:
+        around.reload(service)
+    except (ConfigError, UsageError) as error:
+        around.tell(f"{part}.not_reloaded", why=str(error))
+        return
+    around.tell(f"{part}.reloaded")
 
 
 class _Watch:

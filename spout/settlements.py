@@ -136,7 +136,7 @@ def _take(
         return  # the replay worker tells it
     if isinstance(value, Progress):
         progress[record.partition] = value
-    elif value is not None and root is not None:
+    elif isinstance(value, Due) and root is not None:
         dues[root] = value
 
 

@@ -16,11 +16,20 @@ from typing import NamedTuple
 from acker.answer_checks import read_verdicts
 from acker.causes import HELD
 from acker.events import positions
-from acker.identity import input_id_of, partition_of
+from acker.identity import OFFSET_MAX, input_id_of, partition_of
 from acker.log import Log, Record, TopicPartition
 from acker.reading import read_piece
 from acker.topics import Topics
-from replay.due import PROGRESS_KEY, Due, Progress, parse_root_key, sound
+from replay.due import (
+    PAUSE_KEY,
+    PROGRESS_KEY,
+    Due,
+    Pause,
+    Progress,
+    due_codec,
+    parse_root_key,
+    sound,
+)
 from replay.headers import parse_location
 from spout.follow import Follower
 
@@ -60,6 +69,8 @@ class WaitingRoots:
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
         self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
         self._held_since = Counter[Place]()
+        self._aside: dict[tuple[int, bytes], Place] = {}
+        self._pauses: dict[tuple[int, bytes], Pause] = {}
 
     def count(self) -> Counter[Place] | None:
         """Return how many roots of each place wait; None when not all was read.
@@ -98,6 +109,14 @@ class WaitingRoots:
             found[place] = line._replace(held=line.held + count)
         return found
 
+    def aside(self) -> Mapping[Place, int]:
+        """Return how many roots of each place were put aside, as `count` has read it."""
+        return Counter(self._aside.values())
+
+    def pauses(self) -> Mapping[int, Pause]:
+        """Return the inputs that are paused somewhere, by their ids, as `count` has read it."""
+        return {pause.input: pause for pause in self._pauses.values()}
+
     def close(self) -> None:
         """Leave."""
         self._due.close()
@@ -107,15 +126,25 @@ class WaitingRoots:
             progress = sound(record)
             if isinstance(progress, Progress):
                 self._progress[record.partition] = progress
-        root = parse_root_key(record.key)
-        if root is None or record.key is None:
+        if record.key is None:
             return
         name = record.partition, record.key
+        if record.key.startswith(PAUSE_KEY):
+            pause = None if record.value is None else sound(record)
+            self._pauses.pop(name, None)
+            if isinstance(pause, Pause):
+                self._pauses[name] = pause
+        root = parse_root_key(record.key)
+        if root is None:
+            return
         self._waiting.pop(name, None)
+        self._aside.pop(name, None)
         self._dues.pop(name, None)
         if record.value is None:
             return
         self._waiting[name] = _place(root.source)
+        if due_codec().is_aside(record.value):
+            self._aside[name] = _place(root.source)
         if input_id_of(root.source) in self._ordered:
             due = sound(record)
             if isinstance(due, Due):
@@ -124,7 +153,7 @@ class WaitingRoots:
 
 def _rank(due: Due) -> int:
     place = parse_location(due.origin)
-    return -1 if place is None else place[2]
+    return OFFSET_MAX if place is None else place[2]  # of a copy that was put aside nobody knows it yet
 
 
 def _lost(record: Record) -> list[tuple[Place, bool]]:

@@ -53,6 +53,9 @@ NO_RULES: Final = "[]"
 RULES: Final = ("[{error: ValueError, then: dead_letter}]", "[{error: ValueError, then: drop}]")
 """Rules by cause; records that fail do so by a ValueError, or by what Windhover itself finds wrong."""
 
+OLDER: Final = 0.3
+"""How likely replay workers start with an older topics.yaml; a calm run has none."""
+
 RULED: Final = 0.2
 """How likely the inputs have one of them."""
 
@@ -87,6 +90,8 @@ class Options:
         ordering: of every input.
         max_held: of every input; matters where they are ordered.
         causes: rules by cause of every input, as topics.yaml has them.
+        older: whether replay workers start with a topics.yaml that lacks an input, and read the newer one
+            some time later.
     """
 
     seed: int
@@ -114,6 +119,7 @@ class Options:
     ordering: str = "none"
     max_held: int = 10_000
     causes: str = NO_RULES
+    older: bool = False
 
     def rate(self, fault: str) -> float:
         """Return how often a fault happens, 0 where it is absent."""
@@ -181,6 +187,8 @@ def draw(seed: int, profile: Profile, name: str = "mixed") -> Options:
     policy = Random(f"windhover/{seed}/policy")
     if policy.random() < RULED:
         sizes["causes"] = policy.choice(RULES)
+    if profile.share and Random(f"windhover/{seed}/older").random() < OLDER:
+        sizes["older"] = True
     return Options(
         seed=seed,
         profile=name,

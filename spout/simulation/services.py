@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from acker.limits import AckerLimits
 from acker.log import TopicPartition
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from spout.simulation.world import World
 
 HOUR_MS = 3_600_000
+
+_OLDER: Final = 0.5
+"""How likely a replay worker starts with an older topics.yaml, where workers may."""
+
+_READS_AGAIN: Final = 0.03
+"""How likely such a worker reads the newer one in a step."""
 
 
 class AckerProcess(Process):
@@ -79,18 +85,30 @@ class ReplayProcess(Process):
             position_interval_ms=self.rng.choice((0, 1_000)),
             fenced_pause_ms=500,
             aborts_max=1_000,
+            input_retry_ms=1_000,
         )
         self._service: ReplayService | None = None
+        topics = world.topics
+        self._topics = topics
+        if world.options.older and not world.is_healed and self.rng.random() < _OLDER:
+            self._topics = topics.model_copy(update={"inputs": dict(list(topics.inputs.items())[:-1])})
 
     def step(self) -> None:
-        """Step the service."""
+        """Step the service; one with an older topics.yaml reads the newer one at some time."""
         if self._service is None:
             self._service = ReplayService(
-                self.client, self.world.topics, jitter=self.rng.random, limits=self._limits
+                self.client, self._topics, jitter=self.rng.random, limits=self._limits
             )
+        elif self._topics is not self.world.topics and (
+            self.world.is_healed or self.rng.random() < _READS_AGAIN
+        ):
+            self._topics = self.world.topics
+            self._service.take_topics(self._topics)
         at, began_ms = self.world.truth.at, self.world.now_ms
         worked = self._service.step(self.wall_ms)
         if worked or self.is_disturbed or self.is_zombie or not self._is_roomy:
+            return
+        if self._service.status().aside:
             return
         if self.world.truth.undisposed:
             for number in self._service.status().partitions:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from acker.errors import Unreachable
+from acker.errors import ConfigError, Unreachable
 from spout.process import STANDBY_AFTER_MS, STATUS_EVERY_MS, Surroundings, run_until_signalled
 from spout.step_watch import StepWatch
 
@@ -62,9 +62,9 @@ class Watched:
         self.told.append(event)
         self.fields[event] = fields
 
-    def run(self, make: Callable[[], Scripted]) -> int:
+    def run(self, make: Callable[[], Scripted], reload: Callable[[Scripted], None] | None = None) -> int:
         steps = StepWatch("acker", 60_000, 20_000, self.tell)
-        around = Surroundings("acker", self.clock, self.tell, self.published.append, steps)
+        around = Surroundings("acker", self.clock, self.tell, self.published.append, steps, reload)
         return run_until_signalled(make, around)
 
 
@@ -80,11 +80,12 @@ def test_a_signal_lets_the_step_finish_closes_the_service_and_gives_its_exit_cod
 
 
 def test_signal_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 
     Watched().run(lambda: Scripted(int(signal.SIGTERM)))
 
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    after = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    assert after == before
 
 
 def test_after_the_first_signal_a_second_one_has_its_ordinary_effect() -> None:
@@ -108,6 +109,27 @@ def test_a_signal_while_the_service_is_made_ends_it_before_the_first_step() -> N
 
     assert Watched().run(make) == 143
     assert service.closed == 1
+
+
+def test_a_hangup_lets_the_service_read_its_file_again_between_two_steps() -> None:
+    """Before, it ended the process."""
+    service, watched = Scripted((1,), int(signal.SIGHUP), (1,), int(signal.SIGTERM)), Watched()
+    reloaded: list[int] = []
+
+    assert watched.run(lambda: service, lambda one: reloaded.append(len(one.script))) == 143
+    assert reloaded == [2]
+    assert "acker.reloaded" in watched.told
+
+
+def test_a_hangup_with_a_wrong_file_or_of_who_cannot_reload_is_told_and_changes_nothing() -> None:
+    def wrong(_service: Scripted) -> None:
+        raise ConfigError("topics.yaml:3: it is wrong")
+
+    for reload in (wrong, None):
+        service, watched = Scripted((1,), int(signal.SIGHUP), (1,), int(signal.SIGTERM)), Watched()
+        assert watched.run(lambda one=service: one, reload) == 143
+        assert watched.told.count("acker.not_reloaded") == 1
+        assert service.closed == 1
 
 
 def test_an_error_of_the_service_closes_it_and_surfaces() -> None:

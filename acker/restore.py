@@ -27,6 +27,7 @@ from acker.indices import distinct
 from acker.limits import AckerLimits
 from acker.log import Log, Record, TopicPartition
 from acker.marks import Seen
+from acker.passed_over import CURE, is_passed_over, marked_offset
 from acker.reading import read_piece, require_start
 from acker.settings import AckTopics
 from acker.snapshot import load
@@ -143,7 +144,7 @@ class Restore:
         core.ledger.verdict_next = Pin(end, read)
 
     def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
-        """Read verdicts; None for an answer, and for what no acker wrote, which is passed over.
+        """Read verdicts; None for an answer, and for what no acker wrote, or an operator lets pass.
 
         Raises:
             Disagreement: a newer acker wrote it; what it settled must not be settled again.
@@ -151,12 +152,16 @@ class Restore:
         try:
             event = self.codec.decode(record.value)
         except UnknownVersion as error:
-            raise Disagreement(
-                f"{record.topic}/{record.partition}@{record.offset}: {error}: a newer acker wrote it; run"
-                " that version, or begin anew under another acker.topic_prefix"
-            ) from error
-        except CodecError as error:
+            if not is_passed_over(self.log, record, wait_ms=self.limits.operation_ms):
+                raise Disagreement(
+                    f"{record.topic}/{record.partition}@{record.offset}: {error}: if a newer acker wrote it,"
+                    f" run that version; {CURE}"
+                ) from error
             core.pass_over(record, str(error))
+            return None
+        except CodecError as error:
+            if marked_offset(record) is None:
+                core.pass_over(record, str(error))
             return None
         wrong = wrong_verdicts(event) if isinstance(event, Verdicts) else ""
         if wrong:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from acker.codec import Codec
 from acker.errors import CodecError, Disagreement
 from acker.log import Log, Record, TopicPartition
+from acker.passed_over import CURE, kind_of, marked_offset
 from acker.reading import read_piece
 from acker.state import (
     BIN_PART,
@@ -76,12 +77,19 @@ def read_last_state(
 
 
 def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
-    """Return the last record of each part; what stands under other keys is none of ours."""
+    """Return the last record of each part that nobody is to pass over; other keys are none of ours."""
     last: dict[int, Record] = {}
-    for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
-        part = part_of_key(where.partition, record.key)
-        if part is not None and record.value is not None:
-            last[part] = record
+    passed: set[int] = set()
+    again = True
+    while again:
+        last.clear()
+        for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
+            part = part_of_key(where.partition, record.key)
+            if part is not None and record.value is not None and record.offset not in passed:
+                last[part] = record
+            elif (offset := marked_offset(record)) is not None:
+                passed.add(offset)
+        again = any(record.offset in passed for record in last.values())
     return last
 
 
@@ -89,7 +97,7 @@ def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
     try:
         part = codec.decode(record.value)
     except CodecError as error:
-        raise _unreadable(record, str(error)) from error
+        raise _unreadable(record, f"{error} ({kind_of(record.value)})") from error
     if not isinstance(part, StatePart) or (part.partition, part.part) != (record.partition, number):
         raise _unreadable(record, "it is not the part of this partition's State that its key names")
     return part
@@ -122,6 +130,6 @@ def _incomplete(where: TopicPartition) -> Disagreement:
 def _unreadable(record: Record, why: str) -> Disagreement:
     return Disagreement(
         f"{record.topic}/{record.partition}@{record.offset} cannot be read as State: {why}. If a newer"
-        " version of Windhover wrote it, run that; if another program did, keep that from writing there and"
-        " begin anew under another acker.topic_prefix"
+        f" version of Windhover wrote it, run that; {CURE}, so that the State before it counts. Where the"
+        " topic holds that no more, begin anew under another acker.topic_prefix"
     )

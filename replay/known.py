@@ -56,7 +56,7 @@ def _read(worker: Worker, place: Wanted, found: Record | Absence) -> Due | None:
     try:
         due = worker.dues.decode(found.value)
     except UnknownVersion as error:
-        raise newer(found, error) from error
+        flaw = newer(worker.log, found, error)
     except CodecError as error:
         flaw = str(error)
     else:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from acker.checks import wrong_source
+from acker.errors import UnknownVersion
 from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
 from acker.log import Outgoing, Record, TopicPartition
 from acker.topics import Input
@@ -44,15 +45,21 @@ class Mend(NamedTuple):
 def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[Root, Record]:
     """Return of each spoiled key the last sound record, or the tombstone, of those given; some have none.
 
-    Raises:
-        UnknownVersion: a newer worker wrote one.
+    One of an unknown version is not sound: who has read so far passes over it.
     """
     words: dict[Root, Record] = {}
     for record in records:
         root = parse_root_key(record.key)
-        if root is not None and root in spoiled and (record.value is None or sound(record) is not None):
+        if root is not None and root in spoiled and (record.value is None or _is_sound(record)):
             words[root] = record
     return words
+
+
+def _is_sound(record: Record) -> bool:
+    try:
+        return sound(record) is not None
+    except UnknownVersion:
+        return False
 
 
 def mends_of(

@@ -38,6 +38,7 @@ from acker.events import Verdicts
 from acker.identity import input_id_of
 from acker.log import Outgoing, Record, TopicPartition
 from acker.made import made
+from acker.passed_over import marked_offset
 from replay.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, key_of, pause_key
 from replay.intake import Batch, Intake
 from replay.known import known_of
@@ -147,9 +148,11 @@ class VerdictPartition:
         try:
             event = self._worker.verdicts.decode(record.value)
         except UnknownVersion as error:
-            raise newer(record, error) from error
+            self._worker.undecodable(*self._verdict, record.offset, newer(self._worker.log, record, error))
+            return
         except CodecError as error:
-            self._worker.undecodable(*self._verdict, record.offset, str(error))
+            if marked_offset(record) is None:
+                self._worker.undecodable(*self._verdict, record.offset, str(error))
             return
         if not isinstance(event, Verdicts):
             return

@@ -15,6 +15,7 @@ from acker.checks import wrong_source
 from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.identity import Root
 from acker.log import Record, TopicPartition
+from acker.passed_over import marked_offset
 from replay.due import Pause, Progress, flaw_of, parse_root_key, pause_key
 from replay.mending import SPOILED_MAX, Mend, last_words, mends_of
 from replay.table import DueTable
@@ -68,9 +69,9 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
                     table.put(root, record.offset, due_ms)
                     spoiled.pop(root, None)
         except UnknownVersion as error:
-            raise newer(record, error) from error
+            flaw = newer(worker.log, record, error)
         except CodecError as error:
-            flaw = str(error)
+            flaw = "" if marked_offset(record) is not None else str(error)
         if flaw:
             worker.undecodable(*due, record.offset, flaw)
         if flaw and root is not None and len(spoiled) < SPOILED_MAX:

@@ -20,6 +20,7 @@ from acker.events import Event, Lost
 from acker.identity import input_id_of
 from acker.log import Log, Record, TopicInfo, TopicPartition
 from acker.partition_counts import PartitionCounts
+from acker.passed_over import CURE, is_passed_over
 from acker.told import Told
 from acker.topics import AckTopics, Input, Topics
 from replay.backoff import Backoff
@@ -326,12 +327,18 @@ class Worker:
                 )
 
 
-def newer(record: Record, error: UnknownVersion) -> UnknownVersion:
-    """Say what to do about a record that a newer version wrote."""
+def newer(log: Log, record: Record, error: UnknownVersion) -> str:
+    """Return what is wrong with a record of an unknown version that an operator lets all pass over.
+
+    Raises:
+        UnknownVersion: nobody does; it says what to do.
+    """
+    if is_passed_over(log, record):
+        return str(error)
     place = f"{record.topic}/{record.partition}@{record.offset}"
-    return UnknownVersion(
-        f"{place}: {error}: a newer Windhover wrote it; run a replay worker of that version"
-    )
+    raise UnknownVersion(
+        f"{place}: {error}: if a newer Windhover wrote it, run a replay worker of that version; {CURE}"
+    ) from error
 
 
 def bytes_max(info: TopicInfo) -> int:

@@ -193,6 +193,39 @@ def topics_check(file: File = DEFAULT_CONFIG) -> int:
     return 0
 
 
+@topics_app.command("repair")
+def topics_repair(
+    file: File = DEFAULT_CONFIG,
+    execute: Annotated[bool, typer.Option("--execute", help="Let all processes pass over them.")] = False,
+    why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
+) -> int:
+    """Show records of the ack topics that stop their readers; let all pass over them."""
+    from acker.kafka_log import KafkaLog
+    from spout.cli_dlq import system_user
+    from spout.repair import pass_over, unreadable
+
+    if execute and not why:
+        raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
+    topics = _load(file)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-repair")) as log:
+        found = list(unreadable(log, topics))
+        for one in found:
+            typer.echo(str(one))
+        left = [one for one in found if not one.is_marked]
+        if not left:
+            typer.echo("no record stops its readers")
+            return 0
+        if not execute:
+            typer.echo(
+                "nothing was changed; a newer Windhover's record is read by that version. With --execute"
+                " --why TEXT all pass over these records, and what they said is lost"
+            )
+            return 0
+        pass_over(log, left, why, system_user())
+    typer.echo(f"{len(left)} records are passed over from now on; start again what they stopped")
+    return 0
+
+
 @acker_app.command("run")
 def acker_run(
     context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None

@@ -171,7 +171,7 @@ def _handle(
             return 0
         outcome = carry_out(
             log, topics, by_place(inputs_named(topics, inputs or ()), places or (), wanted),
-            Order(deed, wanted, by or _user(), why), Pace(rate, wall_ms()),
+            Order(deed, wanted, by or system_user(), why), Pace(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), tell=_progress(),
         )  # fmt: skip
     _say_outcome(deed, outcome)
@@ -182,7 +182,8 @@ _SHOWN: Final = 20
 """Letters that a dry run names."""
 
 
-def _user() -> str:
+def system_user() -> str:
+    """Name whom the operating system says that we are."""
     try:
         return f"system user {getpass.getuser()}"
     except (KeyError, OSError):  # a container may run under a number that has no name

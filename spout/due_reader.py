@@ -10,6 +10,7 @@ from typing import Final
 
 from acker.errors import UnknownVersion
 from acker.log import Log, Record, TopicPartition
+from acker.passed_over import CURE, is_passed_over
 from replay.due import Due, Pause, Progress, sound
 
 POLL_MS: Final = 10
@@ -64,10 +65,13 @@ class DueReader:
         try:
             value = None if record.value is None else sound(record)
         except UnknownVersion as error:
-            place = f"{record.topic}/{record.partition}@{record.offset}"
-            raise UnknownVersion(
-                f"{place}: {error}; run the spout with the replay workers' version"
-            ) from error
+            if not is_passed_over(self._log, record):
+                place = f"{record.topic}/{record.partition}@{record.offset}"
+                raise UnknownVersion(
+                    f"{place}: {error}; if a newer replay worker wrote it, run the spout with that version;"
+                    f" {CURE}"
+                ) from error
+            value = None
         if isinstance(value, Progress):
             self.taken_over[record.partition] = value.next
         elif not isinstance(value, Pause):

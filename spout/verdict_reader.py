@@ -13,6 +13,7 @@ from acker.errors import CodecError, UnknownVersion
 from acker.events import Event, Taken, Verdicts
 from acker.log import Log, Record, TopicPartition
 from acker.partition_counts import PartitionCounts
+from acker.passed_over import CURE, is_passed_over, marked_offset
 from acker.settings import AckTopics
 from acker.told import Told
 from spout.ground import Report
@@ -46,6 +47,7 @@ class VerdictReader:
         self._report = report
         self._told = Told()
         self._codec = wire_codec()
+        self._log = log
         self._reader = log.reader(committed=True)
         self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
 
@@ -67,10 +69,17 @@ class VerdictReader:
         try:
             event = self._codec.decode(record.value)
         except UnknownVersion as error:
-            place = f"{record.topic}/{record.partition}@{record.offset}"
-            raise UnknownVersion(f"{place}: {error}; run the spout with the version of the ackers") from error
-        except CodecError as error:
+            if not is_passed_over(self._log, record):
+                place = f"{record.topic}/{record.partition}@{record.offset}"
+                raise UnknownVersion(
+                    f"{place}: {error}; if a newer acker wrote it, run the spout with the version of the"
+                    f" ackers; {CURE}"
+                ) from error
             self._pass_over(record, str(error))
+            return None
+        except CodecError as error:
+            if marked_offset(record) is None:
+                self._pass_over(record, str(error))
             return None
         wrong = _wrong(event)
         if isinstance(event, Taken | Verdicts) and not wrong:

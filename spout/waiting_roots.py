@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from acker.answer_checks import read_verdicts
 from acker.causes import HELD
+from acker.errors import UnknownVersion
 from acker.events import positions
 from acker.identity import OFFSET_MAX, input_id_of, partition_of
 from acker.log import Log, Record, TopicPartition
@@ -26,6 +27,7 @@ from replay.due import (
     Due,
     Pause,
     Progress,
+    Stored,
     due_codec,
     parse_root_key,
     sound,
@@ -123,14 +125,14 @@ class WaitingRoots:
 
     def _put(self, record: Record) -> None:
         if record.key == PROGRESS_KEY and record.value is not None:
-            progress = sound(record)
+            progress = _sound(record)
             if isinstance(progress, Progress):
                 self._progress[record.partition] = progress
         if record.key is None:
             return
         name = record.partition, record.key
         if record.key.startswith(PAUSE_KEY):
-            pause = None if record.value is None else sound(record)
+            pause = None if record.value is None else _sound(record)
             self._pauses.pop(name, None)
             if isinstance(pause, Pause):
                 self._pauses[name] = pause
@@ -146,9 +148,17 @@ class WaitingRoots:
         if due_codec().is_aside(record.value):
             self._aside[name] = _place(root.source)
         if input_id_of(root.source) in self._ordered:
-            due = sound(record)
+            due = _sound(record)
             if isinstance(due, Due):
                 self._dues[name] = _place(root.source), due
+
+
+def _sound(record: Record) -> Stored | None:
+    """Return what a record says; None of one that cannot be read: who works by it tells of it."""
+    try:
+        return sound(record)
+    except UnknownVersion:
+        return None
 
 
 def _rank(due: Due) -> int:

@@ -13,7 +13,7 @@ from acker.log import Outgoing
 from acker.look import Observer
 from acker.state import StatePart, key_of, state_codec
 from acker.topics import Topics
-from replay.due import PROGRESS_KEY, Progress, due_codec
+from replay.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
 from spout.cli_inspect import STATUS
 from spout.journal import BEGINNING, Journal
 from spout.open_roots import OpenRoots, open_roots
@@ -330,3 +330,41 @@ acker: {partitions: 3}
 inputs:
   sentences: {id: 1, group: g, partitions: 2, timeout: 0}
 """
+
+
+def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
+    """Put aside by a replay worker that does not have the input, and paused by its breaker."""
+    world = World()
+    ten(world)
+    aside = Aside(65_536, 3, 0, "", "g", "sentences", "", "sentences/0@3", 1, 0, 0, ())
+    producer = world.log.producer()
+    place = world.topics.ack_topics.due
+    producer.send(Outgoing(place, 0, due_codec().encode(aside), root_key(aside.root)))
+    producer.flush(1_000)
+    put_aside, other = rows(world)
+    assert (put_aside["replays_due"], put_aside["replays_wait"].split(",")[0]) == (1, "1 put aside")
+    assert "SIGHUP" in next(more_of([put_aside]))
+    assert other["replays_wait"] == ""
+    producer.send(Outgoing(place, 1, due_codec().encode(Pause(1, 5, "3 in a row")), pause_key(1)))
+    producer.flush(1_000)
+    [told] = [line for line in more_of(rows(world)) if "3 in a row" in line]
+    assert told.endswith("3 in a row; run `windhover replay resume sentences`")
+    producer.send(Outgoing(place, 1, None, pause_key(1)))
+    producer.send(Outgoing(place, 0, None, root_key(aside.root)))
+    producer.flush(1_000)
+    assert (first(world)["replays_due"], first(world)["replays_wait"]) == (0, "")
+
+
+def test_replays_of_an_input_that_the_file_lacks_are_told() -> None:
+    world = World()
+    stranger = Aside(9 << 16, 3, 0, "", "other", "words", "", "words/0@3", 1, 0, 0, ())
+    producer = world.log.producer()
+    producer.send(
+        Outgoing(world.topics.ack_topics.due, 0, due_codec().encode(stranger), root_key(stranger.root))
+    )
+    producer.flush(1_000)
+    overview = Overview(world.cluster.log(), world.topics)
+    overview.look(world.now_ms)
+    [note] = overview.of_no_input()
+    overview.close()
+    assert note.startswith("1 replays wait of an input with id 9, which this topics.yaml does not have")

@@ -86,7 +86,9 @@ def offsets_reset(
     return 0
 
 
-_NEXT = 'start its query with a fresh checkpoint, or from the old one with .option("take_over", "true")'
+_NEXT = (
+    "start its query with a fresh checkpoint, or from the old one with spout.read_stream(..., take_over=True)"
+)
 
 
 def _place(to: str) -> tuple[str | int, int | None]:

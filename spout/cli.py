@@ -38,7 +38,7 @@ from spout.cli_dlq import dlq_app
 from spout.cli_inspect import inspect, roots, status
 from spout.cli_operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
 from spout.cli_simulate import simulate
-from spout.cli_submit import submit
+from spout.cli_submit import MetricsPort, submit
 from spout.cli_torture import torture
 
 if TYPE_CHECKING:
@@ -77,9 +77,6 @@ app.command()(submit)
 app.command()(torture)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
-MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=1, max=65_535, help="Serve Prometheus metrics here.")
-]
 Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
 ]
@@ -370,7 +367,7 @@ def _serve(
     part: str,
     make: Callable[[Callable[[str], None]], Service],
     tell: Callable[..., Any],
-    metrics_port: int | None,
+    metrics_port: str | None,
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:

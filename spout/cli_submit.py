@@ -23,8 +23,24 @@ File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Print the compiled plan and end; Spark is not started.")
 ]
+
+
+def _checked_address(wanted: str | None) -> str | None:
+    """Refuse what is no address before anything is started."""
+    if wanted is not None:
+        from spout.metrics import address_of
+
+        address_of(wanted)
+    return wanted
+
+
 MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", min=1, max=65_535, help="Serve Prometheus metrics here.")
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve Prometheus metrics at this port, or address: 127.0.0.1:9100.",
+        callback=_checked_address,
+    ),
 ]
 
 

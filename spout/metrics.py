@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 
 from acker.errors import UsageError
 
+EVERY_ADDRESS: Final = "0.0.0.0"
+PORT_MAX: Final = 65_535
 GAUGES: Final = frozenset(
     {"partitions", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
      "waiting_bytes", "next_due_ms", "aside", "aside_by_input", "paused"}
@@ -67,26 +69,51 @@ class StatusCollector(Collector):
                 yield kind(full, text, value=value)
 
 
-def serve(part: str, port: int) -> StatusCollector:
+def address_of(wanted: int | str) -> tuple[str, int]:
+    """Return host and port of what ``--metrics-port`` says; a port alone is one of every address.
+
+    >>> address_of("[::1]:9100"), address_of(9100)
+    (('::1', 9100), ('0.0.0.0', 9100))
+
+    Raises:
+        UsageError: it is no port, and no address with a port.
+    """
+    host, colon, port = str(wanted).rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_bracketed = host != bare
+    if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
+        port = ""
+    if not port or not 1 <= int(port) <= PORT_MAX:
+        raise UsageError(
+            f"--metrics-port {wanted}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
+            " 127.0.0.1:9100, [::1]:9100"
+        )
+    return bare or EVERY_ADDRESS, int(port)
+
+
+def serve(part: str, wanted: int | str) -> StatusCollector:
     """Serve metrics over HTTP, on a thread of the library's own.
 
     Args:
         part: acker or replay.
-        port: 1 to 65,535.
+        wanted: a port, 1 to 65,535, or an address with one; see `address_of`.
 
     Raises:
-        UsageError: the port is in use.
+        UsageError: it is no address, or not of this machine, or in use.
     """
     collector = StatusCollector(part)
-    serve_collector(collector, port)
+    serve_collector(collector, wanted)
     return collector
 
 
-def serve_collector(collector: Collector, port: int) -> None:
+def serve_collector(collector: Collector, wanted: int | str) -> None:
     """Serve what a collector has; see `serve`."""
+    host, port = address_of(wanted)
     registry = CollectorRegistry()
     registry.register(collector)
     try:
-        start_http_server(port, registry=registry)
+        start_http_server(port, addr=host, registry=registry)
     except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {error.strerror}; give another port") from error
+        raise UsageError(
+            f"--metrics-port {wanted}: {error.strerror}; give another port, or an address of this machine"
+        ) from error

@@ -39,10 +39,10 @@ class StreamCollector(Collector):
         yield from root_metrics(_PREFIX, planners, ["group"])
 
 
-def serve_streams(statuses: Callable[[], Sequence[StreamStatus]], port: int) -> None:
+def serve_streams(statuses: Callable[[], Sequence[StreamStatus]], port: int | str) -> None:
     """Serve the metrics of streams over HTTP, on a thread of the library's own.
 
     Raises:
-        UsageError: the port is in use.
+        UsageError: the port is in use, or no port; see `spout.metrics.address_of`.
     """
     serve_collector(StreamCollector(statuses), port)

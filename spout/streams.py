@@ -82,7 +82,7 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     return _status_of(found[0])
 
 
-def serve_metrics(spark: SparkSession, port: int) -> None:
+def serve_metrics(spark: SparkSession, port: int | str) -> None:
     """Serve the metrics of all tracked streams of an application to Prometheus, until the driver ends.
 
     >>> from urllib.request import urlopen
@@ -96,10 +96,11 @@ def serve_metrics(spark: SparkSession, port: int) -> None:
 
     Args:
         spark: the session.
-        port: 1 to 65,535.
+        port: 1 to 65,535; or an address with one, ``"127.0.0.1:9100"``, where not all shall reach it.
 
     Raises:
-        UsageError: the port is in use, or the session is one of Spark Connect.
+        UsageError: the port is in use, or it is no address of this machine; or the session is one of Spark
+            Connect.
     """
     application = Application.of(spark)
     serve_streams(lambda: statuses(application), port)

@@ -48,7 +48,7 @@ class SubmitOptions(TypedDict, total=False):
     trigger: Mapping[str, Any]
     active: bool
     deterministic: bool
-    metrics_port: int | None
+    metrics_port: int | str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,7 +283,7 @@ class TopologyBuilder:
             options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new session),
                 ``name``, ``trigger`` (arguments of Spark's own, as ``{"availableNow": True}``), ``active``
                 (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`), and
-                ``metrics_port``.
+                ``metrics_port`` (a port, or an address with one).
 
         Raises:
             UsageError: it cannot run; the message names what, and the cure.

@@ -35,10 +35,10 @@ class TopologyCollector(Collector):
         yield from root_metrics(_PREFIX, {} if status.spout is None else {(): status.spout})
 
 
-def serve_topology(status: Callable[[], TopologyStatus], port: int) -> None:
+def serve_topology(status: Callable[[], TopologyStatus], port: int | str) -> None:
     """Serve a topology's metrics over HTTP, on a thread of the library's own.
 
     Raises:
-        UsageError: the port is in use.
+        UsageError: the port is in use, or no port; see `spout.metrics.address_of`.
     """
     serve_collector(TopologyCollector(status), port)

@@ -59,6 +59,8 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["frobnicate"], "No such command 'frobnicate'"),
         (["validate", "a", "b"], "unexpected extra argument"),
         (["acker", "run", "--metrics-port", "0"], "--metrics-port"),
+        (["replay", "run", "--metrics-port", "::1:9100"], "--metrics-port"),
+        (["submit", "topology.yaml", "--metrics-port", "here"], "--metrics-port"),
         (["demo", "--records", "many"], "--records"),
         (["demo", "--frobnicate"], "No such option"),
         (["demo", "--port", "0"], "--port"),

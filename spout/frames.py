@@ -8,7 +8,6 @@ Source: DESIGN.md, section 5.2.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from spout.groupings import Grouping
 from spout.map_task import MapTask
 from spout.options import ANCHOR, BOLTS_OPTION, STREAM_OPTION, SourceOptions
 from spout.passes import Pass
-from spout.query_plan import label, refuse_limit
+from spout.query_plan import label, refuse_limit, streams_read
 from spout.source import WindhoverSource
 from spout.stage_pass import StagePass
 from spout.steps import Step
@@ -38,7 +37,6 @@ class UntrackedSource(WindhoverSource):
     FORMAT = "windhover_untracked"
 
 
-_TRACKED = re.compile(rf"\b{WindhoverSource.FORMAT}(_\d+)?\b")
 _ATTRIBUTE = "_windhover_node"
 _METADATA = "windhover"
 
@@ -246,7 +244,7 @@ def _refuse_held(rows: DataFrame, name: str) -> None:
 
 
 def _refuse_lost(rows: DataFrame, step: Step) -> None:
-    if rows.isStreaming and _TRACKED.search(rows._jdf.queryExecution().analyzed().toString()):
+    if rows.isStreaming and streams_read(rows):
         raise UsageError(
             f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so what"
             f' it fails could not be replayed: select it too (.select("value", "{ANCHOR}")), make the bolt'

@@ -473,3 +473,8 @@ def test_bolts_apply_to_plain_dataframes(spark: SparkSession) -> None:
     lines = spark.createDataFrame([(b"a b",), (b"c",)], "value binary")
     words = lines.transform(spout.bolt(NoOrigin())).transform(spout.bolt(Keep()))
     assert sorted(row.word for row in words.collect()) == ["a", "b", "c"]
+
+
+def test_a_stream_is_not_ours_because_something_in_it_is_called_windhover(spark: SparkSession) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("value AS windhover", "'windhover' AS word")
+    assert rows.transform(spout.bolt(Keep())).isStreaming

@@ -8,6 +8,10 @@ Source: DESIGN.md, sections 5.1 (one session of a group in an application) and 5
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +36,7 @@ from spout.safety import Safety
 from spout.work_done import WorkDone
 
 _ATTRIBUTE = "_windhover"
+_LOCK = "lock"
 _NO_CONNECT = (
     "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
     ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
@@ -113,6 +118,46 @@ class Stream:
     left_open: LeftOpen = field(default_factory=LeftOpen)
 
 
+class OwnFolder(TemporaryDirectory[str]):
+    """A temporary folder of this process; where it was killed, the next one of its kind removes it.
+
+    A lock, which ends with the process, tells a folder that is used from one that was left.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Make a folder; its name begins with `prefix`."""
+        _remove_left(prefix)
+        super().__init__(prefix=prefix)
+        claim = Path(self.name) / f"{_LOCK}.new"
+        self._lock = os.open(claim, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
+
+    def cleanup(self) -> None:
+        """Remove it."""
+        super().cleanup()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_left(prefix: str) -> None:
+    """Remove the folders of processes that were killed."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR)
+        except OSError:  # another one removes it, or it is another user's
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its process lives
+            continue
+        else:
+            shutil.rmtree(lock.parent, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
 class Application:
     """The streams and the ledger of one SparkContext.
 
@@ -129,7 +174,7 @@ class Application:
         self._context = context
         self.ledger = Ledger(context)
         self.streams: dict[str, Stream] = {}
-        self._folder = TemporaryDirectory(prefix="windhover-sinks-")
+        self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
         self.listeners: dict[str, StreamingQueryListener] = {}

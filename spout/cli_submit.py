@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,10 +52,10 @@ def submit(file: File, explain: Explain = False, metrics_port: MetricsPort = Non
     if explain:
         typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
         return 0
-    from spout.application import refuse_connect
+    from spout.application import OwnFolder, refuse_connect
 
     refuse_connect(found.about.spark, os.environ)
-    with tempfile.TemporaryDirectory(prefix="windhover-submit-") as folder:
+    with OwnFolder("windhover-submit-") as folder:
         spark = _session(found.about.name, found.about.spark, Path(folder))
         try:
             options: Any = {**found.options, "metrics_port": metrics_port}

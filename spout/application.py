@@ -74,6 +74,32 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
         raise UsageError(f"{', '.join(asks)}: this would be no classic Spark session: {_NO_CONNECT}")
 
 
+def refuse_workers(python: str, shipped: str) -> None:
+    """See that Spark's Python workers can start, the planning process on this machine among them.
+
+    Args:
+        python: the interpreter of workers.
+        shipped: what ``--py-files`` names, with commas.
+
+    Raises:
+        UsageError: they cannot, or would not find what is shipped.
+    """
+    if wheels := [name for name in shipped.split(",") if name.strip().endswith(".whl")]:
+        raise UsageError(
+            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of its workers,"
+            " and no wheel. Install it into the environment of the workers; or ship its modules, if they are"
+            " all Python, as a zip: `pip install --no-deps --target modules` with it, then"
+            " `cd modules && zip -r ../modules.zip .`"
+        )
+    if "/" in python and not os.access(python, os.X_OK):
+        raise UsageError(
+            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
+            f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
+            " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
+            " same relative path, or name an interpreter that is at the same path on every machine"
+        )
+
+
 def session_key(session: SparkSession) -> str:
     """Name a Spark session within its application; each Python object of it has the same name."""
     return str(session._jsparkSession.sessionUUID())

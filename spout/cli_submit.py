@@ -41,13 +41,22 @@ MetricsPort = Annotated[
         callback=_checked_address,
     ),
 ]
+PyFiles = Annotated[
+    str | None,
+    typer.Option("--py-files", help="Python modules for Spark's workers: .zip, .egg and .py, with commas."),
+]
 
 
-def submit(file: File, explain: Explain = False, metrics_port: MetricsPort = None) -> int:
+def submit(
+    file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
+) -> int:
     """Run a topology; the first SIGTERM or Ctrl-C lets what is running finish, and ends it."""
     from spout.flux import load_topology
 
-    sys.path.insert(0, os.getcwd())  # as Spark's workers have it, which import the same classes
+    shipped = _shipped(py_files)
+    places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
+    folders = [os.getcwd(), *map(str, places)]
+    sys.path[:0] = folders  # as Spark's workers have it, which import the same classes
     found = load_topology(file, os.environ)
     if explain:
         typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
@@ -55,15 +64,40 @@ def submit(file: File, explain: Explain = False, metrics_port: MetricsPort = Non
     from spout.application import OwnFolder, refuse_connect
 
     refuse_connect(found.about.spark, os.environ)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
     with OwnFolder("windhover-submit-") as folder:
         spark = _session(found.about.name, found.about.spark, Path(folder))
         try:
+            for each in shipped:
+                spark.sparkContext.addPyFile(str(each))
             options: Any = {**found.options, "metrics_port": metrics_port}
             running = found.builder.submit(spark, sink=found.sink, **options)
             typer.echo(running.explain())
             return _until_ended(running)
         finally:
             spark.stop()
+
+
+def _shipped(named: str | None) -> list[Path]:
+    """Return the files of ``--py-files``.
+
+    Raises:
+        UsageError: one is not there, or Spark's workers would not find it.
+    """
+    if named is None:
+        return []
+    from acker.errors import UsageError
+    from spout.application import refuse_workers
+
+    refuse_workers("", named)
+    files = [Path(name.strip()).resolve() for name in named.split(",") if name.strip()]
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"--py-files {file}: there is no such file")
+        if file.suffix not in (".zip", ".egg", ".py"):
+            raise UsageError(f"--py-files {file}: Spark's workers import .zip, .egg and .py files; zip it")
+    return files
 
 
 def _until_ended(running: SubmittedTopology) -> int:
@@ -91,14 +125,19 @@ def _until_ended(running: SubmittedTopology) -> int:
 
 
 def _session(name: str, settings: Mapping[str, Any], folder: Path) -> SparkSession:
-    """Start a session: a local one, unless the file names a master."""
+    """Start a session with the file's settings: a local one, unless they name a master."""
     from pyspark.sql import SparkSession
 
     from spout.demo.spark import local_session
 
     if "spark.master" not in settings:
-        return local_session(name, folder)
+        return local_session(name, folder, further=settings)
+    # Spark would run python3 of PATH: spark-submit alone hands on the setting, which goes before the variable
+    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(python)
     builder = SparkSession.builder.appName(name)
+    # where the file's folder lies at the same path there; what is shipped is found everywhere
+    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     for key, value in settings.items():
-        builder = builder.config(key, str(value))
+        builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -23,7 +23,7 @@ from acker import topics as topics_yaml
 from acker.errors import UsageError
 from acker.topics import Topics
 from spout.anchors import Carry
-from spout.application import Application, Stream
+from spout.application import Application, Stream, refuse_workers
 from spout.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt, check_bolt, check_hooks, check_runs, name_of
 from spout.collector import Tuple
 from spout.frames import Node, loose, node_of
@@ -104,6 +104,8 @@ def read_stream(
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     wanted = _source_options(topics, names, options)
     application = Application.of(spark)
+    context = spark.sparkContext
+    refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"], carry=carry)
     mark = mark_of(application.sink_folder, stream.id)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,7 @@ SHUFFLE_PARTITIONS = 2
 
 
 def local_session(
-    name: str, cache: Path, *, cores: int | None = None, further: Mapping[str, str] | None = None
+    name: str, cache: Path, *, cores: int | None = None, further: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """Start a local SparkSession.
 
@@ -29,10 +30,18 @@ def local_session(
         further: settings that win over those of here, `spark.master` of a cluster on this machine among them.
     """
     # workers run what PYSPARK_PYTHON names, else the python3 of PATH, which need not be this one
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = str((further or {}).get("spark.pyspark.python") or sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(java_home_for_spark(java.find(os.environ), cache_directory(os.environ)))
-    settings = {
+    builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
+    for key, value in local_settings(cache, further or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a local session; those of `further` go before what is chosen here."""
+    chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -49,10 +58,7 @@ def local_session(
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
     }
-    builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
-    for key, value in {**settings, **(further or {})}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return {**chosen, **further}
 
 
 def warm_up(spark: SparkSession) -> None:

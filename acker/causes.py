@@ -6,12 +6,16 @@ cannot import them. What stands above a built-in class is left out, since every 
 fail has no class, and counts as `FailTuple`. Windhover's own causes (``BATCH_SKIPPED``) are written in
 capitals without parentheses: no exception was raised there, and no rule for exceptions fits them.
 
+Where an exception was raised stands at the end of the cause's message, ``no words (split.py:12)``: a label of
+a metric is the class alone, and has no line in it.
+
 Source: DESIGN.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -28,6 +32,7 @@ NAME_CHARACTERS_MAX: Final = 100
 """A class's name is cut to this many characters: with its parents it stays below 1,000."""
 
 _ROOTS: Final = ("Exception", "BaseException")
+_PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
 
 
 def error_text(kind: type[BaseException]) -> str:
@@ -64,6 +69,19 @@ def error_classes(error: str) -> tuple[str, ...]:
     for parent in filter(None, listed.rstrip(")").split(", ")):
         found.update(dict.fromkeys(_above(parent)))
     return tuple(dict.fromkeys([*found, *_ROOTS]))
+
+
+def with_place(message: str, place: str) -> str:
+    """Write behind a message where its exception was raised, ``split.py:12``; empty: nobody knows."""
+    if not place:
+        return message
+    return f"{message} ({place})" if message else f"({place})"
+
+
+def without_place(message: str) -> tuple[str, str]:
+    """Return a message without the place at its end, and that end; put together they are the message."""
+    found = _PLACE.search(message)
+    return (message, "") if found is None else (message[: found.start()], found[0])
 
 
 def _is_built_in(kind: type) -> bool:

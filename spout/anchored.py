@@ -32,6 +32,7 @@ from spout.order import Gate
 from spout.passes import Pass, ordinals_of, watches_of
 from spout.places import Deliveries
 from spout.pulse import Pulse
+from spout.raised import first_of_each
 from spout.rows import MISFITS, FindId, ListRows, batch_of, misfits, unanchored_misfit, unknown_id
 from spout.steps import RowGate, Step, run_simple
 from spout.watching import WatchedCollector
@@ -103,6 +104,7 @@ class AnchoredRun:
             gave=self._gave,
             counts=added(watch.counts for watch in self._watches),
             errors=tuple(chain(*(w.errors for w in self._watches), *(c.errors for c in collectors))),
+            raised=first_of_each(chain(*(watch.tracebacks for watch in self._watches))),
         )
 
     def _enter(self, deliveries: Deliveries) -> Deliveries:
@@ -142,7 +144,7 @@ class AnchoredRun:
                 stop_on(step.name, step.bolt, error)
                 if not self._pass.tracked and not isinstance(error, FailTuple):
                     raise
-                collector.refuse(received, cause_of(step.name, error))
+                collector.refuse(received, watch.cause_of(error))
             if self.gate is not None:
                 for root, _ in collector.failures[known:]:
                     self.gate.fail(root)

@@ -33,6 +33,7 @@ from spout.ledger import Ledger, Reports
 from spout.left_open import LeftOpen
 from spout.publisher import Publisher
 from spout.safety import Safety
+from spout.traceback_log import TracebackLog
 from spout.work_done import WorkDone
 
 _ATTRIBUTE = "_windhover"
@@ -119,6 +120,7 @@ class Stream:
         inputs: what it reads.
         left_open: tells what its bolts leave open.
         safety: how its tasks guard themselves against their bolts.
+        traceback_log: logs what its bolts raise.
         session: the Spark session in which it was read.
         late: tuples that a watermark dropped, so far.
         loose: bolts that are attached behind Spark's own operators, by name.
@@ -142,6 +144,7 @@ class Stream:
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
     left_open: LeftOpen = field(default_factory=LeftOpen)
+    traceback_log: TracebackLog = field(default_factory=TracebackLog)
 
 
 class OwnFolder(TemporaryDirectory[str]):

@@ -53,11 +53,13 @@ class BatchEnd:
         return streams[0]
 
     def settle(self, stream: Stream, reports: Reports) -> Outcome:
-        """Work out what the batch comes to, as `spout.settle` does.
+        """Log what its bolts raised, and work out what the batch comes to, as `spout.settle` does.
 
         Raises:
             TrackingError: as there; or its anchors are acked in another output mode than append.
         """
+        raised = (each for one in reports.evaluations for each in one.report.raised)
+        stream.traceback_log.tell(raised, self.lane.seq)
         holds = any(len(each.report.held.indices) for each in reports.evaluations)
         moment = None
         if holds or reports.plan is None:

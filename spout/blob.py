@@ -24,8 +24,12 @@ from spout.delayed import Held, Places, Released
 from spout.fold import Fingerprint, TaskReport
 from spout.order import Lined
 from spout.plan import BatchPlan
+from spout.raised import Raised
 
-VERSION = 5
+VERSION = 6
+
+_SILENT = 5
+"""The version before, which has no tracebacks: executors may be of it while an installation is renewed."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
@@ -60,6 +64,7 @@ def encode(report: TaskReport) -> bytes:
         _pack(report.untracked),
         _released_fields(report.released),
         [(lined.place, lined.operator, _pack(lined.rows)) for lined in report.lined],
+        [tuple(each) for each in report.raised],
     )
     return zlib.compress(pickle.dumps(content, protocol=5), _LEVEL)
 
@@ -72,7 +77,9 @@ def decode(blob: bytes) -> TaskReport:
     """
     try:
         version, *content = _Builtins(io.BytesIO(zlib.decompress(blob))).load()
-        if version != VERSION:
+        if version == _SILENT:
+            content.append([])
+        elif version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
             )
@@ -95,7 +102,7 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any]) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined = content
+    took, gave, counts, errors, held, untracked, released, lined, raised = content
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -121,6 +128,7 @@ def _report(content: list[Any]) -> TaskReport:
             _places(released[3]),
         ),
         lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
+        raised=tuple(Raised(*each) for each in raised),
     )
 
 

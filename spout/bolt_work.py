@@ -180,6 +180,7 @@ class BoltWork:
         self.collector.failures.clear()
         self.collector.touched.clear()
         self.collector.errors.clear()
+        self.collector.tracebacks.clear()
         self.tally.clear()
 
     def emitted(self, sent: Sent) -> None:
@@ -233,7 +234,7 @@ class BoltWork:
                 raise
             if isinstance(self._bolt, BasicBolt):
                 del collector.sent[before:]
-            collector.refuse(received, cause_of(self.name, error))
+            collector.refuse(received, cause_of(self.name, error, collector.tracebacks))
 
     def _execute_rows(
         self, bolt: BasicBolt, rows: Rows, places: Sequence[tuple[Delivery, ...]], began_ns: int
@@ -254,7 +255,7 @@ class BoltWork:
                     raise
                 failed += 1
                 collector.drop()
-                cause = cause_of(self.name, error)
+                cause = cause_of(self.name, error, self.collector.tracebacks)
                 self.collector.failures += [(each.root, cause) for each in places[row]]
         self._pulse.end()
         took_ns = self._clock_ns() - began_ns
@@ -268,7 +269,7 @@ class BoltWork:
 
     def _execute_batch(self, bolt: ArrowBolt, rows: Rows, inputs: Sequence[InTree]) -> None:
         """Call ``execute`` for a whole batch; an exception fails every row of it."""
-        collector = BatchCollector(self.name, len(inputs))
+        collector = BatchCollector(self.name, len(inputs), self.collector.tracebacks)
         for received in inputs:
             self.collector.receive(received)
         self._pulse.begin(self.name)
@@ -280,7 +281,7 @@ class BoltWork:
             if not self._tracked and not isinstance(error, FailTuple):
                 raise
             self.collector.sent.clear()
-            cause = cause_of(self.name, error)
+            cause = cause_of(self.name, error, self.collector.tracebacks)
             for received in inputs:
                 self.collector.refuse(received, cause)
             return

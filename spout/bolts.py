@@ -33,6 +33,7 @@ from spout.collector import (
 )
 from spout.culprits import Isolated
 from spout.hooks import TaskHook
+from spout.raised import Tracebacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +229,17 @@ class BatchCollector:
     [(1, Cause(operator='upper', error='', message='no word'))]
     """
 
-    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams")
+    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams", "tracebacks")
 
-    def __init__(self, bolt: str, rows: int) -> None:
-        """Collect for the bolt of this name and a batch of so many rows."""
+    def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
+        """Collect for the bolt of this name and a batch of so many rows; `tracebacks`: of what it raises."""
         self._bolt = bolt
         self._rows = rows
         self.columns: list[Sequence[pa.Array] | Mapping[str, pa.Array]] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
+        self.tracebacks = tracebacks or Tracebacks()
 
     def emit(
         self,
@@ -277,11 +279,11 @@ class BatchCollector:
         """
         if not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} failed row {row} of a batch of {self._rows}")
-        self.failures.append((row, cause_of(self._bolt, cause)))
+        self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
 
     def part(self, rows: int) -> BatchCollector:
         """Make a collector for a part of the batch's rows."""
-        return BatchCollector(self._bolt, rows)
+        return BatchCollector(self._bolt, rows, self.tracebacks)
 
     def join(self, part: BatchCollector, first: int) -> None:
         """Take over what was done with a part of the rows, which begins at row `first`."""

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from acker.causes import error_text
+from acker.causes import error_text, with_place, without_place
 from acker.errors import TupleError
 from acker.identity import Root
 from spout.culprits import Isolated
+from spout.raised import Tracebacks, place_of
 
 MESSAGE_BYTES_MAX = 500
 """A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
@@ -104,7 +105,10 @@ class Undecodable(RejectTuple):
 
 
 class Cause(NamedTuple):
-    """Why a tuple failed. `error` is the exception's class (`acker.causes`), empty for an explicit fail."""
+    """Why a tuple failed. `error` is the exception's class (`acker.causes`), empty for an explicit fail.
+
+    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
+    """
 
     operator: str
     error: str
@@ -112,18 +116,30 @@ class Cause(NamedTuple):
 
 
 def cut(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
-    """Cut a text to at most `limit` bytes of UTF-8, never inside a character."""
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")
+    """Cut a text to at most `limit` bytes of UTF-8, never inside a character; a place at its end stays."""
+    if len(text.encode("utf-8", "replace")) <= limit:
+        return text
+    message, place = without_place(text)
+    left = limit - len(place.encode("utf-8", "replace"))
+    return message.encode("utf-8", "replace")[:left].decode("utf-8", "ignore") + place
 
 
-def cause_of(operator: str, why: BaseException | str | None) -> Cause:
-    """Name a failure: an exception's class and message, or an explicit fail's message alone."""
+def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
+    """Name a failure: an exception's class, message and place, or an explicit fail's message alone.
+
+    Args:
+        operator: whose failure it is.
+        why: what was raised or said.
+        tracebacks: keeps the traceback of an exception that was raised in an author's code.
+    """
     if isinstance(why, Isolated):
         return Cause(operator, why.error, cut(str(why)))
     if why is None or isinstance(why, str) or type(why) is FailTuple:
         return Cause(operator, "", cut(str(why or "")))
-    return Cause(operator, cut(error_text(type(why))), cut(str(why)))
+    error, place = cut(error_text(type(why))), place_of(why)
+    if place and tracebacks is not None:
+        tracebacks.keep(operator, error, place, why)
+    return Cause(operator, error, cut(with_place(str(why), place)))
 
 
 def shown(value: object) -> str:
@@ -457,9 +473,13 @@ class OutputCollector:
         failures: each failed delivery's root, by index, with its cause.
         touched: root indices whose timeout was reset.
         errors: what `report_error` was called with, the first `ERRORS_MAX`.
+        tracebacks: those of the exceptions by which tuples failed.
     """
 
-    __slots__ = ("_bolt", "_fields", "_subscription", "emissions", "errors", "failures", "open", "touched")
+    __slots__ = (
+        "_bolt", "_fields", "_subscription", "emissions", "errors", "failures", "open", "touched",
+        "tracebacks",
+    )  # fmt: skip
 
     def __init__(self, bolt: str, subscription: int, fields: Sequence[str] | None = None) -> None:
         """Collect for the bolt of this name; its emissions, of these fields, go out on one subscription."""
@@ -471,6 +491,7 @@ class OutputCollector:
         self.failures: list[tuple[int, Cause]] = []
         self.touched: set[int] = set()
         self.errors: list[Cause] = []
+        self.tracebacks = Tracebacks()
 
     def receive(self, received: AnchoredTuple) -> None:
         """Take a tuple in; called before the bolt's `execute`."""
@@ -551,7 +572,7 @@ class OutputCollector:
         Raises:
             TupleError: it was acked or failed before, or is no input of this bolt.
         """
-        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause))
+        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
 
     def refuse(self, received: AnchoredTuple, named: Cause) -> None:
         """Fail an input tuple whatever was done to it before: an exception escaped its bolt."""

@@ -30,6 +30,7 @@ from spout.counts import Counts, added
 from spout.delayed import Held, Older, Released
 from spout.order import Lined
 from spout.plan import BatchPlan
+from spout.raised import Raised, first_of_each
 
 _MASK = (1 << 64) - 1
 _NONE: I64 = np.empty(0, np.int64)
@@ -77,6 +78,7 @@ class TaskReport:
         lost: how many of `absent` have left the log since the batch was planned.
         counts: what the bolts did.
         errors: what they reported, the first ones.
+        raised: the first traceback of each kind of exception by which they failed tuples.
         held: tuples that were handed to Spark's state.
         untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
         lined: what a read task read in order: which records stood in which lines.
@@ -102,6 +104,7 @@ class TaskReport:
     untracked: I64 = field(default_factory=_NONE.copy)
     released: Released = field(default_factory=Released)
     lined: tuple[Lined, ...] = ()
+    raised: tuple[Raised, ...] = ()
 
     @property
     def head(self) -> str:
@@ -190,6 +193,7 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
         gave=reduce(Fingerprint.plus, (report.gave for report in reports), nothing),
         counts=added(report.counts for report in reports),
         errors=_first_errors(reports),
+        raised=first_of_each(each for report in reports for each in report.raised),
     )
 
 

@@ -256,7 +256,7 @@ class GuardedArrow(Guarded, ArrowBolt):
         except Exception as error:  # whatever user code raises fails its input
             if stops(self, error):
                 raise
-            cause = cause_of(call.bolt, error)
+            cause = cause_of(call.bolt, error, collector.tracebacks)
             collector.failures += [(row, cause) for row in range(call.first, call.end)]
             return
         collector.join(part, call.first)

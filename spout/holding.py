@@ -51,6 +51,7 @@ from spout.ledger import add, task_name
 from spout.options import ANCHOR
 from spout.outputs import output_schema
 from spout.query_plan import label, refuse_limit, streams_read
+from spout.raised import Raised, first_of_each
 from spout.rows import ArrowRows, arrow_of
 from spout.said import SAID, heard
 from spout.steps import RowFailure, Step, run_simple
@@ -247,6 +248,7 @@ class AckTask:
         acked = [Released()]
         failures: list[tuple[Cause, Places]] = []
         work: list[Counts] = []
+        raised: list[Raised] = []
         watch = None
         if self.step is not None:
             here = BoltContext(self.name, task_name().partition, task_name().batch)
@@ -261,6 +263,7 @@ class AckTask:
                 told = heard(rows.column(rows.schema.get_field_index(SAID)))
                 reset = told.reset
                 work.append(told.counts(self.name))
+                raised += told.raised
             if self.step is not None and watch is not None:
                 out = run_simple(
                     self.step, ArrowRows(rows), watch, tracked=self.ledger is not None, arrow=True
@@ -283,10 +286,11 @@ class AckTask:
             if self.is_keyed:
                 counts = added([_emitted(counts), *work])
             errors = () if watch is None else tuple(watch.errors)
+            found = first_of_each((*raised, *(() if watch is None else watch.tracebacks)))
             add(
                 self.ledger,
                 self.stream,
-                TaskReport(self.name, released=released, counts=counts, errors=errors),
+                TaskReport(self.name, released=released, counts=counts, errors=errors, raised=found),
             )
 
 

@@ -15,6 +15,7 @@ from acker.errors import TupleError
 from acker.identity import Position, Root, Source
 from spout.bolts import BoltContext, Stopping
 from spout.collector import Cause, Values, cause_of, row_of
+from spout.raised import Tracebacks
 
 
 class KeyedTuple:
@@ -92,7 +93,9 @@ class KeyedCollector:
         touched: tuples whose timeouts were reset.
     """
 
-    __slots__ = ("_bolt", "_check", "_fields", "_held", "acked", "emissions", "failed", "touched")
+    __slots__ = (
+        "_bolt", "_check", "_fields", "_held", "acked", "emissions", "failed", "touched", "tracebacks",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class KeyedCollector:
         held: Sequence[KeyedTuple],
         check: Callable[[Sequence[Any]], None] | None = None,
         fields: Sequence[str] | None = None,
+        tracebacks: Tracebacks | None = None,
     ) -> None:
         """Collect for the bolt of this name and the tuples that it may settle.
 
@@ -108,6 +112,7 @@ class KeyedCollector:
             held: the tuples.
             check: raises where the values of an emission do not fit the bolt's `output`; None: any do.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
+            tracebacks: keeps those of the exceptions that tuples fail by.
         """
         self._bolt = bolt
         self._fields = fields
@@ -117,6 +122,7 @@ class KeyedCollector:
         self.acked: list[KeyedTuple] = []
         self.failed: list[tuple[KeyedTuple, Cause]] = []
         self.touched: list[KeyedTuple] = []
+        self.tracebacks = tracebacks or Tracebacks()
 
     @property
     def held(self) -> list[KeyedTuple]:
@@ -154,7 +160,7 @@ class KeyedCollector:
             TupleError: as for `ack`.
         """
         self._release(tuple, "failed")
-        self.failed.append((tuple, cause_of(self._bolt, cause)))
+        self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
 
     def reset_timeout(self, *tuples: KeyedTuple) -> None:
         """Give the records that held tuples descend from their full timeout again, from this batch on.

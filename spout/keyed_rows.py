@@ -33,8 +33,9 @@ from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.ledger import TaskName, task_name
 from spout.options import ANCHOR
 from spout.query_plan import streams_read
+from spout.raised import Tracebacks
 from spout.rows import size_error
-from spout.said import ACKS, RESETS, SAID, Work, counting, failing, heard
+from spout.said import ACKS, RESETS, SAID, Work, counting, failing, heard, raising
 from spout.watching import ClockNs
 
 PandasFrame = Any  # pandas ships no types
@@ -175,6 +176,7 @@ class KeyedTask:
         now_ns: the clock that calls are timed by.
         tracked: whether the rows come from a tracked stream, though a tuple of a topology may be unanchored.
         _prepared: the task for which the bolt was prepared, if it was.
+        _tracebacks: of what the bolt raised in that task.
     """
 
     name: str
@@ -183,6 +185,7 @@ class KeyedTask:
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
     _prepared: list[TaskName] = field(default_factory=list)
+    _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
@@ -194,11 +197,13 @@ class KeyedTask:
         held += new
         every_ms = self.bolt.tick_every_ms
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
-        collector = KeyedCollector(self.name, held, self._check, [each.name for each in self.fields])
+        names = [each.name for each in self.fields]
+        collector = KeyedCollector(self.name, held, self._check, names, self._tracebacks)
         place = task_name()
         if self._prepared != [place]:
             self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
             self._prepared[:] = [place]
+            self._tracebacks.clear()
         began_ns = self.now_ns()
         try:
             if not state.hasTimedOut:
@@ -209,8 +214,8 @@ class KeyedTask:
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(each.anchor is None for each in held):
                 raise  # nothing is tracked
-            collector = KeyedCollector(self.name, ())
-            cause = cause_of(self.name, error)
+            collector = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
+            cause = cause_of(self.name, error, self._tracebacks)
             collector.failed = [(each, cause) for each in held]
         took_ns = self.now_ns() - began_ns
         if not every_ms:
@@ -289,7 +294,7 @@ def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
 
 
 def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
-    """Return the rows of one call: emissions, what is acked, reset, failed by each cause, and the counts."""
+    """Return the rows of one call: emissions, what is acked, reset, failed by each cause, what is logged."""
     nothing = [None] * width
     for values in collector.emissions:
         yield values, None, []
@@ -302,6 +307,8 @@ def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
         failed.setdefault(cause, []).append(each)
     for cause, tuples in failed.items():
         yield nothing, failing(cause), tuples
+    if raised := collector.tracebacks.take():
+        yield nothing, raising(raised), []
     if work:
         yield nothing, counting(work), []
 

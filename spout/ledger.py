@@ -12,6 +12,7 @@ Source: DESIGN.md, section 5.2; FACTS ("The accumulator as the ledger's side cha
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Collection
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from acker.events import SourceRun
 from spout.blob import decode, encode
 from spout.fold import Evaluated, TaskReport
 from spout.plan import BatchPlan
+from spout.traceback_log import OF_WORKER
 
 BATCHES_KEPT = 2
 """Batches of one query that are kept: the one that runs, and the one that may still be published."""
@@ -70,7 +72,15 @@ def task_name() -> TaskName:
 
 
 class LedgerParam(AccumulatorParam[Value]):
-    """Merges what tasks added, and lets old batches go."""
+    """Merges what tasks added, and lets old batches go.
+
+    Attributes:
+        has_executors: whether tasks run in other processes than the driver's, whose logs are their own.
+    """
+
+    def __init__(self, *, has_executors: bool = False) -> None:
+        """Merge; it travels to the tasks with the accumulator."""
+        self.has_executors = has_executors
 
     def zero(self, value: Value) -> Value:
         """Return an empty value."""
@@ -95,11 +105,19 @@ def _drop_old(value: Value, newest: Batch) -> None:
 
 
 def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
-    """Add a task's report to the ledger; None says that the task is not tracked."""
+    """Add a task's report to the ledger, and log what it raised; None says that the task is not tracked."""
     name = task_name()
+    param = accumulator.accum_param
+    if report is not None and report.raised and isinstance(param, LedgerParam) and param.has_executors:
+        OF_WORKER.tell(report.raised, name.batch)
     blob = b"" if report is None else encode(report)
     added: Added = (name.stage, name.attempt, name.partition, stream, blob)
     accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: added}})
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master, as ``local[4]``, lets driver and tasks share one process, and so one log."""
+    return re.match(r"local(\[|\Z)", master) is not None
 
 
 class Reports(NamedTuple):
@@ -130,7 +148,8 @@ class Ledger:
 
     def __init__(self, context: SparkContext) -> None:
         """Register an accumulator with a SparkContext."""
-        self.accumulator: Accumulator[Value] = context.accumulator({}, LedgerParam())
+        param = LedgerParam(has_executors=not is_local(context.master or ""))
+        self.accumulator: Accumulator[Value] = context.accumulator({}, param)
 
     def read(self, query: str, batch: int, but: Collection[str] = ()) -> Reports:
         """Return what tasks added for a batch, `but` some streams.

@@ -11,7 +11,7 @@ from acker.log import Headers, Record
 from acker.units import time_text
 from replay.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.letters import Letter, own_headers
-from spout.tables import Column, count, cut, span
+from spout.tables import Column, count, cut, cut_message, span
 
 PREVIEW_BYTES: Final = 1_024
 """A payload or a header's value is shown up to so many bytes."""
@@ -27,14 +27,14 @@ _OLDER: Final = "7 d or more"
 LIST: Final = (
     Column("letter", "letter"), Column("origin", "origin"), Column("died", "died"), Column("dead", "dead"),
     Column("operator", "operator", cut(30)), Column("error", "error", cut(40)),
-    Column("message", "message", cut(60)), Column("key", "key", cut(30)), Column("bytes", "bytes", count),
-    Column("handled", "handled"),
+    Column("message", "message", cut_message(60)), Column("key", "key", cut(30)),
+    Column("bytes", "bytes", count), Column("handled", "handled"),
 )  # fmt: skip
 
 HISTORY: Final = (
     Column("attempt", "attempt"), Column("emitted", "emitted"), Column("root", "root"),
     Column("lost", "reason"), Column("after", "age_ms", span), Column("operator", "operator", cut(30)),
-    Column("error", "error", cut(40)), Column("message", "message", cut(80)),
+    Column("error", "error", cut(40)), Column("message", "message", cut_message(80)),
 )  # fmt: skip
 
 STATS: Final = (

@@ -27,6 +27,7 @@ from spout.options import ANCHOR
 from spout.order import Gate
 from spout.places import kept_of, places_of
 from spout.pulse import Pulse
+from spout.raised import first_of_each
 from spout.rows import ArrowRows, FindId, ListRows, arrow_of
 from spout.steps import RowFailure, RowGate, Step, run_simple
 from spout.watching import Watch
@@ -190,6 +191,7 @@ class FastRun:
             gave=self._gave,
             counts=added(watch.counts for watch in self._watches),
             errors=tuple(error for watch in self._watches for error in watch.errors),
+            raised=first_of_each(each for watch in self._watches for each in watch.tracebacks),
         )
 
     def take_report(self) -> TaskReport:

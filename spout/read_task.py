@@ -29,6 +29,7 @@ from spout.order import Gate, Lined, LineUp
 from spout.ordered_read import Copies, Copy, origin_of
 from spout.passes import Run
 from spout.plan import ReadTask, holes
+from spout.raised import Tracebacks, first_of_each
 from spout.stage_pass import StagePass
 from spout.task_runs import running
 
@@ -76,6 +77,7 @@ class _Reading:
         self._untracked = [np.empty(0, np.int64)]
         self._held: list[tuple[int, Cause]] = []
         self._lined: list[Lined] = []
+        self._tracebacks = Tracebacks()
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         """Read a range, and feed the bolts as it comes."""
@@ -123,6 +125,7 @@ class _Reading:
             done, plan=self._task.plan, ranges=self._task.ranges, absent=tuple(sorted(self._absent)),
             lost=self._lost, untracked=np.concatenate(self._untracked), lined=tuple(self._lined),
             failures=(*done.failures, *failures_of(self._held)),
+            raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
         )  # fmt: skip
 
@@ -198,7 +201,7 @@ class _Reading:
                 if not wanted(Tuple(rows, row)):
                     free.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
-                cause = cause_of(self._input_of(source), error)
+                cause = cause_of(self._input_of(source), error, self._tracebacks)
                 refused[row] = cause._replace(message=cut(f"tracked_when: {cause.message}"))
         return free, refused
 

@@ -7,6 +7,7 @@ null            was emitted                                     none
 empty           only acks                                       are acked
 ``reset``       only resets timeouts                            are held on
 a JSON list     is a cause                                      failed by it
+one of lists    has tracebacks, which belong into the log       none
 a JSON object   counts what one call did: tuples and ns, each   none
 ==============  ==============================================  =====================
 
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spout.collector import SPARK, Cause
 from spout.counts import Counted, Counts, Measure, What, added
+from spout.raised import Raised
 
 SAID = "_windhover_said"
 """The column."""
@@ -43,6 +45,11 @@ def failing(cause: Cause) -> str:
     return json.dumps(cause)
 
 
+def raising(raised: Iterable[Raised]) -> str:
+    """Say what a call raised."""
+    return json.dumps(list(raised))
+
+
 def counting(work: Work) -> str:
     """Say what a call did."""
     return json.dumps({what.value: measure for what, measure in work.items()})
@@ -55,11 +62,13 @@ class Heard(NamedTuple):
         failed: rows whose tuples failed, with their causes.
         reset: rows whose tuples are held on, their timeouts reset.
         counted: what their calls did.
+        raised: tracebacks of what they raised.
     """
 
     failed: list[tuple[int, Cause]]
     reset: list[int]
     counted: list[Work]
+    raised: list[Raised]
 
     def counts(self, bolt: str) -> Counts:
         """Return what the calls of the bolt of this name did, in all."""
@@ -73,7 +82,7 @@ def _named(bolt: str, every: Iterable[Work]) -> Iterable[Counts]:
 
 def heard(column: pa.Array) -> Heard:
     """Read what rows say."""
-    found = Heard([], [], [])
+    found = Heard([], [], [], [])
     rows = pc.indices_nonzero(pc.is_valid(column))
     for row, text in zip(rows.to_pylist(), column.take(rows).to_pylist(), strict=True):
         if text == RESETS:
@@ -83,8 +92,10 @@ def heard(column: pa.Array) -> Heard:
     return found
 
 
-def _hear(found: Heard, row: int, told: list[str] | dict[str, list[int]]) -> None:
+def _hear(found: Heard, row: int, told: Any) -> None:
     if isinstance(told, dict):
         found.counted.append({What(what): Measure(*measure) for what, measure in told.items()})
+    elif isinstance(told[0], list):
+        found.raised.extend(Raised(*each) for each in told)
     else:
         found.failed.append((row, Cause(*told)))

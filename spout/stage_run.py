@@ -31,6 +31,7 @@ from spout.origins import ROOT
 from spout.outbox import Outbox
 from spout.places import Deliveries, children_of, only_roots, places_of
 from spout.pulse import Pulse
+from spout.raised import first_of_each
 from spout.routing import keys_of, tasks_for
 from spout.rows import MISFITS, ArrowRows, ListRows, batch_of, misfits, unanchored_misfit
 from spout.stage_pass import TO, StagePass, StreamPass
@@ -145,6 +146,7 @@ class StageRun:
             gave=self._gave,
             counts=added([self._tally.counts(), *(work.tally.counts() for work in self._works.values())]),
             errors=self._errors(),
+            raised=first_of_each(chain(*(each.tracebacks for each in collectors))),
         )
 
     def take_report(self) -> TaskReport:

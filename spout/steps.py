@@ -164,7 +164,8 @@ def _run_each(watch: Watch, bolt: BasicBolt, rows: Rows, *, tracked: bool) -> Ca
                     raise error from raised
                 raise
             del emitted[ends[-1] if ends else 0 :]
-            failures.append((len(ends), cause_of(watch.name, error)))
+            failures.append((len(ends), watch.cause_of(error)))
+            del error  # its traceback holds this frame, and with it the rows: nothing collects cycles here
         ended(len(emitted))
     watch.pulse.end()
     return emitted, ends, failures
@@ -207,7 +208,7 @@ def _run_each_watched(
             if not tracked and not isinstance(error, FailTuple):
                 raise
             del emitted[ends[-1] if ends else 0 :]
-            cause = cause_of(watch.name, error)
+            cause = watch.cause_of(error)
             failures.append((row, cause))
             if gate is not None:
                 gate.failed(row)
@@ -257,7 +258,7 @@ def _told(bolt: str, error: Exception) -> Exception:
     """Say in the words of a collector what `list.append` says in its own; see `_run_each`."""
     if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
         return error
-    return _one_stream(bolt)
+    return _one_stream(bolt).with_traceback(error.__traceback__)
 
 
 def _one_stream(bolt: str) -> TupleError:
@@ -269,7 +270,7 @@ def _one_stream(bolt: str) -> TupleError:
 
 def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked: bool) -> Emitted:
     """Call an Arrow bolt for the whole batch; what it or a hook of it raises fails every row."""
-    collector = BatchCollector(step.name, len(rows))
+    collector = BatchCollector(step.name, len(rows), watch.tracebacks)
     began_ns = watch.now_ns() if watch.has_hooks else 0
     watch.pulse.begin(step.name)
     try:
@@ -281,7 +282,7 @@ def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked
         stop_on(step.name, bolt, error)
         if not tracked and not isinstance(error, FailTuple):
             raise
-        cause = cause_of(step.name, error)
+        cause = watch.cause_of(error)
         nothing = ArrowRows(batch_of([], step.schema))
         out = Emitted(nothing, np.empty(0, np.int64), [(row, cause) for row in range(len(rows))])
     finally:

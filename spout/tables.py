@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 
+from acker.causes import without_place
+
 Row = Mapping[str, Any]
 
 UNKNOWN: Final = "unknown"
@@ -65,6 +67,18 @@ def printable(text: str) -> str:
 def cut(limit: int) -> Callable[[Any], str]:
     """Make a function that cuts a text to so many characters."""
     return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
+
+
+def cut_message(limit: int) -> Callable[[Any], str]:
+    """Make a function that cuts a cause's message to so many characters, but not the place at its end."""
+
+    def text_of(value: Any) -> str:
+        if len(text := str(value)) <= limit:
+            return text
+        message, place = without_place(text)
+        return message[: max(0, limit - 1 - len(place))] + "…" + place
+
+    return text_of
 
 
 def write(rows: Sequence[Row], columns: Sequence[Column], output: Output, *, title: str = "") -> None:

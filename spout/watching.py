@@ -30,6 +30,7 @@ from spout.counts import Counted, Counts, Tally, What
 from spout.emitting import InTree
 from spout.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.pulse import Pulse
+from spout.raised import Tracebacks
 
 ClockNs = Callable[[], int]
 
@@ -42,9 +43,13 @@ class Watch:
         errors: what it reported by ``report_error``, the first `ERRORS_MAX`.
         now_ns: the clock.
         pulse: is told what the bolt is at.
+        tracebacks: those of the exceptions by which it failed tuples.
     """
 
-    __slots__ = ("_bolt", "_context", "_deliveries", "_hooks", "_tally", "errors", "name", "now_ns", "pulse")
+    __slots__ = (
+        "_bolt", "_context", "_deliveries", "_hooks", "_tally", "errors", "name", "now_ns", "pulse",
+        "tracebacks",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Watch:
         self.errors: list[Cause] = []
         self.now_ns = now_ns
         self.pulse = pulse or Pulse()
+        self.tracebacks = Tracebacks()
         self._bolt = bolt
         self._context = BoltContext(name, context.partition, context.batch_id, hooks=list(hooks))
         self._hooks = self._context.hooks
@@ -82,6 +88,7 @@ class Watch:
         """Begin to count anew."""
         self._tally = Tally()
         self.errors = []
+        self.tracebacks.clear()
 
     def prepare(self, collector: OutputCollector | None = None) -> None:
         """Prepare the bolt; its hooks before it, so that they see all it does."""
@@ -97,6 +104,10 @@ class Watch:
         self._bolt.cleanup()
         for hook in self._hooks:
             hook.cleanup()
+
+    def cause_of(self, error: BaseException) -> Cause:
+        """Name what an exception failed, and keep its traceback."""
+        return cause_of(self.name, error, self.tracebacks)
 
     def report_error(self, error: BaseException | str) -> None:
         """Take note of an error that the bolt wants to be seen."""
@@ -179,6 +190,7 @@ class WatchedCollector(OutputCollector):
         """Collect for the bolt that `watch` watches; its emissions go out on one subscription."""
         super().__init__(watch.name, subscription, fields)
         self._watch = watch
+        self.tracebacks = watch.tracebacks
 
     def emit(
         self, values: Values, anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM

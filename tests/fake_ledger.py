@@ -6,6 +6,7 @@ from typing import Any
 
 from spout.blob import decode
 from spout.fold import TaskReport
+from spout.ledger import LedgerParam
 
 
 class FakeLedger:
@@ -13,6 +14,7 @@ class FakeLedger:
 
     def __init__(self) -> None:
         self.reports: list[TaskReport] = []
+        self.accum_param = LedgerParam()
 
     def add(self, value: dict[Any, dict[str, tuple[Any, ...]]]) -> None:
         """Take one."""

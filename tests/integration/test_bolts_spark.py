@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from logging import LogRecord
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -157,7 +159,15 @@ def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPath
     made.close()
 
 
-def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(world: World) -> None:
+def place_in(bolt: type, line: str) -> str:
+    """Return file and line where a bolt of the samples says something."""
+    lines, first = inspect.getsourcelines(bolt)
+    return f"sample_bolts.py:{next(n for n, each in enumerate(lines, first) if each.strip() == line)}"
+
+
+def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """S82, S84: inside the read task; the row identity is the origin of the record and the ordinal."""
     lines = ("a b", "c bad", "d worse", "")
     world.produce("chain", *lines)
@@ -166,7 +176,14 @@ def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_na
         found = world.wait_for("chain", 4, query)
     topic = world.topics.input("chain").topic
     assert found.acked == {0, 3}
-    assert found.failed == {1: ("split", "ValueError", "a bad word"), 2: ("Upper", "", "a worse word")}
+    place = place_in(Split, 'raise ValueError("a bad word")')
+    assert found.failed == {
+        1: ("split", "ValueError", f"a bad word ({place})"),
+        2: ("Upper", "", "a worse word"),
+    }
+    [traced] = [text for text in map(LogRecord.getMessage, caplog.records) if text.startswith("bolt_raised ")]
+    assert f"operator=split error=ValueError place={place} batch=" in traced
+    assert traced.endswith("ValueError: a bad word")
     assert sorted(world.rows["chain"]) == [
         ("A", f"{topic}/0@0", 0),
         ("B", f"{topic}/0@0", 1),
@@ -213,7 +230,11 @@ def test_sparks_own_operators_may_stand_before_and_between_bolts(world: World) -
     with world.running("loose", words) as query:
         found = world.wait_for("loose", 5, query)
     assert found.acked == {0, 1, 4}
-    assert found.failed == {2: ("keep", "", "a worse word"), 3: ("split", "ValueError", "a bad word")}
+    place = place_in(NoOrigin, 'raise ValueError("a bad word")')
+    assert found.failed == {
+        2: ("keep", "", "a worse word"),
+        3: ("split", "ValueError", f"a bad word ({place})"),
+    }
     assert sorted(world.rows["loose"]) == [("bb",), ("ccc",), ("dd",)]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker.causes import without_place
 from acker.errors import TupleError, WorkerLost
 from spout import child_process, inquest
 from spout.anchors import ORDINAL_BITS, Anchors, Carry
@@ -198,7 +199,7 @@ class Done:
     def failed(self) -> dict[int, tuple[str, str, str]]:
         """Why roots failed."""
         return {
-            root: (cause.operator, cause.error, cause.message)
+            root: (cause.operator, cause.error, without_place(cause.message)[0])
             for cause, roots in self.report.failures
             for root in roots.tolist()
         }
@@ -278,7 +279,8 @@ def in_line(run: Run, *lines: Sequence[str]) -> tuple[list[str], dict[int, str]]
     run.gate = None
     returned += run.finish()
     emitted = [row["word"] for batch in returned for row in batch.to_pylist()]
-    reported = {r: cause.message for cause, roots in run.report().failures for r in roots.tolist()}
+    failures = run.report().failures
+    reported = {r: without_place(cause.message)[0] for cause, roots in failures for r in roots.tolist()}
     return emitted, held | reported
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from collections.abc import Sequence
@@ -28,10 +29,12 @@ from spout.anchor_columns import HELD_TYPE
 from spout.bolts import BasicBolt, BatchCollector, BoltContext
 from spout.collector import BasicCollector, Cause, Tuple
 from spout.counts import What, count_of
+from spout.fold import TaskReport
 from spout.holding import AckTask
 from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
 from spout.options import ANCHOR
+from spout.raised import Raised
 from spout.said import ACKS, RESETS, SAID
 from spout.steps import Step
 from tests.fake_ledger import FakeLedger
@@ -94,6 +97,11 @@ class Pairs(KeyedBolt):
             collector.ack(*tuple(collector.held))
 
 
+_LINES, _FIRST = inspect.getsourcelines(Pairs)
+PLACE = f"test_keyed.py:{next(n for n, line in enumerate(_LINES, _FIRST) if 'raise ValueError' in line)}"
+WORSE = Cause("pairs", "ValueError", f"worse ({PLACE})")
+
+
 class Key:
     """One key at work, batch for batch."""
 
@@ -104,21 +112,26 @@ class Key:
         )
         self.work: dict[str, list[int]] = {}
         self.rows: list[dict[str, Any]] = []
+        self.raised: list[Raised] = []
 
     def get(self, *values: str, ticks: bool = False, tracked: bool = True) -> list[tuple[Any, ...]]:
         """Let tuples come, or a tick; return the rows: value, what is said, and offsets that are carried.
 
-        The last row, which counts if there is something to count, is kept apart.
+        The last row, which counts if there is something to count, is kept apart, and tracebacks are.
         """
         self.state.hasTimedOut = ticks
         anchors = [{"source": 1, "position": ord(n[0]), "edge": 7} if tracked else None for n in values]
         part = pd.DataFrame({"n": list(values), ANCHOR: anchors})
         frames = self.task(("k",), [] if ticks else [part], self.state)  # type: ignore[arg-type]
         self.rows = [row for frame in frames for row in frame.to_dict("records")]
-        rows = [row for row in self.rows if not str(row[SAID]).startswith("{")]
-        self.work = {}
-        for counted in self.rows[len(rows) :]:
-            self.work = json.loads(counted[SAID])
+        rows = [row for row in self.rows if not str(row[SAID]).startswith(("{", "[["))]
+        self.work, self.raised = {}, []
+        for row in self.rows[len(rows) :]:
+            told = json.loads(row[SAID])
+            if isinstance(told, dict):
+                self.work = told
+            else:
+                self.raised = [Raised(*each) for each in told]
         return [
             (row["both"], row[SAID], "".join(chr(each["position"]) for each in row[ANCHOR])) for row in rows
         ]
@@ -192,7 +205,7 @@ def test_one_tuple_fails_alone_and_an_exception_fails_all_that_the_key_holds() -
     """S83, S84."""
     key = Key()
     assert key.get("a", "bad") == [(None, json.dumps(Cause("pairs", "", "bad")), "b")]
-    assert key.get("worse") == [(None, json.dumps(Cause("pairs", "ValueError", "worse")), "aw")]
+    assert key.get("worse") == [(None, json.dumps(WORSE), "aw")]
     assert not key.state.exists
 
 
@@ -202,7 +215,22 @@ def test_a_tuple_whose_timeout_is_reset_is_held_on_and_neither_acked_nor_failed(
     assert key.get("z") == [(None, RESETS, "z")]
     assert key.state.exists
     assert key.get("a") == [("za", None, ""), (None, ACKS, "za"), (None, RESETS, "z")]
-    assert key.get("z", "worse") == [(None, json.dumps(Cause("pairs", "ValueError", "worse")), "zw")]
+    assert key.get("z", "worse") == [(None, json.dumps(WORSE), "zw")]
+
+
+def test_a_traceback_comes_beside_the_cause_once_in_a_task_and_the_step_behind_reports_it() -> None:
+    key = Key()
+    key.get("worse")
+    [raised] = key.raised
+    assert raised.kind == ("pairs", "ValueError", PLACE)
+    assert 'raise ValueError("worse")' in raised.text
+    rows = pd.DataFrame(key.rows)
+    assert key.get("worse") == [(None, json.dumps(WORSE), "w")]
+    assert key.raised == []
+    [report] = reports_of(rows)
+    assert report.raised == (raised,)
+    [(cause, failed)] = report.released.failures
+    assert (cause, failed.positions.tolist()) == (WORSE, [ord("w")])
 
 
 def test_the_timeout_of_what_is_not_held_cannot_be_reset() -> None:
@@ -231,18 +259,23 @@ def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that
     assert work_of(0, old, 1_000, 7) == {What.ACKED: (1, 7)}, "since when an older version's waits is unknown"
 
 
+def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
+    """Return what the step behind a keyed bolt reports of its rows; it hands on what was emitted."""
+    names = pa.schema([("both", pa.string()), (SAID, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
+    step = Step("pairs", unwrap("both string"), pa.schema([("both", pa.string())]))
+    ledger = FakeLedger()
+    [out] = AckTask("pairs", "stream", ledger, step, True)([pa.RecordBatch.from_pandas(rows, names, False)])
+    assert out.to_pydict() == {"both": list(emitted)}
+    return ledger.reports
+
+
 def test_the_step_behind_reports_what_the_rows_say() -> None:
     key = Key()
     key.get("z", "bad")
     rows = pd.DataFrame(key.rows)
     key.get("a")
     rows = pd.concat([rows, pd.DataFrame(key.rows)])
-    names = pa.schema([("both", pa.string()), (SAID, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
-    step = Step("pairs", unwrap("both string"), pa.schema([("both", pa.string())]))
-    ledger = FakeLedger()
-    [out] = AckTask("pairs", "stream", ledger, step, True)([pa.RecordBatch.from_pandas(rows, names, False)])
-    assert out.to_pydict() == {"both": ["za"]}
-    [report] = ledger.reports
+    [report] = reports_of(rows, "za")
     released = report.released
     assert released.places.positions.tolist() == [ord("z"), ord("a")]
     assert released.touched.positions.tolist() == [ord("z"), ord("z")]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker.causes import error_class
+from acker.causes import error_class, without_place
 from acker.errors import TupleError
 from spout.anchored import AnchoredRun
 from spout.anchors import ORDINAL_BITS, Anchors, Carry
@@ -122,8 +122,11 @@ def pass_of(*bolts: AnyBolt, **about: Any) -> Pass:
 
 
 def failed(report: TaskReport) -> dict[Cause, list[int]]:
-    """Return a report's failures as plain values."""
-    return {cause: roots.tolist() for cause, roots in report.failures}
+    """Return a report's failures as plain values; a message without the place behind it."""
+    return {
+        cause._replace(message=without_place(cause.message)[0]): roots.tolist()
+        for cause, roots in report.failures
+    }
 
 
 def test_a_basic_bolt_acks_what_returns_and_fails_what_raises() -> None:

@@ -14,6 +14,8 @@ from spout.ledger import Value
 class FakeContext:
     """Keeps an accumulator's value, as a SparkContext's driver does."""
 
+    master = "local[2]"
+
     def accumulator(self, value: Value, _param: object) -> Any:
         """Return an accumulator that nobody adds to but the test."""
         return SimpleNamespace(value=value)

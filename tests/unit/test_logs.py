@@ -14,7 +14,7 @@ import structlog
 from acker import kafka_client
 from acker.counters import AckerEventKind
 from replay.report import ReplayEvent
-from spout import logs, step_watch
+from spout import logs, process, step_watch
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +84,7 @@ def test_every_event_that_is_to_warn_is_one_that_a_service_tells() -> None:
     told = {kind.value for kind in AckerEventKind}
     told |= set(re.findall(r"``([a-z_]+)``", ReplayEvent.__doc__ or ""))
     told |= set(re.findall(r'"\{self\._part\}\.([a-z_]+)"', inspect.getsource(step_watch)))
+    told |= set(re.findall(r'"\{part\}\.([a-z_]+)"', inspect.getsource(process)))
 
     assert logs.WARNINGS.issubset(told)
 

@@ -2,7 +2,7 @@
 
 A broker, the topics, an acker and a replay worker run in one terminal, the word count in another::
 
-    uv run windhover up
+    uv run windhover up --port 9092
     echo "the hawk waits" | kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic sentences
     uv run python examples/word_count.py
 

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
@@ -103,6 +106,7 @@ def read_stream(
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     wanted = _source_options(topics, names, options)
+    let_workers_be_this_python(spark.sparkContext)
     application = Application.of(spark)
     context = spark.sparkContext
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
@@ -145,6 +149,25 @@ def read_stream(
         ledger=application.ledger.accumulator,
     )
     return Node(spark, stream if stream.tracked else None, options=source).frame(anchored=True)
+
+
+def let_workers_be_this_python(context: SparkContext) -> None:
+    """Let Spark's workers on this machine run the Python of this process, unless somebody said which.
+
+    Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which need not have the package.
+    """
+    is_local = (context.master or "").startswith("local")
+    is_set = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
+    if not is_local or is_set or context.pythonExec == sys.executable:
+        return
+    found = shutil.which(context.pythonExec)
+    if found is None or Path(found).parent != Path(sys.executable).parent:
+        _LOGGER.warning(
+            "workers_run_this_python path=%s: PYSPARK_PYTHON is not set, and %s is %s, not of this"
+            " environment; set PYSPARK_PYTHON to choose one",
+            sys.executable, context.pythonExec, found or "not there",
+        )  # fmt: skip
+    context.pythonExec = sys.executable
 
 
 def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:

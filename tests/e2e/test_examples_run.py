@@ -80,6 +80,9 @@ ENDING = {
 }
 """Examples that print what is there now and end, with what they print."""
 
+RUN_WITH_A_DATABASE = {"postgres_sink": "test_postgres_sink.py"}
+"""Examples that have a test of their own."""
+
 
 @pytest.fixture(scope="module")
 def environ(broker: Broker) -> dict[str, str]:
@@ -139,7 +142,7 @@ def rows_in(folder: Path, case: Case) -> Rows:
 
 
 def test_every_example_is_run() -> None:
-    assert sorted([*TO_FILES, *ENDING]) == EXAMPLES
+    assert sorted([*TO_FILES, *ENDING, *RUN_WITH_A_DATABASE]) == EXAMPLES
 
 
 @pytest.mark.timeout(400)

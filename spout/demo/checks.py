@@ -14,11 +14,13 @@ class Outcome:
     """What the demo counted: the last line of ``--json``, field for field.
 
     `acked` counts records (not roots) that ended fully processed, at whatever attempt; `replayed`,
-    `timed_out` and `failed` count roots; `absent` counts positions that hold no record, such as markers of
-    transactions; `lost` counts records that ended neither acked nor dead-lettered.
+    `timed_out` and `failed` count roots; `absent` counts markers of transactions, which take up
+    positions in the log and hold no record; `lost` counts records that ended neither acked nor dead-lettered.
     `duplicates_from_acker_kill` counts records that were open when the acker was killed and had to be
     replayed though nothing was to fail or time out; `other_replays` those that were replayed because a busy
-    machine took longer than the timeout over their batch.
+    machine took longer than the timeout over their batch. `seconds` runs from the first record that was
+    written to the last verdict, `ack_seconds` from the first ack to the last one: it is what
+    `records_per_second` is taken over.
     """
 
     records: int
@@ -36,6 +38,7 @@ class Outcome:
     counts_correct: bool
     committed_to_end: bool
     seconds: float
+    ack_seconds: float
     records_per_second: float
     bootstrap: str
 

@@ -2,51 +2,45 @@
 
 A word's identity is the origin of its line (the first emission, which a replayed copy names in its headers)
 and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
+Rows are kept as they come, in columns; of those with one identity the last one counts.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from acker.errors import CheckFailed
 
-_CREATE = """
-CREATE TABLE IF NOT EXISTS words (
-    origin TEXT NOT NULL, ordinal INTEGER NOT NULL, word TEXT NOT NULL,
-    PRIMARY KEY (origin, ordinal)
-) WITHOUT ROWID
-"""
-
-# Busy for ten seconds means that another process holds the file for good, not that it is busy.
-_LOCK_SECONDS_MAX = 10.0
+COLUMNS = ("origin", "ordinal", "word")
 
 
 class WordTable:
-    """A table (origin, ordinal) -> word in one SQLite file."""
+    """A table (origin, ordinal) -> word."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the table, and make it where there is none. `path` is the file."""
-        # foreachBatch runs on a thread of Spark's; one batch at a time, so one connection serves
-        self._db = sqlite3.connect(path, timeout=_LOCK_SECONDS_MAX, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=OFF")  # the demo proves deliveries, not this disk
-        self._db.execute(_CREATE)
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._written: list[pa.Table] = []
 
-    def upsert(self, rows: Iterable[tuple[str, int, str]]) -> None:
-        """Write (origin, ordinal, word) rows, all or none; a row that is there already is replaced."""
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO words VALUES (?, ?, ?)", rows)
+    def upsert(self, rows: pa.Table) -> None:
+        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``; all or none."""
+        self._written.append(rows.select(COLUMNS))
 
     def counts(self) -> Counter[str]:
-        """Count the rows of each word."""
-        return Counter(dict(self._db.execute("SELECT word, COUNT(*) FROM words GROUP BY word")))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+        """Count the words of all identities."""
+        if not self._written:
+            return Counter()
+        rows = pa.concat_tables(self._written).combine_chunks()
+        origins, ordinals = (rows.column(name).to_numpy() for name in COLUMNS[:2])
+        order = np.lexsort((ordinals, origins))  # stable: what was written last comes last of its identity
+        is_last = np.ones(len(order), np.bool_)
+        by_origin, by_ordinal = origins[order], ordinals[order]
+        is_last[:-1] = (by_origin[1:] != by_origin[:-1]) | (by_ordinal[1:] != by_ordinal[:-1])
+        counted = pc.value_counts(rows.column("word").take(pa.array(order[is_last])))
+        return Counter(dict(zip(*(counted.field(part).to_pylist() for part in (0, 1)), strict=True)))
 
 
 def first_difference(expected: Counter[str], found: Counter[str]) -> str:

@@ -30,6 +30,7 @@ def judge(
     expected = count_words(line.text for line in lines) - count_words(dead)
     found = stage.words.counts()
     done = observer.origins_done()
+    ack_seconds = (tally.last_ack_ms - tally.first_ack_ms) / 1000
     outcome = Outcome(
         records=len(lines),
         acked=done - tally.dead_letters,
@@ -46,7 +47,8 @@ def judge(
         counts_correct=expected == found,
         committed_to_end=not behind,
         seconds=round(seconds, 3),
-        records_per_second=round(len(lines) / seconds, 1),
+        ack_seconds=round(ack_seconds, 3),
+        records_per_second=round(len(lines) / (ack_seconds or seconds), 1),
         bootstrap=stage.bootstrap,
     )
     judged = checks(
@@ -82,8 +84,8 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
     """Print the table, the checks, and with ``--json`` the outcome as the last line."""
     out = Console()
     table = Table("what", "count", title="windhover demo")
-    for name, value in outcome.as_dict().items():
-        table.add_row(name.replace("_", " "), _shown(value))
+    for name, value in report_rows(outcome):
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
     out.print(table)
     for check in judged:
         out.print(
@@ -95,7 +97,30 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
         out.out(json.dumps(outcome.as_dict()), highlight=False)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+def report_rows(outcome: Outcome) -> list[tuple[str, int | str]]:
+    """Return the lines of the table: those that are indented add up to the one above them."""
+    emissions = outcome.records + outcome.replayed
+    return [
+        ("records written", outcome.records),
+        ("  acked: every word is counted", outcome.acked),
+        ("  dead letters, each with its history", outcome.dead_lettered),
+        ("  lost", outcome.lost),
+        ("emissions: records and their replays", emissions),
+        ("  acked", outcome.acked),
+        ("  failed, on purpose", outcome.failed),
+        ("  timed out", outcome.timed_out),
+        ("  without a verdict", outcome.pending),
+        ("replays", outcome.replayed),
+        ("  of lines that fail or are not acked", outcome.replayed - _unwanted(outcome)),
+        ("  caused by the killed acker", outcome.duplicates_from_acker_kill),
+        ("  caused by a busy machine", outcome.other_replays),
+        ("transaction markers in the log (no records)", outcome.absent),
+        ("ackers killed", outcome.acker_kills),
+        ("seconds, from the first record to the last verdict", f"{outcome.seconds:.1f}"),
+        ("seconds, from the first ack to the last", f"{outcome.ack_seconds:.1f}"),
+        ("records a second between them", round(outcome.records_per_second)),
+    ]
+
+
+def _unwanted(outcome: Outcome) -> int:
+    return outcome.duplicates_from_acker_kill + outcome.other_replays

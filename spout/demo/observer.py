@@ -24,7 +24,7 @@ POLL_RECORDS_MAX = 5_000
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted so far; roots, not records, unless it says so."""
+    """What was counted so far; roots, not records, unless it says so. Acks in wall time, ms; 0: none yet."""
 
     acked: int = 0
     absent: int = 0
@@ -33,6 +33,8 @@ class Tally:
     copies: int = 0
     dead_letters: int = 0
     records_done: int = 0
+    first_ack_ms: int = 0
+    last_ack_ms: int = 0
 
     @property
     def settled(self) -> int:
@@ -120,7 +122,11 @@ class Observer:
         if record.topic == self._verdict_topic:
             event = self._codec.decode(record.value)
             if isinstance(event, events.Verdicts):
+                before = self.tally.acked
                 self._settle(event)
+                if self.tally.acked > before:
+                    self.tally.first_ack_ms = self.tally.first_ack_ms or record.timestamp_ms
+                    self.tally.last_ack_ms = max(self.tally.last_ack_ms, record.timestamp_ms)
             return
         origin = parse_lineage(record.headers, record.topic, record.partition, record.offset).origin
         if record.topic == self._source.replay_topic:

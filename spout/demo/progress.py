@@ -1,20 +1,34 @@
-"""The demo's live line: emitted, pending, acked, replayed, dead, oldest pending."""
+"""The demo's live bar: done of total, records/s, pending, replayed, dead, and whether it is throttled."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from spout.demo.observer import Tally
+from spout.shares import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""
+
+SPEED_LOOKS = 30
+"""Over how many looks, of 0.1 s each, the speed is taken."""
+
+BAR_CELLS = 40
+
+THROTTLED_FROM = 1.5
+"""How many times as long as it should a batch took when the demo says that its size is cut: a quarter of the
+timeout is the aim, and batches lie around it."""
 
 
 def read_status(path: Path) -> dict[str, float]:
@@ -29,17 +43,48 @@ def read_status(path: Path) -> dict[str, float]:
     return {key: value for key, value in data.items() if isinstance(value, int | float)}
 
 
-class Progress:
-    """Redraws one line on a terminal, and prints one now and then elsewhere."""
+def status_line(status: Mapping[str, float], tally: Tally, per_second: float, timeout_ms: int) -> str:
+    """Say in a line how it goes.
 
-    def __init__(self, console: Console, status_path: Path) -> None:
-        """Show progress on `console`, from the planner's status file and from what was observed."""
+    Args:
+        status: the planner's, numbers alone; empty while there is none.
+        tally: what was observed.
+        per_second: records done a second, of late.
+        timeout_ms: the input's; 0: never.
+    """
+    parts = [
+        f"{per_second:,.0f} records/s",
+        f"pending {int(status.get('pending', 0)):,}",
+        f"replayed {tally.copies:,}",
+        f"dead {tally.dead_letters:,}",
+    ]
+    took_ms = status.get("batch_ms", 0)
+    if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
+        parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
+    return "  ".join(parts)
+
+
+class Progress:
+    """Redraws a bar on a terminal, and prints a line now and then elsewhere."""
+
+    def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
+        """Show progress on `console`, from the planner's status file and from what was observed.
+
+        Args:
+            console: where to.
+            status_path: the planner's status file.
+            total: records that are to be done.
+            timeout_ms: the input's; 0: never.
+        """
         self._console = console
         self._status_path = status_path
+        self._total = total
+        self._timeout_ms = timeout_ms
         self._live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
         self._printed_at = 0.0
+        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_LOOKS)
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -54,15 +99,16 @@ class Progress:
 
     def show(self, records_done: int, tally: Tally) -> None:
         """Show the counts as they are now."""
-        status = read_status(self._status_path)
-        oldest = status.get("oldest_pending_ms", 0) / 1000
-        line = (
-            f"emitted {int(status.get('emitted', 0)):,}  pending {int(status.get('pending', 0)):,}  "
-            f"acked {tally.acked:,}  replayed {tally.copies:,}  dead {tally.dead_letters:,}  "
-            f"oldest pending {oldest:.1f} s  ({records_done:,} records done)"
-        )
+        now = time.monotonic()
+        self._seen.append((now, records_done))
+        since, done = self._seen[0]
+        per_second = (records_done - done) / (now - since) if now > since else 0.0
+        line = status_line(read_status(self._status_path), tally, per_second, self._timeout_ms)
+        of = f"{records_done:,} of {self._total:,}"
         if self._live is not None:
-            self._live.update(Text(line))
-        elif time.monotonic() - self._printed_at >= LINE_SECONDS:
-            self._printed_at = time.monotonic()
-            self._console.print(line, highlight=False, soft_wrap=True)
+            row = Table.grid(padding=(0, 1))
+            row.add_row(ProgressBar(self._total, records_done, width=BAR_CELLS), of)
+            self._live.update(Group(row, Text(line)))
+        elif now - self._printed_at >= LINE_SECONDS:
+            self._printed_at = now
+            self._console.print(f"{of}  {line}", highlight=False, soft_wrap=True)

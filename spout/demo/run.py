@@ -1,6 +1,6 @@
 """The main job from one command: a Storm word count on a real Kafka broker and a real Spark.
 
-The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed half-way)
+The demo breaks things on purpose (lines that fail, lines that are never acked, an acker killed on the way)
 and then proves by counting, from the topics and against a plain count of the text, that nothing was lost.
 """
 
@@ -18,12 +18,14 @@ from rich.console import Console
 import spout
 from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.log import Outgoing
+from spout.demo.counts import COLUMNS
 from spout.demo.judge import judge, print_report, uncommitted
 from spout.demo.observer import Observer
 from spout.demo.progress import Progress
-from spout.demo.stage import INPUT, DemoOptions, Stage, set_up, start_spark
+from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
 from spout.demo.text import Line, demo_lines, lines_of_file, python_topics
-from spout.demo.topology import CountWord, SplitSentence
+from spout.demo.topology import CheckLine, CountWord, SplitSentence
+from spout.tether import last_lines
 
 STALL_SECONDS_MAX = 120.0
 """The demo gives up, and says so, when no record has been settled for this long."""
@@ -34,17 +36,21 @@ COMMIT_SECONDS_MAX = 10.0
 
 OBSERVER_WAIT_MS = 100
 FLUSH_MS_MAX = 60_000
-BATCHES_MIN = 20
+BATCHES_MIN = 12
 BATCH_RECORDS_MIN = 2_500
-"""A micro-batch holds a twentieth of the records, so that the acker dies with batches before and behind
+"""A micro-batch holds a twelfth of the records, so that the acker dies with batches before and behind
 it, but not fewer than this, since a batch has a price of its own."""
+
+KILL_AT = 4
+"""The acker is killed when this fraction of the records is done: its partitions move some 6 s later, and all
+the while the stream goes on."""
 
 
 def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run the demo until it is judged; what it started ends with it.
 
     1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
-    topology. 4. Produce, watch, and kill the acker at half-way. 5. Stop, count, judge.
+    topology. 4. Produce, watch, and kill the acker at a quarter. 5. Stop, count, judge.
 
     Args:
         options: what the command line says.
@@ -83,13 +89,14 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
         maxOffsetsPerTrigger=max(BATCH_RECORDS_MIN, stage.options.records // BATCHES_MIN),
         status_path=stage.status_path,
     )
-    counted = lines.transform(spout.bolt(SplitSentence(), name="split")).transform(
-        spout.bolt(CountWord(), name="count", grouping=spout.fields("word"))
+    counted = (
+        lines.transform(spout.bolt(CheckLine(), name="check"))
+        .transform(spout.bolt(SplitSentence(), name="split"))
+        .transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
     )
 
     def upsert(batch: DataFrame, _batch_id: int) -> None:
-        table = batch.select("origin", "ordinal", "word").toArrow()
-        stage.words.upsert(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        stage.words.upsert(batch.select(*COLUMNS).toArrow())
 
     return (
         counted.writeStream.foreachBatch(spout.sink(upsert))
@@ -132,9 +139,12 @@ def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: 
     """Run the topology over the lines; return the seconds from the first record to the last verdict."""
     query = _start_query(stage, spark)
     try:
-        _wait_until_warm(stage, query)
+        with phase(stage.console, "first micro-batch, an empty one, ended"):
+            _wait_until_warm(stage, query)
+        stage.console.print(f"writing {len(lines):,} records, and working on them", highlight=False)
         started = time.monotonic()
-        with _producing(stage, lines), Progress(stage.console, stage.status_path) as progress:
+        bar = Progress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
+        with _producing(stage, lines), bar as progress:
             _watch(stage, query, observer, progress)
         seconds = time.monotonic() - started
         _wait_for_commits(stage)
@@ -158,13 +168,13 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
 
 
 def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Progress) -> None:
-    """Follow the stream until every record is done; kill the acker once, when half of them are."""
+    """Follow the stream until every record is done; kill the acker once, when a quarter of them are."""
     wanted = stage.options.records
     moved_at, settled = time.monotonic(), -1
     while True:
         observer.step(OBSERVER_WAIT_MS)
         done = observer.origins_done()
-        if stage.acker is not None and not stage.acker_kills and done * 2 >= wanted:
+        if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= wanted:
             _kill_acker(stage, observer)
         progress.show(done, observer.tally)
         if done >= wanted and observer.tally.settled >= wanted + observer.tally.copies:
@@ -175,7 +185,7 @@ def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Pr
         elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
             raise CheckFailed(
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
-                f"logs are in {stage.folder}"
+                f"Spark's log ends with:\n{last_lines(stage.folder / SPARK_LOG)}"
             )
 
 
@@ -192,7 +202,7 @@ def _kill_acker(stage: Stage, observer: Observer) -> None:
     stage.acker.kill()
     observer.note_kill(time.time_ns() // 1_000_000)
     stage.acker_kills += 1
-    stage.console.print("half-way: the acker was killed with SIGKILL, and is started again")
+    stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
     stage.acker.start()
 
 
@@ -200,7 +210,10 @@ def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
     if stage.failures:
         raise stage.failures[0]
     if not query.isActive:
-        raise CheckFailed(f"the query ended by itself: {query.exception()}")
+        raise CheckFailed(
+            f"the query ended by itself: {query.exception()}; Spark's log ends with:\n"
+            f"{last_lines(stage.folder / SPARK_LOG)}"
+        )
 
 
 def _keep(stage: Stage) -> None:

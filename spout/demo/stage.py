@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +25,19 @@ from spout.embedded import EmbeddedBroker
 from spout.up import BOOTSTRAP
 
 INPUT = "sentences"
+RECORDS = 600_000
+"""Lines of a demo that is not told another number."""
+
 READY_SECONDS_MAX = 60.0
+
+SESSION = "KAFKA_SESSION_MS"
+"""Environment variable that a topics.yaml refers to for how soon a killed acker's partitions move, in ms."""
+
+SESSION_MS = "6000"
+"""The shortest that a broker grants. The default waits until a cluster has replaced a broker; here is one."""
+
+SPARK_LOG = "spark.log"
+"""What Spark prints, in the demo's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class DemoOptions:
     `port` is that of the embedded broker; None: a free one.
     """
 
-    records: int = 50_000
+    records: int = RECORDS
     input: Path | None = None
     rate: float | None = None
     json: bool = False
@@ -101,37 +115,64 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     config = options.config or default_config()
     bootstrap = options.bootstrap
     if bootstrap is None:
-        broker = stack.enter_context(EmbeddedBroker(folder / "kafka", options.port, progress=console.print))
-        bootstrap = broker.bootstrap
-    environ = {**environ, BOOTSTRAP: bootstrap}  # what the topics.yaml of the demo refers to
+        with phase(console, "Kafka started"):
+            broker = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
+            bootstrap = stack.enter_context(broker).bootstrap
+    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # what the demo's topics.yaml refers to
     topics = load(config, environ)
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
     log = KafkaLog(topics.kafka)
     stack.callback(log.close)
-    provision.create_topics(topics)
+    with phase(console, "topics made"):
+        provision.create_topics(topics)
     acker = None if options.bootstrap else _start_children(config, environ, console, stack)
-    words = WordTable(folder / "words.sqlite")
-    stack.callback(words.close)
-    return Stage(
-        options, config, topics, bootstrap, log, folder, acker, console, words, folder / "status.json"
-    )
+    status = folder / "status.json"
+    return Stage(options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status)
 
 
 def _start_children(config: Path, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Child:
     """Start an acker and a replay worker, and return the acker."""
-    acker = stack.enter_context(Child("acker", config, environ=environ))
-    replay = stack.enter_context(Child("replay", config, environ=environ))
-    for child in (acker, replay):
-        child.wait_ready(READY_SECONDS_MAX)
-    console.print("an acker and a replay worker are running")
+    with phase(console, "acker and replay worker started"):
+        acker = stack.enter_context(Child("acker", config, environ=environ))
+        replay = stack.enter_context(Child("replay", config, environ=environ))
+        for child in (acker, replay):
+            child.wait_ready(READY_SECONDS_MAX)
     return acker
+
+
+@contextmanager
+def phase(console: Console, what: str) -> Iterator[None]:
+    """Print what was done, and in how many seconds; on a terminal say meanwhile what is waited for."""
+    began = time.monotonic()
+    with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
+        yield
+    console.print(f"{what}: {time.monotonic() - began:.1f} s", highlight=False)
 
 
 def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
     """Start Spark, warm; `stack` stops it."""
-    stage.console.print("starting Spark")
-    spark = local_session("windhover-demo", stage.folder / "spark")
-    stack.callback(spark.stop)
-    warm_up(spark)
+    with phase(stage.console, "Spark started"):
+        with _stderr_into(stage.folder / SPARK_LOG):
+            spark = local_session("windhover-demo", stage.folder / "spark")
+        stack.callback(spark.stop)
+        warm_up(spark)
     return spark
+
+
+@contextmanager
+def _stderr_into(path: Path) -> Iterator[None]:
+    """Let what is started here write its standard error into a file.
+
+    Spark's Java process hands on what its Python workers print. It closes their sockets when it stops a query
+    or has no more need of one, and each then prints a traceback (BrokenPipeError, "failed to flush the
+    output") though nothing went wrong. What does go wrong comes as an exception of the query.
+    """
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from acker.errors import UsageError
+from spout.bolts import BatchCollector
 from spout.demo.checks import Check, Outcome, checks
 from spout.demo.counts import WordTable, first_difference
+from spout.demo.judge import report_rows
+from spout.demo.observer import Tally
+from spout.demo.progress import Progress, status_line
 from spout.demo.stage import DemoOptions
 from spout.demo.text import (
     ALWAYS_FAILS,
@@ -22,11 +30,12 @@ from spout.demo.text import (
     lines_of_file,
     python_topics,
 )
+from spout.demo.topology import SplitSentence, origin_number
 
 GOOD = Outcome(
-    records=10, acked=9, replayed=4, timed_out=1, failed=3, dead_lettered=1, absent=0, pending=0, lost=0,
+    records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
     duplicates_from_acker_kill=0, other_replays=0, acker_kills=1, counts_correct=True, committed_to_end=True,
-    seconds=1.0, records_per_second=10.0, bootstrap="127.0.0.1:1",
+    seconds=1.0, ack_seconds=0.5, records_per_second=10.0, bootstrap="127.0.0.1:1",
 )  # fmt: skip
 
 
@@ -90,13 +99,69 @@ def test_a_port_beside_another_broker_is_refused() -> None:
         DemoOptions(bootstrap="kafka:9092", port=9092)
 
 
-def test_a_word_that_is_written_again_counts_once(tmp_path: Path) -> None:
-    table = WordTable(tmp_path / "words")
-    rows = [("t/0@1", 0, "a"), ("t/0@1", 1, "b"), ("t/0@2", 0, "a")]
-    table.upsert(rows)
-    table.upsert(rows[:2])
+def words(*rows: tuple[int, int, str]) -> pa.Table:
+    return pa.table(dict(zip(("origin", "ordinal", "word"), map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def test_a_word_that_is_written_again_counts_once() -> None:
+    table = WordTable()
+    assert table.counts() == Counter()
+    table.upsert(words((1, 0, "a"), (1, 1, "b"), (2, 0, "a")))
+    table.upsert(words((1, 1, "b"), (1, 0, "a")))
     assert table.counts() == count_words(["a b", "a"])
-    table.close()
+
+
+def test_of_rows_of_one_identity_the_last_one_counts() -> None:
+    """A sink that counted the first one would hide a bolt that does something else on a re-run."""
+    table = WordTable()
+    table.upsert(words((1, 0, "a"), (2, 0, "c")))
+    table.upsert(words((1, 0, "b")))
+    assert table.counts() == Counter(b=1, c=1)
+
+
+def test_lines_of_all_partitions_are_split_with_the_ordinal_of_each_word() -> None:
+    rows = pa.record_batch({"origin": [7, origin_number("t/3@9")], "line": [" the  hawk", "waits"]})
+    collector = BatchCollector("split", rows=2)
+    SplitSentence().execute(rows, collector)
+    assert [column.to_pylist() for column in collector.columns[0]] == [
+        [7, 7, (3 << 48) + 9], [0, 1, 0], ["the", "hawk", "waits"],
+    ]  # fmt: skip
+    assert collector.parents[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [GOOD, replace(GOOD, acked=7, lost=2, pending=2, other_replays=1, duplicates_from_acker_kill=1)],
+)
+def test_the_lines_of_the_table_add_up(outcome: Outcome) -> None:
+    """Those that are indented to the one above them."""
+    rows = report_rows(outcome)
+    heads = [number for number, (name, _) in enumerate(rows) if not name.startswith(" ")]
+    sums = 0
+    for head, end in pairwise([*heads, len(rows)]):
+        parts = [value for _, value in rows[head + 1 : end]]
+        if parts:
+            sums += 1
+            assert sum(map(int, parts)) == rows[head][1], rows[head][0]
+    assert sums == 3
+
+
+def test_the_line_says_that_it_is_throttled_when_a_batch_took_too_long() -> None:
+    status = {"pending": 12_000.0, "batch_ms": 3_100.0}
+    line = status_line(status, Tally(copies=3, dead_letters=1), 52_000.4, 5_000)
+    assert line == (
+        "52,000 records/s  pending 12,000  replayed 3  dead 1  throttled: batch took 3.1 s of 5 s timeout"
+    )
+    assert "throttled" not in status_line({**status, "batch_ms": 1_300.0}, Tally(), 0, 5_000)
+    assert "throttled" not in status_line(status, Tally(), 0, 0)
+
+
+def test_where_there_is_no_terminal_plain_lines_are_printed(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with Progress(Console(file=out, width=40), tmp_path / "none", 10, 5_000) as progress:
+        progress.show(4, Tally())
+        progress.show(5, Tally())
+    assert out.getvalue() == "4 of 10  0 records/s  pending 0  replayed 0  dead 0\n"
 
 
 def test_the_first_word_that_differs_is_named() -> None:

@@ -174,8 +174,8 @@ class Presence:
                 self._fresh.add(name)
 
     def lives(self, name: SessionName) -> bool:
-        """Tell whether a session gave a sign of life since the first look."""
-        return name in self._fresh
+        """Tell whether a session gave a sign of life since the first look, and has neither left nor died."""
+        return name in self._fresh and bool(self._last_signs(name))
 
     def newest(self, name: SessionName) -> SessionName:
         """Return the session that took the group since the first look, or else the one given."""
@@ -183,13 +183,16 @@ class Presence:
 
     def wait_ms(self, name: SessionName, now_ms: int) -> int:
         """Return for how much longer a session has to be silent before it counts as gone, 0 if it does."""
-        signs = self._signs.get(name, {}).items()
-        last = [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
-        if last:
+        if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)
         if self._is_clipped and name not in self._signs:
             return max(0, self._began_ms + CLIPPED_MS - now_ms)
         return 0
+
+    def _last_signs(self, name: SessionName) -> list[int]:
+        """Return when each process of a session gave its last sign, without those that left or died."""
+        signs = self._signs.get(name, {}).items()
+        return [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
 
     def describe(self, name: SessionName, now_ms: int) -> str:
         """Print a session, with who runs it and the age of its last sign of life where that is known."""

@@ -20,6 +20,7 @@ from replay.due import Progress
 from replay.intake import Intake
 from spout.journal import Journal, batch_ranges
 from spout.planner import Planner
+from spout.presence import Who, sign_headers
 from spout.session import STEP_MS_MAX, SessionClock
 from spout.sibling import SIBLING_MS
 from tests import acker_world, planning, replay_world
@@ -131,7 +132,11 @@ def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_no
     take = Take("g", "reset", start.epoch + 1, world.now_ms, 3, sources)
     elsewhere = (acker_partition(65_536, position_at(1, 0), 3) + 1) % 3
     producer = world.log.producer()
-    producer.send(Outgoing(world.topics.ack_topics.init, elsewhere, wire_codec().encode(take)))
+    dead = Who.here("windhover offsets reset", world.now_ms)._replace(pid=0)
+    signed = Outgoing(
+        world.topics.ack_topics.init, elsewhere, wire_codec().encode(take), headers=sign_headers(dead)
+    )
+    producer.send(signed)
     producer.flush(0)
     while not fresh.is_ready:
         world.run(planning.STEP_MS)

@@ -26,6 +26,9 @@ SHRINK_MAX = 10
 CLEARLY_BELOW = 0.8
 """A batch within this fraction of its target is always followed by a larger one, whatever the others say."""
 
+REMEMBERED_BATCHES = 6
+"""What a batch told of its size holds for so many further ones; then a larger one is tried again."""
+
 SIZES_DIFFER = 1.5
 """Two batches tell a fixed time from that of the records when one is this many times as large."""
 
@@ -78,11 +81,23 @@ class Pace:
       fast as before, the line from before holds again, and with it the size.
     - Larger batches that take no longer show a fixed time. It does not make batches smaller: a small one
       would end no sooner, and look slower still, down to one record at a time.
+    - While things get warm each batch is faster than the one before, and where the later ones are the smaller
+      ones, their size seems to have done it. So a larger size that was not seen for some batches is tried
+      again where most of a batch's time seems fixed, as soon as twice that time is half of the timeout.
     - The first batch pays for all that starts cold. When it is too slow it is not judged: a small second
       one tells more, and costs little where records really are that slow.
     """
 
-    __slots__ = ("_count", "_emitted_ms", "_is_first", "_seen", "_timeout_ms")
+    __slots__ = (
+        "_batches",
+        "_count",
+        "_emitted_ms",
+        "_ends",
+        "_is_first",
+        "_is_probe",
+        "_seen",
+        "_timeout_ms",
+    )
 
     def __init__(self, timeout_ms: int) -> None:
         """Begin unmeasured.
@@ -92,6 +107,9 @@ class Pace:
         """
         self._timeout_ms = timeout_ms
         self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
+        self._ends: dict[int, int] = {}  # of each size: which batch it was
+        self._batches = 0
+        self._is_probe = False
         self._is_first = True
         self._count = 0
         self._emitted_ms: int | None = None
@@ -111,6 +129,8 @@ class Pace:
         (count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE
         fixed_ms, record_ms, explained = _line_through_newest(points)
         if fixed_ms >= self._timeout_ms or (took_ms > target_ms and not record_ms):
+            if 2 * took_ms <= self._timeout_ms:
+                return 2 * count  # fewer were as slow; and even if the records cost it all, no root times out
             return max(count // 2, min(count, PROBE_RECORDS))
         # whatever is fixed, the records' own work may take half of the target: with less it ends no sooner
         work_ms = max(target_ms - fixed_ms, target_ms / 2)
@@ -123,6 +143,8 @@ class Pace:
                 fits, most = max(fits, 2.0 * count, PROBE_RECORDS), max(most, PROBE_RECORDS)
             elif took_ms <= CLEARLY_BELOW * target_ms:
                 fits = max(fits, 2.0 * count)
+        if self._is_probe:
+            fits, most = max(fits, 2.0 * count), max(most, 2.0 * count)
         return max(1, math.ceil(max(min(fits, most), count / SHRINK_MAX)))
 
     def emitted(self, count: int, now_ms: int) -> None:
@@ -145,6 +167,16 @@ class Pace:
                 size = self._count.bit_length()
                 self._seen.pop(size, None)
                 self._seen[size] = self._count, took_ms
+                self._batches += 1
+                self._ends[size] = self._batches
+                known_from = self._batches - REMEMBERED_BATCHES
+                stale = [each for each in self._seen if each > size and self._ends[each] <= known_from]
+                fixed_ms = _line_through_newest(list(self._seen.values()))[0]
+                self._is_probe = bool(stale) and took_ms <= 2 * min(
+                    fixed_ms, self._timeout_ms / TIMEOUT_SHARE
+                )
+                if self._is_probe:
+                    self._ends.update(dict.fromkeys(stale, self._batches))
             self._is_first = False
         return took_ms
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -225,6 +228,33 @@ def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> No
         now_ms += 4_000 + count // 2
         pace.done(now_ms)
     assert min(sizes[5:]) > 1_000
+
+
+def sizes_while(took_ms: Callable[[int, int], float], batches: int) -> list[int]:
+    """Run batches under a timeout of 5 s; `took_ms` gets the number of one and its records."""
+    pace, now_ms, sizes = Pace(5_000), 0, []
+    for number in range(batches):
+        sizes.append(pace.allowed() or 0)
+        pace.emitted(sizes[-1], now_ms)
+        now_ms += round(took_ms(number, sizes[-1]))
+        pace.done(now_ms)
+    return sizes
+
+
+def test_batches_that_get_faster_as_things_get_warm_grow_again() -> None:
+    """Each one was faster and smaller than the one before, so that their size seemed to have done it."""
+
+    def took_ms(number: int, count: int) -> float:
+        return 28_500 if number == 0 else (1 + 3 * math.exp(-number / 10)) * (1_200 + count)
+
+    sizes = sizes_while(took_ms, 40)
+    assert max(sizes[:20]) == FIRST_BATCH_RECORDS_MAX
+    assert min(sizes[-10:]) > 500
+
+
+def test_a_fixed_time_above_the_target_lets_batches_hold_what_their_records_may_take() -> None:
+    sizes = sizes_while(lambda _, count: 1_500 + count / 20, 20)
+    assert min(sizes[-8:]) >= 10_000
 
 
 def test_one_record_in_a_batch_is_never_the_end_of_it() -> None:

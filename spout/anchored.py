@@ -177,7 +177,7 @@ class AnchoredRun:
         def find(row: int) -> MessageId:
             return placed.rows.message_id(parents[row])
 
-        return Placed(ListRows(step.schema.names, values, find, StreamId(step.name)), deliveries)
+        return Placed(ListRows(step.schema.names, values, find, StreamId(step.name), step.schema), deliveries)
 
     @staticmethod
     def _fail(gate: Gate, deliveries: Deliveries) -> None:
@@ -195,7 +195,7 @@ class AnchoredRun:
         emissions, collector.emissions = collector.emissions, []
         self._watches[place].count_emitted(len(emissions))
         values = [each.values for each in emissions]
-        rows = ListRows(step.schema.names, values, first_anchor(emissions), StreamId(step.name))
+        rows = ListRows(step.schema.names, values, first_anchor(emissions), StreamId(step.name), step.schema)
         return Placed(rows, [each.deliveries for each in emissions])
 
     def _anchor(self, placed: Placed) -> pa.RecordBatch:

@@ -29,6 +29,8 @@ _NAME_BYTES_MAX: Final = 40
 
 _OURS: Final = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("acker", "replay", "spout"))
 _PYTHONS: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+_COMPILED: Final = (".pyx", ".pxi", ".pxd")
+"""Ends of files that Cython compiled, of which a traceback knows no folder: a library's."""
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
@@ -112,7 +114,7 @@ def _home_of(file: str) -> str | None:
     installed = _INSTALLED.match(file)
     if installed is not None:
         return installed[0]
-    return None if file.startswith(_PYTHONS) else ""
+    return None if file.startswith(_PYTHONS) or file.endswith(_COMPILED) else ""
 
 
 def _text_of_place(step: TracebackType) -> str:

@@ -30,7 +30,7 @@ def unknown_id(row: int) -> MessageId:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_find_id", "came_from", "names", "rows")
+    __slots__ = ("_at", "_find_id", "came_from", "names", "rows", "schema")
 
     def __init__(
         self,
@@ -38,9 +38,11 @@ class ListRows:
         rows: Sequence[Sequence[Any]],
         find_id: FindId = unknown_id,
         came_from: StreamId = SPARK,
+        schema: pa.Schema | None = None,
     ) -> None:
-        """Look at emitted rows."""
+        """Look at emitted rows; `schema` is their output's, for columns without a value."""
         self.names = names
+        self.schema = schema
         self.came_from = came_from
         self._at = {name: place for place, name in enumerate(names)}
         self.rows = rows
@@ -59,7 +61,7 @@ class ListRows:
 
     def related(self, find_id: FindId) -> ListRows:
         """Look at the same rows, with what they descend from."""
-        return ListRows(self.names, self.rows, find_id, self.came_from)
+        return ListRows(self.names, self.rows, find_id, self.came_from, self.schema)
 
 
 class ArrowRows:
@@ -108,6 +110,12 @@ def arrow_of(rows: Rows, fields: Sequence[str] | None) -> pa.RecordBatch:
         return batch
     names = list(rows.names if fields is None else fields)
     arrays = [pa.array([rows.value(name, row) for row in range(len(rows))]) for name in names]
+    schema: pa.Schema | None = getattr(rows, "schema", None)
+    if schema is not None:  # no value of a column tells its type
+        arrays = [
+            pa.nulls(len(rows), schema.field(name).type) if pa.types.is_null(array.type) else array
+            for name, array in zip(names, arrays, strict=True)
+        ]
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 

@@ -183,7 +183,7 @@ class StageRun:
         batch = None
         if stream.leaves:
             batch, block = self._fitting(stream, block)
-        rows = ListRows(stream.schema.names, block.values, block.find_id, stream.id)
+        rows = ListRows(stream.schema.names, block.values, block.find_id, stream.id, stream.schema)
         tasks = np.array(block.tasks, np.int64) if stream.direct else None
         self._distribute(stream, rows, batch, block.parcels, tasks)
 

@@ -135,7 +135,8 @@ def _related(
         if not tracked:
             raise bad[0].error
         emitted, parents, failures = _without(step, emitted, parents, failures, bad)
-    return Emitted(ListRows(step.schema.names, emitted, came_from=StreamId(step.name)), parents, failures)
+    rows_out = ListRows(step.schema.names, emitted, came_from=StreamId(step.name), schema=step.schema)
+    return Emitted(rows_out, parents, failures)
 
 
 Called = tuple[list[Sequence[Any]], list[int], list[RowFailure]]
@@ -270,6 +271,8 @@ def _one_stream(bolt: str) -> TupleError:
 
 def _run_batch(step: Step, bolt: ArrowBolt, rows: Rows, watch: Watch, *, tracked: bool) -> Emitted:
     """Call an Arrow bolt for the whole batch; what it or a hook of it raises fails every row."""
+    if not len(rows):  # bolts before it failed them all; its code may well need a row
+        return Emitted(ArrowRows(batch_of([], step.schema)), np.empty(0, np.int64), [])
     collector = BatchCollector(step.name, len(rows), watch.tracebacks)
     began_ns = watch.now_ns() if watch.has_hooks else 0
     watch.pulse.begin(step.name)

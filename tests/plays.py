@@ -40,6 +40,7 @@ from acker.provision import create
 from acker.service import AckerService
 from acker.topics import Topics, parse
 from replay.limits import ReplayLimits
+from replay.report import ReplayEvent
 from replay.service import ReplayService
 from spout.collector import Cause
 from spout.consume import Kept, RangeReader, Share
@@ -188,12 +189,25 @@ def _starts(stagehand: Stagehand) -> Mapping[TopicPartition, int]:
     return stagehand.log.starts([TopicPartition(stagehand.names.init, 0)])
 
 
+class PutAside(Exception):
+    """A replay worker told that an input cannot go on; the message is why."""
+
+
 def play_replay(topics: Topics, stagehand: Stagehand) -> None:
-    """Write a copy and a dead letter."""
+    """Write a copy and a dead letter.
+
+    Raises:
+        PutAside: the worker goes on without the input.
+    """
     stagehand.lose_one_more()
+
+    def hear(event: ReplayEvent) -> None:
+        if event.name == "put_aside":
+            raise PutAside(event.fields["why"])
+
     limits = ReplayLimits(position_interval_ms=0)
     with closing(KafkaLog(topics.kafka)) as log, ExitStack() as undo:
-        service = ReplayService(log, topics, jitter=lambda: 0.0, limits=limits)
+        service = ReplayService(log, topics, jitter=lambda: 0.0, limits=limits, report=hear)
         undo.callback(service.close)
         until(
             lambda: service.status().replayed > 0 and service.status().dead_lettered > 0,

@@ -231,7 +231,7 @@ def test_a_role_that_lacks_a_right_says_which_and_how_to_grant_it(
         _make_a_replay_topic_that_has_to_grow(locked, lack.prefix)
     topics = topics_for(locked.settings(lack.user), lack.prefix, partitions=2)
 
-    with pytest.raises(NotAuthorized) as refused:
+    with pytest.raises((NotAuthorized, plays.PutAside)) as refused:
         lack.play(topics, stagehands[lack.prefix])
 
     message = str(refused.value)
@@ -241,7 +241,10 @@ def test_a_role_that_lacks_a_right_says_which_and_how_to_grant_it(
     place = f"on {lack.right.resource} {lack.right.name}"
     assert any(f"the right to {operation} {place}" in message for operation in said), message
     assert "`windhover acls`" in message
-    assert refused.value.exit_code == 4
+    if isinstance(refused.value, NotAuthorized):
+        assert refused.value.exit_code == 4
+    else:  # what one input lacks stops no other
+        assert lack.right.name.startswith(topics.input("lines").topic)
 
 
 def _make_a_replay_topic_that_has_to_grow(locked: Secured, prefix: str) -> None:

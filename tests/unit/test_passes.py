@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from acker.causes import error_class, without_place
@@ -272,6 +273,40 @@ def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:
     assert run.feed(lines("a", "b"), packed([0, 1])).num_rows == 0
     assert run.feed(lines("c"), packed([2])).num_rows == 0
     assert failed(run.report()) == {Cause("Broken", "OSError", "no disk"): [0, 1, 2]}
+
+
+class Words(ArrowBolt):
+    """Emit words in capitals; refuse a batch of none."""
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit all rows."""
+        if not batch.num_rows:
+            raise IndexError("no row")
+        collector.emit([pc.utf8_upper(batch.column("word"))], np.arange(batch.num_rows))
+
+
+class Nulls(BasicBolt):
+    """Emit a word that is null; fail ``none``."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit one row."""
+        if tuple["line"] == "none":
+            raise ValueError
+        collector.emit([None])
+
+
+def test_an_arrow_bolt_gets_columns_of_the_declared_types_where_every_value_is_null() -> None:
+    run = FastRun(pass_of(Nulls(), Words()), CONTEXT)
+    assert run.feed(lines("a", "b"), packed([0, 1])).column("word").to_pylist() == [None, None]
+    assert failed(run.report()) == {}
+
+
+def test_an_arrow_bolt_is_not_called_where_the_bolt_before_it_failed_every_row() -> None:
+    run = FastRun(pass_of(Nulls(), Words()), CONTEXT)
+    assert run.feed(lines("none"), packed([0])).num_rows == 0
+    report = run.report()
+    assert failed(report) == {Cause("Nulls", "ValueError", ""): [0]}
+    assert [raised.operator for raised in report.raised] == ["Nulls"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from spout.anchored import AnchoredRun
@@ -282,6 +283,9 @@ def raised_by(call: Callable[[], object]) -> Exception:
     [
         pytest.param(partial(of_an_author, partial(json.loads, "{")), CALL, id="Python"),
         pytest.param(partial(of_an_author, LIBRARY), CALL, id="a library"),
+        pytest.param(
+            partial(of_an_author, partial(pc.call_function, "utf8_upper", [1])), CALL, id="compiled"
+        ),
         pytest.param(partial(of_an_author, GENERATED), CALL, id="code that a library has made"),
         pytest.param(partial(of_an_author, partial(row_of, {1}, ["word"], "it")), CALL, id="Windhover"),
         pytest.param(partial(of_an_author, TYPED), "<stdin>:2", id="typed in"),

@@ -191,6 +191,11 @@ class Announcer:
         self._is_unflushed = False
 
     @property
+    def who(self) -> Who | None:
+        """Who gives the signs of life."""
+        return self._who
+
+    @property
     def _sign(self) -> Headers:
         return sign_headers(self._who)
 

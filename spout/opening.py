@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
 from acker.events import Taken, TakeSource, Verdicts
@@ -66,6 +67,12 @@ class Opened:
     now: int
     later: tuple[Answered, ...] = field(default=())
     answered_at: Mapping[int, int] = field(default_factory=dict)
+
+
+READ_TWICE: Final = (
+    ". Both belong to one application: where they belong to one query, its branches read one stream more than"
+    " once; bolts of branches that come together are a spout.TopologyBuilder's"
+)
 
 
 class Opening:
@@ -202,10 +209,11 @@ class Opening:
         self._presence.look(now_ms)
         holder = self._presence.newest(holder)
         if self._presence.lives(holder):
+            same = self._announcer.who is not None and self._presence.is_of(holder, self._announcer.who)
             raise SessionRefused(
                 f"group {spec.group} is held by {self._presence.describe(holder, now_ms)}, and this one, with"
                 " a checkpoint of its own, would end it; stop that one, or take the group over with"
-                f" {spec.way}: what is open there is replayed here"
+                f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
             )
         wait_ms = self._presence.wait_ms(holder, now_ms)
         if wait_ms and not self._has_reported:

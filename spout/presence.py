@@ -177,6 +177,11 @@ class Presence:
         """Tell whether a session gave a sign of life since the first look, and has neither left nor died."""
         return name in self._fresh and bool(self._last_signs(name))
 
+    def is_of(self, name: SessionName, who: Who) -> bool:
+        """Tell whether a process of the same application on the same host runs a session."""
+        held = (each for each in self._signs.get(name, ()) if each is not None)
+        return any((each.host, each.application) == (who.host, who.application) for each in held)
+
     def newest(self, name: SessionName) -> SessionName:
         """Return the session that took the group since the first look, or else the one given."""
         return max([name, *self._fresh])

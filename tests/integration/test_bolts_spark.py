@@ -370,7 +370,7 @@ def test_a_frame_that_is_built_again_or_used_twice_has_one_operator_of_a_name(wo
 @pytest.mark.parametrize(
     ("name", "anchored", "says"),
     [
-        ("first", False, r"read more than once, by split\+left and split\+right: .*a spout\.TopologyBuilder"),
+        ("first", False, r"read one stream more than once; .*a spout\.TopologyBuilder"),
         ("parted", True, r"bolt 'left' was not evaluated to its end .*union .*a spout\.TopologyBuilder"),
     ],
 )

@@ -60,6 +60,14 @@ def test_a_second_query_of_a_living_group_is_refused_and_told_who_holds_it(recor
     assert first.status(world.now_ms).session == "s1"
 
 
+def test_a_second_source_of_the_same_application_is_told_what_reads_a_stream_twice() -> None:
+    world = World()
+    world.ready(who=WHO)
+    world.planner(who=WHO._replace(pid=4712))
+    with pytest.raises(SessionRefused, match=r"read one stream more than once; .*spout\.TopologyBuilder's"):
+        world.run(SIGN_EVERY_MS + 1_000)
+
+
 def test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so() -> None:
     world = World()
     first = world.ready(who=WHO)

@@ -16,6 +16,7 @@ from tests.brokers import Broker
 from tests.conftest import lacking
 from tests.integration.test_bolts_spark import World
 from tests.programs import running
+from tests.sample_bolts import NoOrigin, place_in
 from tests.stream_worlds import config_of, serving
 from tests.waiting import eventually, settled
 
@@ -50,7 +51,9 @@ def test_words_go_to_a_topic_and_their_lines_are_acked(broker: Broker, tmp_path:
     with serving(config, "acker"), running(arguments, tmp_path / "log", environ=environ) as job:
         job.until(lambda: world.published("lines").said == 3)
         found = world.published("lines")
-    assert (found.acked, found.failed) == ({0, 2}, {1: ("split", "ValueError", "a bad word")})
+    place = place_in(NoOrigin, 'raise ValueError("a bad word")')
+    assert found.acked == {0, 2}
+    assert found.failed == {1: ("split", "ValueError", f"a bad word ({place})")}
     places = [TopicPartition(out, part) for part in range(2)]
     settled(world.log, places)
     reader = world.log.reader(committed=True)

@@ -17,7 +17,7 @@ from acker.errors import UsageError
 from acker.topics import load
 from tests.brokers import Broker
 from tests.integration.test_bolts_spark import DEADLINE_S, World
-from tests.sample_bolts import NoOrigin
+from tests.sample_bolts import NoOrigin, place_in
 from tests.stream_worlds import config_of, serving
 from tests.waiting import eventually
 
@@ -98,7 +98,8 @@ def test_files_are_written_and_acked_across_a_restart(world: World) -> None:
             found = world.wait_for("files", said, query)
     # the second time each partition goes on where the first ended: lines 0 and 2, then 4; line 1, then 3
     assert found.acked == {0, 2, 4}
-    assert found.failed == dict.fromkeys((1, 3), ("split", "ValueError", "a bad word"))
+    place = place_in(NoOrigin, 'raise ValueError("a bad word")')
+    assert found.failed == dict.fromkeys((1, 3), ("split", "ValueError", f"a bad word ({place})"))
     assert written(world, "files") == ["a", "b", "d", "e"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from acker.topics import Topics, load
 from spout.options import ANCHOR
 from spout.ports import free_port
 from tests.brokers import Broker
-from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper
+from tests.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
 from tests.stream_worlds import config_of, produce_lines, serving
 from tests.waiting import committed, eventually
 
@@ -157,12 +156,6 @@ def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPath
     with serving(config, "acker"):
         yield made
     made.close()
-
-
-def place_in(bolt: type, line: str) -> str:
-    """Return file and line where a bolt of the samples says something."""
-    lines, first = inspect.getsourcelines(bolt)
-    return f"sample_bolts.py:{next(n for n, each in enumerate(lines, first) if each.strip() == line)}"
 
 
 def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(

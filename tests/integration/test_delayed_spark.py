@@ -16,7 +16,7 @@ from acker.topics import load
 from spout.delayed import LATE
 from tests.brokers import Broker
 from tests.integration.test_bolts_spark import DEADLINE_S, World
-from tests.sample_bolts import Address, Timed
+from tests.sample_bolts import Address, Timed, place_in
 from tests.stream_worlds import config_of, serving
 from tests.waiting import eventually
 
@@ -63,7 +63,8 @@ def test_a_window_that_is_evicted_in_a_batch_without_data_acks_or_fails_its_tupl
     with world.running("windows", rows) as query:
         eventually(lambda: query.exception() or world.published("windows").failed, DEADLINE_S)
         found = world.wait_for("windows", 4, query)
-        assert found.failed == {1: ("Address", "KeyError", "'no address'")}
+        place = place_in(Address, 'raise KeyError("no address")')
+        assert found.failed == {1: ("Address", "KeyError", f"'no address' ({place})")}
         assert world.rows["windows"] == [("a", 2)]
         world.produce("windows", at("00:04", "a"))
         eventually(lambda: query.exception() or len(world.published("windows").failed) == 2, DEADLINE_S)

@@ -81,7 +81,7 @@ ENDING = {
 """Examples that print what is there now and end, with what they print."""
 
 RUN_WITH_A_DATABASE = {"postgres_sink": "test_postgres_sink.py"}
-"""Examples that have a test of their own."""
+"""Examples whose sink has a test of its own."""
 
 
 @pytest.fixture(scope="module")

@@ -286,6 +286,14 @@ def sound(record: Record) -> Stored | None:
     return None if flaw_of(record.key, value) else value
 
 
+def sound_if_known(record: Record) -> Stored | None:
+    """Return what `sound` does, and None of an unknown version too: who works by it tells of it."""
+    try:
+        return sound(record)
+    except UnknownVersion:
+        return None
+
+
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     """Append a loss to a history, within its limits: the first loss and the latest ones stay.
 

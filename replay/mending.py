@@ -17,12 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from acker.checks import wrong_source
-from acker.errors import UnknownVersion
 from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
 from acker.log import Outgoing, Record, TopicPartition
 from acker.topics import Input
 from replay.disposition import DeadReason
-from replay.due import Due, parse_root_key, root_key, sound
+from replay.due import Due, parse_root_key, root_key, sound, sound_if_known
 from replay.headers import location
 from replay.worker import Worker
 
@@ -50,16 +49,11 @@ def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[R
     words: dict[Root, Record] = {}
     for record in records:
         root = parse_root_key(record.key)
-        if root is not None and root in spoiled and (record.value is None or _is_sound(record)):
+        if root is None or root not in spoiled:
+            continue
+        if record.value is None or sound_if_known(record) is not None:
             words[root] = record
     return words
-
-
-def _is_sound(record: Record) -> bool:
-    try:
-        return sound(record) is not None
-    except UnknownVersion:
-        return False
 
 
 def mends_of(

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
-from acker.errors import CodecError
 from acker.log import Log, Outgoing, TopicPartition
 from acker.reading import read_piece
 from acker.topics import Topics
-from replay.due import PAUSE_KEY, Pause, due_codec, flaw_of, pause_key
+from replay.due import PAUSE_KEY, Pause, pause_key, sound_if_known
 
 
 def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
@@ -72,10 +71,7 @@ def _paused(log: Log, topics: Topics, number: int) -> dict[int, Pause]:
         if record.key is None or not record.key.startswith(PAUSE_KEY):
             continue
         found.pop(record.key, None)
-        try:
-            value = None if record.value is None else due_codec().decode(record.value)
-        except CodecError:
-            continue  # a replay worker tells it
-        if isinstance(value, Pause) and not flaw_of(record.key, value):
+        value = None if record.value is None else sound_if_known(record)
+        if isinstance(value, Pause):
             found[record.key] = value
     return {pause.input: pause for pause in found.values()}

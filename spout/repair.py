@@ -17,6 +17,9 @@ from acker.state import StatePart, part_of_key, state_codec
 from acker.topics import Topics
 from replay.due import due_codec
 
+FLUSH_MS_MAX = 30_000
+"""The broker has this long to make the marks durable."""
+
 FIRST_BYTES = 16
 """So many bytes of a record are shown."""
 
@@ -78,7 +81,7 @@ def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
     try:
         for one in found:
             producer.send(mark_of(one.place, one.offset, why, by))
-        producer.flush(30_000)
+        producer.flush(FLUSH_MS_MAX)
     finally:
         producer.close()
 

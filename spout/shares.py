@@ -83,7 +83,7 @@ class Pace:
       would end no sooner, and look slower still, down to one record at a time.
     - While things get warm each batch is faster than the one before, and where the later ones are the smaller
       ones, their size seems to have done it. So a larger size that was not seen for some batches is tried
-      again where most of a batch's time seems fixed, as soon as twice that time is half of the timeout.
+      again where half of a batch's time or more seems fixed, as soon as it ends within half of the timeout.
     - The first batch pays for all that starts cold. When it is too slow it is not judged: a small second
       one tells more, and costs little where records really are that slow.
     """

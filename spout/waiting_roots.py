@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from acker.answer_checks import read_verdicts
 from acker.causes import HELD
-from acker.errors import UnknownVersion
 from acker.events import positions
 from acker.identity import OFFSET_MAX, input_id_of, partition_of
 from acker.log import Log, Record, TopicPartition
@@ -27,10 +26,9 @@ from replay.due import (
     Due,
     Pause,
     Progress,
-    Stored,
     due_codec,
     parse_root_key,
-    sound,
+    sound_if_known,
 )
 from replay.headers import parse_location
 from spout.follow import Follower
@@ -125,14 +123,14 @@ class WaitingRoots:
 
     def _put(self, record: Record) -> None:
         if record.key == PROGRESS_KEY and record.value is not None:
-            progress = _sound(record)
+            progress = sound_if_known(record)
             if isinstance(progress, Progress):
                 self._progress[record.partition] = progress
         if record.key is None:
             return
         name = record.partition, record.key
         if record.key.startswith(PAUSE_KEY):
-            pause = None if record.value is None else _sound(record)
+            pause = None if record.value is None else sound_if_known(record)
             self._pauses.pop(name, None)
             if isinstance(pause, Pause):
                 self._pauses[name] = pause
@@ -148,17 +146,9 @@ class WaitingRoots:
         if due_codec().is_aside(record.value):
             self._aside[name] = _place(root.source)
         if input_id_of(root.source) in self._ordered:
-            due = _sound(record)
+            due = sound_if_known(record)
             if isinstance(due, Due):
                 self._dues[name] = _place(root.source), due
-
-
-def _sound(record: Record) -> Stored | None:
-    """Return what a record says; None of one that cannot be read: who works by it tells of it."""
-    try:
-        return sound(record)
-    except UnknownVersion:
-        return None
 
 
 def _rank(due: Due) -> int:

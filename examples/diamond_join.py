@@ -8,7 +8,7 @@
 Both ways start at one tuple, so the line is acked only when the join has both halves, emitted them together
 (anchored on both) and acked them. Lines are told apart by where they began, so both halves come to one task.
 
-    windhover up
+    windhover up --port 9092
     python examples/diamond_join.py
 """
 

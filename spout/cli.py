@@ -377,7 +377,7 @@ def _serve(
     steps = StepWatch(part, limits.hung_ms, limits.stop_ms, tell)
     collector = metrics.StatusCollector(part, lambda: steps.age_s)
     if metrics_port:
-        metrics.serve_collector(collector, metrics_port)
+        metrics.serve(collector, metrics_port)
     around = process.Surroundings(part, wall_ms, tell, collector.update, steps, reload)
     return process.run_until_signalled(lambda: make(steps.at), around)
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import structlog
 
+from spout.recurring import RECURRING_EVERY_S, OncePerKind
+
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
 HIDDEN: Final = "…"
 
@@ -23,12 +25,6 @@ WARNINGS: Final = frozenset(
 
 LIBRDKAFKA: Final = "librdkafka"
 """`acker.kafka_client.LIBRDKAFKA`, which is not imported: most commands begin before they need Kafka."""
-
-RECURRING_EVERY_S: Final = 60.0
-"""Lines of librdkafka that differ in their figures alone come once in so long; the next counts the others."""
-
-KINDS_MAX: Final = 1_000
-"""So many kinds of lines are told apart; then all of them may come once more."""
 
 _FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _REPORTED_TOO: Final = ("FAIL [", "ERROR [")
@@ -71,16 +67,9 @@ class Recurring(logging.Filter):
     """Lets librdkafka's lines through once a minute for each kind: in an outage each client repeats them."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin with nothing seen.
-
-        Args:
-            clock: monotonic seconds.
-            every_s: seconds between two lines of a kind.
-        """
+        """Begin with nothing seen; see `OncePerKind`."""
         super().__init__()
-        self._clock = clock
-        self._every_s = every_s
-        self._shown: dict[str, tuple[float, int]] = {}
+        self._kinds = OncePerKind(clock, every_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is shown; one that stands for others says so in its field `repeated`."""
@@ -89,17 +78,10 @@ class Recurring(logging.Filter):
         text = record.getMessage()
         if text.startswith(_REPORTED_TOO):
             return False
-        now, kind = self._clock(), _FIGURES.sub("#", text)
-        shown, left_out = self._shown.get(kind, (None, 0))
-        if shown is not None and now - shown < self._every_s:
-            self._shown[kind] = shown, left_out + 1
-            return False
-        if len(self._shown) >= KINDS_MAX:
-            self._shown.clear()
-        self._shown[kind] = now, 0
+        left_out = self._kinds.left_out(_FIGURES.sub("#", text))
         if left_out:
             record.repeated = left_out
-        return True
+        return left_out is not None
 
 
 def silence() -> None:

@@ -91,23 +91,16 @@ def address_of(wanted: int | str) -> tuple[str, int]:
     return bare or EVERY_ADDRESS, int(port)
 
 
-def serve(part: str, wanted: int | str) -> StatusCollector:
-    """Serve metrics over HTTP, on a thread of the library's own.
+def serve(collector: Collector, wanted: int | str) -> None:
+    """Serve what a collector has over HTTP, on a thread of the library's own.
 
     Args:
-        part: acker or replay.
+        collector: what is asked at each scrape.
         wanted: a port, 1 to 65,535, or an address with one; see `address_of`.
 
     Raises:
         UsageError: it is no address, or not of this machine, or in use.
     """
-    collector = StatusCollector(part)
-    serve_collector(collector, wanted)
-    return collector
-
-
-def serve_collector(collector: Collector, wanted: int | str) -> None:
-    """Serve what a collector has; see `serve`."""
     host, port = address_of(wanted)
     registry = CollectorRegistry()
     registry.register(collector)

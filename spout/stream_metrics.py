@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from spout.metrics import serve_collector
+from spout.metrics import serve
 from spout.status import PlannerStatus
 from spout.tuple_metrics import Labels, root_metrics, tuple_metrics
 
@@ -45,4 +45,4 @@ def serve_streams(statuses: Callable[[], Sequence[StreamStatus]], port: int | st
     Raises:
         UsageError: the port is in use, or no port; see `spout.metrics.address_of`.
     """
-    serve_collector(StreamCollector(statuses), port)
+    serve(StreamCollector(statuses), port)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from spout.metrics import serve_collector
+from spout.metrics import serve
 from spout.tuple_metrics import root_metrics, tuple_metrics
 
 if TYPE_CHECKING:
@@ -41,4 +41,4 @@ def serve_topology(status: Callable[[], TopologyStatus], port: int | str) -> Non
     Raises:
         UsageError: the port is in use, or no port; see `spout.metrics.address_of`.
     """
-    serve_collector(TopologyCollector(status), port)
+    serve(TopologyCollector(status), port)

@@ -2,7 +2,7 @@
 
 What a machine lacks is skipped with its reason, and fails where CI is set. Marks follow from fixtures:
 a test that asks for `broker` is `kafka`, for `spark` is `spark`, for `docker` is `docker`. Tests in
-tests/integration run on the embedded broker and on a container.
+tests/integration run on the embedded broker and, as slow ones, on a container.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NUMBERS = itertools.count(1)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the integration ring on both kinds of broker, every other test on the embedded one."""
     if "broker" in metafunc.fixturenames and "integration" in metafunc.definition.path.parts:
-        container = pytest.param(CONTAINER, marks=pytest.mark.docker)
+        container = pytest.param(CONTAINER, marks=[pytest.mark.docker, pytest.mark.slow])
         metafunc.parametrize("broker", [EMBEDDED, container], indirect=True, scope="session")
 
 

@@ -60,7 +60,6 @@ def test_the_file_of_uses_leaves_no_public_name_out(name: str) -> None:
     assert f"spout.{name}" in text or f"import {name}" in text or f", {name}" in text
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(2 * DEADLINE_S + 20)
 def test_mypy_accepts_user_code_and_finds_what_is_wrong_in_it(tmp_path: Path) -> None:
     found = mypy(USES, tmp_path / "cache")
@@ -70,7 +69,6 @@ def test_mypy_accepts_user_code_and_finds_what_is_wrong_in_it(tmp_path: Path) ->
     assert found.stdout.count("[arg-type]") == 3, found.stdout + found.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(2 * DEADLINE_S + 20)
 def test_pyright_accepts_user_code_and_finds_what_is_wrong_in_it(tmp_path: Path) -> None:
     found = pyright(USES)

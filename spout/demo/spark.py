@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from spout import java
 from spout.jars import cache_directory
 from spout.java import java_home_for_spark
+from spout.spark_home import home_without_zip
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; what runs here has one machine, and each more costs a task per batch."""
@@ -30,9 +32,13 @@ def local_session(
         further: settings that win over those of here, `spark.master` of a cluster on this machine among them.
     """
     # workers run what PYSPARK_PYTHON names, else the python3 of PATH, which need not be this one
-    os.environ["PYSPARK_PYTHON"] = str((further or {}).get("spark.pyspark.python") or sys.executable)
+    python = str((further or {}).get("spark.pyspark.python") or sys.executable)
+    os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(java_home_for_spark(java.find(os.environ), cache_directory(os.environ)))
+    if python == sys.executable:
+        installed = Path(pyspark.__file__).parent
+        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, cache_directory(os.environ)))
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
     for key, value in local_settings(cache, further or {}).items():
         builder = builder.config(key, value)

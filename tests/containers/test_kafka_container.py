@@ -9,6 +9,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.containers.kafka_container import KafkaContainer
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 30.0
 
 

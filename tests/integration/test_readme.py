@@ -68,7 +68,6 @@ def test_the_commands_of_an_operator_run(served: KafkaLog, capsys: pytest.Captur
         assert run(words) == 0, capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 20)
 def test_the_demo_command_proves_every_check() -> None:
     """`uv run` itself is left out: the tests run in the environment that it makes."""

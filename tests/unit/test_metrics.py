@@ -28,12 +28,16 @@ class Status:
     next_due_ms: int | None = None
 
 
+def collector() -> metrics.StatusCollector:
+    """An acker's metrics, of one status."""
+    made = metrics.StatusCollector("acker")
+    made.update(Status())
+    return made
+
+
 def test_each_number_of_a_status_is_a_metric_and_a_collection_counts_its_members() -> None:
     registry = CollectorRegistry()
-    collector = metrics.StatusCollector("acker")
-    registry.register(collector)
-
-    collector.update(Status())
+    registry.register(collector())
 
     assert registry.get_sample_value("windhover_acker_partitions") == 2
     assert registry.get_sample_value("windhover_acker_open_roots") == 5
@@ -65,20 +69,20 @@ def test_what_is_no_address_is_refused_with_those_that_are(wanted: int | str) ->
 
 def test_metrics_for_this_machine_alone_are_not_served_to_others() -> None:
     port = free_port()
-    metrics.serve("acker", f"127.0.0.2:{port}").update(Status())
+    metrics.serve(collector(), f"127.0.0.2:{port}")
     with urlopen(f"http://127.0.0.2:{port}/metrics", timeout=10) as answer:
         assert b"windhover_acker_open_roots 5.0" in answer.read()
     with pytest.raises(URLError):
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
     with pytest.raises(UsageError, match=r"--metrics-port 192\.0\.2\.99.*address of this machine"):
-        metrics.serve("acker", f"192.0.2.99:{port}")
+        metrics.serve(collector(), f"192.0.2.99:{port}")
 
 
 def test_metrics_are_served_and_a_port_in_use_is_a_usage_error() -> None:
     port = free_port()
-    metrics.serve("acker", port).update(Status())
+    metrics.serve(collector(), port)
 
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         assert b"windhover_acker_open_roots 5.0" in answer.read()
     with pytest.raises(UsageError, match=f"--metrics-port {port}"):
-        metrics.serve("acker", port)
+        metrics.serve(collector(), port)

@@ -43,12 +43,13 @@ from spout.passes import FastRun, Pass, Run
 from spout.publish import Lane, merge_causes
 from spout.raised import KINDS_MAX, TRACEBACK_CHARACTERS_MAX, Raised, Tracebacks, first_of_each, place_of
 from spout.read_task import no_garbage_collection
+from spout.recurring import RECURRING_EVERY_S
 from spout.rows import ArrowRows
 from spout.steps import Step
 from spout.tables import cut_message
 from spout.task_runs import begin
 from spout.topology import TopologyBuilder
-from spout.traceback_log import TELL_MS, TracebackLog
+from spout.traceback_log import TracebackLog
 from tests import topology_world
 
 WORD = pa.schema([("word", pa.string())])
@@ -364,12 +365,12 @@ def test_a_report_of_the_version_before_is_read() -> None:
 
 
 def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    now_ms = [1_000]
-    log = TracebackLog(lambda: now_ms[0])
+    now_s = [1.0]
+    log = TracebackLog(lambda: now_s[0])
     seen = []
-    for at_ms, place in ((1_000, "a.py:1"), (1_000, "a.py:1"), (2_000, "b.py:2"), (TELL_MS + 999, "a.py:1"),
-                         (TELL_MS + 1_000, "a.py:1")):  # fmt: skip
-        now_ms[0] = at_ms
+    for at_s, place in ((1, "a.py:1"), (1, "a.py:1"), (2, "b.py:2"), (RECURRING_EVERY_S + 0.999, "a.py:1"),
+                        (RECURRING_EVERY_S + 1, "a.py:1")):  # fmt: skip
+        now_s[0] = at_s
         caplog.clear()
         log.tell([raised(place=place, text="Traceback (most recent call last):\n  x")], 7)
         seen.append([record.getMessage() for record in caplog.records])

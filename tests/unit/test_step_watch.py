@@ -58,7 +58,7 @@ def tell(event, **fields):
 steps = StepWatch("acker", limit_ms, grace_ms, tell)
 collector = metrics.StatusCollector("acker", lambda: steps.age_s)
 if port:
-    metrics.serve_collector(collector, port)
+    metrics.serve(collector, port)
 around = process.Surroundings("acker", lambda: 0, tell, collector.update, steps)
 sys.exit(process.run_until_signalled(Service, around))
 """

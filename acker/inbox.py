@@ -54,8 +54,8 @@ class Inbox:
         self._log = log
         self._topics = topics
         self._limits = limits
-        self._acks: Reader = log.reader(committed=False)
-        self._control: Reader = log.reader(committed=False)
+        self._acks: Reader = log.reader(committed=False, patient=True)
+        self._control: Reader = log.reader(committed=False, patient=True)
         self.letters: dict[int, Letters] = {}
         self._next: dict[TopicPartition, int] = {}
         self._broken = False

@@ -36,7 +36,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from acker.kafka_client import LOGGED, SILENT, Background, Clock, KafkaClient
 from acker.kafka_group import KafkaMembership
 from acker.kafka_picker import KafkaPicker
-from acker.kafka_reader import FORCED, KafkaReader
+from acker.kafka_reader import DEFAULTS, FORCED, PATIENT, KafkaReader
 from acker.kafka_refusals import UNAUTHORIZED, Refused, Use
 from acker.kafka_topics import describe_topics, settled
 from acker.kafka_transactions import KafkaTransactions
@@ -106,9 +106,10 @@ class KafkaLog:
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
 
-    def reader(self, *, committed: bool) -> Reader:
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
-        return KafkaReader(self._client, committed=committed)
+        defaults = PATIENT if patient else DEFAULTS
+        return KafkaReader(self._client, committed=committed, defaults=defaults)
 
     def picker(self) -> Picker:
         """Make a reader of single records."""

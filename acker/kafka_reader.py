@@ -36,6 +36,9 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "queued.min.messages": 100_000,
     }
 )
+PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 500})
+"""Of a reader that follows: the broker answers at once when there is a record, and else twice a second."""
+
 T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 
 FORCED: Mapping[str, Any] = MappingProxyType(

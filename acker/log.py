@@ -220,8 +220,13 @@ class Membership(Protocol):
 class Log(Protocol):
     """A cluster. Makes readers and writers, and answers questions about topics and groups."""
 
-    def reader(self, *, committed: bool) -> Reader:
-        """Make a reader: of what is committed only, or of all records (read_uncommitted)."""
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
+        """Make a reader: of what is committed only, or of all records (read_uncommitted).
+
+        A `patient` one follows what is quiet most of the time: it asks less often for nothing. Records come
+        as soon as ever; only the first ones after `Reader.assign`, and a position that passes control records
+        at a partition's end, may come half a second later.
+        """
 
     def picker(self) -> Picker:
         """Make a reader of single records."""

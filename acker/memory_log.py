@@ -50,7 +50,7 @@ class MemoryLog:
         self._broker = broker
         self._faults = faults
 
-    def reader(self, *, committed: bool) -> Reader:
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
         return MemoryReader(self._broker, self._faults, committed=committed)
 

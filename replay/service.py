@@ -285,7 +285,7 @@ class ReplayService:
         self._worker.at("reading verdicts")
         reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
         if self._reader is None:
-            self._reader = self._worker.log.reader(committed=True)
+            self._reader = self._worker.log.reader(committed=True, patient=True)
         if self._is_assignment_stale or reading.keys() != self._assigned:
             self._reader.assign({name: p.intake.read_to for name, p in reading.items()})
             self._assigned, self._is_assignment_stale = frozenset(reading), False

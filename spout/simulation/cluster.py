@@ -136,7 +136,7 @@ class Client(MemoryLog):
         self._weather = weather
         self._places: list[MemoryMembership] = []
 
-    def reader(self, *, committed: bool) -> Reader:
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
         return UnevenReader(self._broker, self._weather, committed=committed)
 

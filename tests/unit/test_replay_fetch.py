@@ -42,7 +42,7 @@ class CountingLog(MemoryLog):
         self.read = 0
         self.assigned: list[dict[TopicPartition, int]] = []
 
-    def reader(self, *, committed: bool) -> Reader:
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         assert committed
         return CountingReader(self)
 
@@ -132,7 +132,7 @@ def test_a_log_that_sends_nothing_is_unreachable(cluster: MemoryCluster) -> None
             return ()
 
     class SilentLog(MemoryLog):
-        def reader(self, *, committed: bool) -> Reader:
+        def reader(self, *, committed: bool, patient: bool = False) -> Reader:
             return Silent(cluster, NoFaults(), committed=committed)
 
     with pytest.raises(Unreachable, match="no record of t "):

@@ -20,9 +20,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 import spout
-from acker.topics import Topics
+from acker.config.topics import Topics
 from spout import BasicBolt, BasicCollector, Bolt, BoltContext, OutputCollector, TopologyBuilder, Tuple
-from spout.demo.spark import local_session
+from spout.local.spark_session import local_session
 
 
 class Length(BasicBolt):

@@ -21,8 +21,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import spout
-from acker.topics import Topics
-from spout.demo.spark import local_session
+from acker.config.topics import Topics
+from spout.local.spark_session import local_session
 
 
 class SplitSentence(spout.BasicBolt):

@@ -21,10 +21,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spout.anchor_columns import collect_anchors, join_anchors
-    from spout.any_sink import start
-    from spout.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, BoltContext, OutputDeclarer
-    from spout.collector import (
+    from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, OutputDeclarer
+    from spout.bolts.groupings import Grouping, fields, shuffle
+    from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
+    from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
+    from spout.builder.streams import StreamStatus, serve_metrics, stream_status
+    from spout.builder.submitted import SubmittedTopology, TopologyStatus
+    from spout.builder.topology import BoltDeclarer, TopologyBuilder
+    from spout.held.conditions import fail_when
+    from spout.held.holding import ack_anchors, hold
+    from spout.held.keyed_rows import keyed
+    from spout.sinks.any_sink import start
+    from spout.sinks.foreach_batch import Sink, sink, skipped
+    from spout.spark.stream import bolt, load, read_stream
+    from spout.standalone.client import Client
+    from spout.standalone.items import Item, Items, Part
+    from spout.standalone.kafka_spout import KafkaSpout
+    from spout.tuples.anchor_columns import collect_anchors, join_anchors
+    from spout.tuples.collector import (
         BasicCollector,
         FailTuple,
         MessageId,
@@ -33,71 +47,57 @@ if TYPE_CHECKING:
         Tuple,
         Undecodable,
     )
-    from spout.conditions import fail_when
-    from spout.foreach_batch import Sink, sink, skipped
-    from spout.groupings import Grouping, fields, shuffle
-    from spout.holding import ack_anchors, hold
-    from spout.hooks import AckInfo, EmitInfo, ExecuteInfo, FailInfo, TaskHook
-    from spout.kestrel.client import Client
-    from spout.kestrel.items import Item, Items, Part
-    from spout.kestrel.kafka_spout import KafkaSpout
-    from spout.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-    from spout.keyed_rows import keyed
-    from spout.stream import bolt, load, read_stream
-    from spout.streams import StreamStatus, serve_metrics, stream_status
-    from spout.submitted import SubmittedTopology, TopologyStatus
-    from spout.topology import BoltDeclarer, TopologyBuilder
 
 _HOME = {
-    "AckInfo": "spout.hooks",
-    "ack_anchors": "spout.holding",
-    "collect_anchors": "spout.anchor_columns",
-    "hold": "spout.holding",
-    "ArrowBolt": "spout.bolts",
-    "BasicBolt": "spout.bolts",
-    "BasicCollector": "spout.collector",
-    "BatchCollector": "spout.bolts",
-    "Bolt": "spout.bolts",
-    "BoltContext": "spout.bolts",
-    "BoltDeclarer": "spout.topology",
-    "Client": "spout.kestrel.client",
-    "EmitInfo": "spout.hooks",
-    "ExecuteInfo": "spout.hooks",
-    "FailInfo": "spout.hooks",
-    "FailTuple": "spout.collector",
-    "Grouping": "spout.groupings",
-    "Item": "spout.kestrel.items",
-    "Items": "spout.kestrel.items",
-    "KafkaSpout": "spout.kestrel.kafka_spout",
-    "KeyedBolt": "spout.keyed_bolt",
-    "KeyedCollector": "spout.keyed_bolt",
-    "KeyedTuple": "spout.keyed_bolt",
-    "MessageId": "spout.collector",
-    "OutputCollector": "spout.collector",
-    "OutputDeclarer": "spout.bolts",
-    "Part": "spout.kestrel.items",
-    "RejectTuple": "spout.collector",
-    "Sink": "spout.foreach_batch",
-    "StreamStatus": "spout.streams",
-    "SubmittedTopology": "spout.submitted",
-    "TaskHook": "spout.hooks",
-    "TopologyBuilder": "spout.topology",
-    "TopologyStatus": "spout.submitted",
-    "Tuple": "spout.collector",
-    "Undecodable": "spout.collector",
-    "bolt": "spout.stream",
-    "fail_when": "spout.conditions",
-    "fields": "spout.groupings",
-    "join_anchors": "spout.anchor_columns",
-    "keyed": "spout.keyed_rows",
-    "load": "spout.stream",
-    "read_stream": "spout.stream",
-    "serve_metrics": "spout.streams",
-    "shuffle": "spout.groupings",
-    "sink": "spout.foreach_batch",
-    "skipped": "spout.foreach_batch",
-    "start": "spout.any_sink",
-    "stream_status": "spout.streams",
+    "AckInfo": "spout.bolts.hooks",
+    "ack_anchors": "spout.held.holding",
+    "collect_anchors": "spout.tuples.anchor_columns",
+    "hold": "spout.held.holding",
+    "ArrowBolt": "spout.bolts.bolts",
+    "BasicBolt": "spout.bolts.bolts",
+    "BasicCollector": "spout.tuples.collector",
+    "BatchCollector": "spout.bolts.bolts",
+    "Bolt": "spout.bolts.bolts",
+    "BoltContext": "spout.bolts.bolts",
+    "BoltDeclarer": "spout.builder.topology",
+    "Client": "spout.standalone.client",
+    "EmitInfo": "spout.bolts.hooks",
+    "ExecuteInfo": "spout.bolts.hooks",
+    "FailInfo": "spout.bolts.hooks",
+    "FailTuple": "spout.tuples.collector",
+    "Grouping": "spout.bolts.groupings",
+    "Item": "spout.standalone.items",
+    "Items": "spout.standalone.items",
+    "KafkaSpout": "spout.standalone.kafka_spout",
+    "KeyedBolt": "spout.bolts.keyed_bolt",
+    "KeyedCollector": "spout.bolts.keyed_bolt",
+    "KeyedTuple": "spout.bolts.keyed_bolt",
+    "MessageId": "spout.tuples.collector",
+    "OutputCollector": "spout.tuples.collector",
+    "OutputDeclarer": "spout.bolts.bolts",
+    "Part": "spout.standalone.items",
+    "RejectTuple": "spout.tuples.collector",
+    "Sink": "spout.sinks.foreach_batch",
+    "StreamStatus": "spout.builder.streams",
+    "SubmittedTopology": "spout.builder.submitted",
+    "TaskHook": "spout.bolts.hooks",
+    "TopologyBuilder": "spout.builder.topology",
+    "TopologyStatus": "spout.builder.submitted",
+    "Tuple": "spout.tuples.collector",
+    "Undecodable": "spout.tuples.collector",
+    "bolt": "spout.spark.stream",
+    "fail_when": "spout.held.conditions",
+    "fields": "spout.bolts.groupings",
+    "join_anchors": "spout.tuples.anchor_columns",
+    "keyed": "spout.held.keyed_rows",
+    "load": "spout.spark.stream",
+    "read_stream": "spout.spark.stream",
+    "serve_metrics": "spout.builder.streams",
+    "shuffle": "spout.bolts.groupings",
+    "sink": "spout.sinks.foreach_batch",
+    "skipped": "spout.sinks.foreach_batch",
+    "start": "spout.sinks.any_sink",
+    "stream_status": "spout.builder.streams",
 }
 
 __all__ = [

@@ -19,8 +19,8 @@ import structlog
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from spout.demo.spark import local_session
-from tests.brokers import CONTAINER, EMBEDDED, Broker, running
+from spout.local.spark_session import local_session
+from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
 
 # the same examples in every run, and no deadline for one: a machine that stands still finds nothing
 settings.register_profile("windhover", settings.get_profile("ci"))

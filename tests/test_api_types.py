@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import NAMES
+from tests.support.documented import NAMES
 
 ROOT = Path(__file__).parents[1]
-USES = ROOT / "tests" / "api_uses.py"
+USES = ROOT / "tests" / "support" / "api_uses.py"
 DEADLINE_S = 180
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that nobody runs: a checker that wants to fetch something fails."""
 
 WRONG = """
 import spout
-from acker.topics import Topics
+from acker.config.topics import Topics
 
 def uses(topics: Topics) -> None:
     spout.KafkaSpout(topics, 1)

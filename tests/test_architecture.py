@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,37 @@ FILES = sorted(path for package in PACKAGES for path in (PROJECT / package).rglo
 
 MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acker", "replay", "spout"}}
 
+ROOMS = [
+    "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger", "acker/service",
+    "acker/memory", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/runtime",
+    "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner", "spout/publishing",
+    "spout/topology", "spout/execution", "spout/isolation", "spout/spark", "spout/held", "spout/sinks",
+    "spout/builder", "spout/standalone", "spout/inspect", "spout/local", "spout/demo", "spout/cli",
+]  # fmt: skip
+"""A room may import from those before it, and from the files of its package and of the packages before."""
+
+TOOLS = ("spout/bench", "spout/simulation", "spout/torture")
+"""Programs that prove and measure the product; they may look into every room, and no room into them."""
+
+FILES_MAX = 15
+"""Nobody reads more files of one folder through; `__init__.py` says what it is for, and is not counted."""
+
 PURE = [
-    "acker/identity.py", "acker/events.py", "acker/codec.py", "acker/errors.py", "acker/ledger.py",
-    "acker/topics.py", "acker/settings.py", "acker/limit_settings.py", "acker/limits.py", "acker/keys.py",
-    "acker/conflicts.py", "acker/problems.py", "replay/limits.py",
-    "acker/kafka_settings.py", "acker/yaml_text.py", "acker/units.py", "acker/topic_specs.py",
-    "acker/topic_times.py", "acker/rights.py", "acker/roles.py",
-    "replay/backoff.py", "replay/disposition.py", "replay/schedule.py", "replay/dead_letter.py",
-    "replay/letters.py", "spout/letter_rows.py", "spout/lookup.py",
-    "spout/window.py", "spout/plan.py", "spout/collector.py", "spout/fold.py", "spout/delayed.py",
-    "spout/blocks.py", "spout/kestrel/store.py", "spout/kestrel/appetite.py", "spout/graph.py",
-    "spout/stages.py", "spout/routing.py", "spout/emitting.py", "spout/counts.py", "spout/explain.py",
-    "spout/culprits.py", "spout/pulse.py", "spout/keyed_graph.py", "spout/origins.py",
+    "acker/identity.py", "acker/wire/events.py", "acker/wire/codec.py", "acker/errors.py",
+    "acker/ledger/ledger.py", "acker/config/topics.py", "acker/config/settings.py",
+    "acker/config/limit_settings.py", "acker/config/limits.py", "acker/config/keys.py",
+    "acker/config/conflicts.py", "acker/config/problems.py", "replay/policy/limits.py",
+    "acker/config/kafka_settings.py", "acker/config/yaml_text.py", "acker/units.py",
+    "acker/provisioning/topic_specs.py", "acker/provisioning/topic_times.py", "acker/kafka/rights.py",
+    "acker/provisioning/roles.py", "replay/policy/backoff.py", "replay/policy/disposition.py",
+    "replay/worker/schedule.py", "replay/records/dead_letter.py", "replay/records/letters.py",
+    "spout/inspect/letter_rows.py", "spout/inspect/lookup.py", "spout/planning/window.py",
+    "spout/planning/plan.py", "spout/tuples/collector.py", "spout/publishing/fold.py",
+    "spout/publishing/delayed.py", "spout/publishing/blocks.py", "spout/standalone/store.py",
+    "spout/standalone/appetite.py", "spout/topology/graph.py", "spout/topology/stages.py",
+    "spout/topology/routing.py", "spout/bolts/emitting.py", "spout/tuples/counts.py",
+    "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
+    "spout/topology/keyed_graph.py", "spout/tuples/origins.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
 
@@ -40,28 +60,28 @@ CLOCKS = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_n
 
 # A broad except ends a process, ends a thread, or stands around code of the user, whose errors are causes.
 MAY_CATCH_ALL = {
-    "spout/cli.py": "the top of the process",
-    "spout/source.py": "the top of the planning thread",
-    "spout/kestrel/engine.py": "the top of a spout's threads",
-    "spout/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
-    "spout/steps.py": "code of the user",
-    "spout/bolt_work.py": "code of the user",
-    "spout/anchored.py": "code of the user",
-    "spout/collector.py": "a repr of the user, which was only to be shown",
-    "spout/keyed_rows.py": "code of the user",
-    "spout/read_task.py": "code of the user",
-    "spout/ledger.py": "an accumulator's merge, which must never raise",
-    "spout/guards.py": "code of the user",
-    "spout/flux.py": "code of the user, which a file names, before anything runs",
-    "spout/isolation.py": "the top of a child's work, which is raised again in its worker",
-    "spout/child_process.py": "the top of a process",
+    "spout/cli/main.py": "the top of the process",
+    "spout/spark/source.py": "the top of the planning thread",
+    "spout/standalone/engine.py": "the top of a spout's threads",
+    "spout/sinks/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
+    "spout/execution/steps.py": "code of the user",
+    "spout/execution/bolt_work.py": "code of the user",
+    "spout/execution/anchored.py": "code of the user",
+    "spout/tuples/collector.py": "a repr of the user, which was only to be shown",
+    "spout/held/keyed_rows.py": "code of the user",
+    "spout/spark/read_task.py": "code of the user",
+    "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",
+    "spout/execution/guards.py": "code of the user",
+    "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
+    "spout/isolation/isolation.py": "the top of a child's work, which is raised again in its worker",
+    "spout/isolation/child_process.py": "the top of a process",
 }
 
 
 MAY_UNPICKLE = {
-    "spout/blob.py": "what a task reports, from Spark's workers to the driver",
-    "spout/keyed_rows.py": "what a keyed bolt holds, in the state store of its own query",
-    "spout/feeds.py": "rows and reports, between a worker and the child that it forked",
+    "spout/publishing/blob.py": "what a task reports, from Spark's workers to the driver",
+    "spout/held/keyed_rows.py": "what a keyed bolt holds, in the state store of its own query",
+    "spout/isolation/feeds.py": "rows and reports, between a worker and the child that it forked",
 }
 
 EXECUTES = re.compile(
@@ -138,6 +158,57 @@ def test_the_arrow_between_packages_points_one_way() -> None:
     assert wrong == []
 
 
+def room_of(path: Path) -> str | None:
+    """Return the room of a file; None: it lies in a package itself, or belongs to a tool."""
+    room = short(path.parent)
+    return None if room in PACKAGES or room.startswith(TOOLS) else room
+
+
+def imported(path: Path) -> set[Path]:
+    """Return the files of the project that a file imports: within functions and for types alone as well."""
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= set(_names(node))
+    return {found for name in names if (found := file_of(name)) is not None and found != path}
+
+
+def test_every_room_stands_in_the_list_and_says_what_it_is_for() -> None:
+    folders = {room for path in FILES if (room := room_of(path)) is not None}
+    assert folders == set(ROOMS)
+    silent = [room for room in ROOMS if not ast.get_docstring(tree_of(PROJECT / room / "__init__.py"))]
+    assert silent == []
+
+
+def test_a_room_imports_from_the_rooms_before_it_alone() -> None:
+    wrong = []
+    for path in FILES:
+        room = room_of(path)
+        for other in imported(path) if room is not None else ():
+            theirs = room_of(other)
+            if short(other).startswith(TOOLS) and room != "spout/cli":
+                wrong.append(f"{short(path)} imports a tool, {short(other)}")
+            elif theirs is not None and ROOMS.index(theirs) > ROOMS.index(room):
+                wrong.append(f"{short(path)} imports {short(other)}, of a later room")
+    assert wrong == []
+
+
+def test_no_two_modules_import_each_other_by_any_way_round() -> None:
+    order = TopologicalSorter(
+        {path: imported(path) for path in FILES if path.name != "__init__.py" and room_of(path) is not None}
+    )
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail("a circle: " + " <- ".join(map(short, error.args[1])))
+
+
+@pytest.mark.parametrize("room", [*PACKAGES, *ROOMS])
+def test_a_room_is_small_enough_to_be_read_through(room: str) -> None:
+    files = [path for path in (PROJECT / room).glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= FILES_MAX
+
+
 @pytest.mark.parametrize("name", PURE)
 def test_a_pure_file_reaches_no_clock_thread_log_or_broker(name: str) -> None:
     wrong = [
@@ -165,7 +236,7 @@ def test_a_pure_file_reads_no_clock(name: str) -> None:
 
 
 def test_an_endless_loop_ends_by_itself_or_is_the_loop_of_the_process() -> None:
-    """A `while True` has a way out; the one loop that only a signal ends is that of spout/process.py."""
+    """A `while True` has a way out; the loop that only a signal ends is that of spout/runtime/process.py."""
     wrong = [
         f"{short(path)}:{node.lineno}"
         for path, node in nodes(ast.While)
@@ -206,10 +277,12 @@ def test_nothing_read_from_kafka_is_unpickled() -> None:
         for name in imports(path)
         if name.split(".")[-1] in ("pickle", "cloudpickle", "dill", "marshal", "shelve")
     }
-    readers = {short(path) for path in FILES for name in imports(path) if name == "spout.blob.decode"}
+    readers = {
+        short(path) for path in FILES for name in imports(path) if name == "spout.publishing.blob.decode"
+    }
 
     assert found == MAY_UNPICKLE.keys()
-    assert readers == {"spout/ledger.py"}
+    assert readers == {"spout/publishing/ledger.py"}
 
 
 def test_nothing_that_is_read_is_executed() -> None:
@@ -231,7 +304,10 @@ def test_a_schema_comes_from_the_package_never_from_the_wire() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fastavro"
     }
 
-    assert used == {("acker/codec.py", "schemaless_reader"), ("acker/codec.py", "schemaless_writer")}
+    assert used == {
+        ("acker/wire/codec.py", "schemaless_reader"),
+        ("acker/wire/codec.py", "schemaless_writer"),
+    }
 
 
 def test_product_code_has_no_assert() -> None:
@@ -262,7 +338,7 @@ def test_every_package_carries_its_types() -> None:
 
 
 def test_the_command_loads_neither_spark_nor_kafka_before_it_knows_what_to_do() -> None:
-    start = PROJECT / "spout" / "cli.py"
+    start = PROJECT / "spout" / "cli" / "main.py"
     top_level = {
         name.split(".")[0]
         for path in _reached_at_import(start)

@@ -1,4 +1,4 @@
-"""Every case of ``tests/conformance.py`` is named by a test, or stands in a list with its reason."""
+"""Every case of ``tests/support/conformance.py`` is named by a test, or stands in a list with its reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import CASES, NOT_APPLICABLE, NOT_YET
+from tests.support.conformance import CASES, NOT_APPLICABLE, NOT_YET
 
 TESTS = Path(__file__).parent
 CASE = re.compile(r"\b[SP][0-9]{1,3}\b")

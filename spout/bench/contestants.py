@@ -26,11 +26,11 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 
-import acker.topics
+import acker.config.topics
+from acker.config.topics import Topics
 from acker.errors import Unreachable
-from acker.kafka_reader import DEFAULTS
-from acker.topics import Topics
-from spout.kestrel.kafka_spout import KafkaSpout
+from acker.kafka.reader import DEFAULTS
+from spout.standalone.kafka_spout import KafkaSpout
 
 BATCH_RECORDS = 10_000
 """Records asked for at once; a share consumer gets as many as the broker lets it have."""
@@ -204,7 +204,7 @@ def _uncollected() -> Iterator[None]:
 def main() -> None:
     """Run from the command line."""
     name, config, input_name, records = sys.argv[1:5]
-    topics = acker.topics.load(Path(config), os.environ)
+    topics = acker.config.topics.load(Path(config), os.environ)
     rate, words = consume(CONTESTANTS[name](topics, input_name), int(records))
     sys.stdout.write(json.dumps({"rate": rate, "words": words}) + "\n")
 

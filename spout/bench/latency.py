@@ -22,9 +22,9 @@ from types import MappingProxyType
 import numpy as np
 from confluent_kafka import Producer
 
-import acker.topics
+import acker.config.topics
+from acker.config.topics import Topics
 from acker.errors import CheckFailed
-from acker.topics import Topics
 from spout.bench.contestants import Batch, Contestant, Plain, Share, Work
 
 WARM_SECONDS = 5.0
@@ -147,7 +147,7 @@ def read_all(contestant: Contestant) -> None:
 def main() -> None:
     """Run from the command line."""
     name, config, input_name, rate, seconds = sys.argv[1:6]
-    topics = acker.topics.load(Path(config), os.environ)
+    topics = acker.config.topics.load(Path(config), os.environ)
     if name == "produce":
         produce(topics, topics.input(input_name).topic, int(rate), float(seconds))
         return

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from acker.codec import wire_codec
-from acker.core import PartitionCore
+from acker.config.limits import AckerLimits
 from acker.errors import CheckFailed
-from acker.events import Acks, Init, Run, SourceRun, Take, TakeSource, pack_positions, pack_values
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run, source_of
-from acker.limits import AckerLimits
-from acker.log import Record
+from acker.kafka.port import Record
+from acker.service.core import PartitionCore
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, Run, SourceRun, Take, TakeSource, pack_positions, pack_values
 from spout.bench.measure import Figure, print_report
 from spout.bench.throughput import through_the_broker
 from spout.bench.world import bench_world

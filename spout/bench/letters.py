@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 
+from acker.config.settings import Input
 from acker.errors import CheckFailed
-from acker.events import Reason
 from acker.identity import position_at, source_of
-from acker.kafka_log import KafkaLog
-from acker.log import Outgoing, Record
-from acker.settings import Input
-from replay.dead_letter import build_dead_letter
-from replay.disposition import DeadReason
-from replay.due import Due, Loss
-from replay.headers import location
-from replay.letter_handling import Order, Pace
-from replay.letters import Deed, Filter
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, Record
+from acker.wire.events import Reason
+from replay.handling.letter_handling import Order, Pace
+from replay.policy.disposition import DeadReason
+from replay.records.dead_letter import build_dead_letter
+from replay.records.due import Due, Loss
+from replay.records.headers import location
+from replay.records.letters import Deed, Filter
 from spout.bench.measure import Figure
 from spout.bench.world import World
-from spout.dead_letters import carry_out, look
+from spout.inspect.dead_letters import carry_out, look
 
 LETTERS = 50_000
 RECORD_BYTES = 100

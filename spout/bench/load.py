@@ -16,27 +16,28 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from acker.codec import wire_codec
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
 from acker.errors import CheckFailed
-from acker.events import Acks, Init, Run, SourceRun, Take, TakeSource
 from acker.identity import WIRE_BLOCK_BITS, source_of
-from acker.limits import AckerLimits
-from acker.log import Outgoing, TopicPartition
-from acker.memory_log import MemoryCluster
-from acker.service import AckerService
-from acker.settings import AckTopics
-from spout.anchors import ORDINAL_BITS, Anchors, Carry
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.memory.cluster import MemoryCluster
+from acker.service.service import AckerService
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, Run, SourceRun, Take, TakeSource
 from spout.bench.ledger import BLOCK, EPOCH, GROUP, SESSION, SOURCE, consecutive_positions, resident_bytes
 from spout.bench.measure import Figure, print_report
-from spout.bolts import BasicBolt, BoltContext
-from spout.collector import BasicCollector, Cause, Tuple
-from spout.fold import Evaluated, Outcome
-from spout.passes import FastRun, Pass
-from spout.plan import BatchPlan, by_block
-from spout.publish import Lane, publication_of
-from spout.rows import ArrowRows
-from spout.settle import settle
-from spout.steps import Step
+from spout.bolts.bolts import BasicBolt
+from spout.bolts.hooks import BoltContext
+from spout.execution.passes import FastRun, Pass
+from spout.execution.steps import Step
+from spout.planning.plan import BatchPlan, by_block
+from spout.publishing.fold import Evaluated, Outcome
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.settle import settle
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.collector import BasicCollector, Cause, Tuple
+from spout.tuples.rows import ArrowRows
 
 TOPIC, TOPIC_ID = "bench", "topic-id"
 FLUSH_MS = 1_000

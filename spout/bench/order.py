@@ -22,8 +22,8 @@ from rich.console import Console
 
 import spout
 from acker.errors import CheckFailed
-from acker.kafka_log import KafkaLog
-from acker.log import Log, Outgoing
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing
 from spout.bench.measure import (
     Figure,
     Sample,
@@ -33,9 +33,9 @@ from spout.bench.measure import (
 )
 from spout.bench.settled import Settled
 from spout.bench.world import INPUT, PARTITIONS, World, bench_world, bulk_producer, input_name
-from spout.child import Child
-from spout.collector import BasicCollector, Tuple
-from spout.demo.spark import local_session, warm_up
+from spout.local.spark_session import local_session, warm_up
+from spout.runtime.child import Child
+from spout.tuples.collector import BasicCollector, Tuple
 
 KEYS: Final = 10_000
 FAILING: Final = 1_000

@@ -14,8 +14,8 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.topics import Topics
-from spout.bolts import ArrowBolt, BatchCollector
+from acker.config.topics import Topics
+from spout.bolts.bolts import ArrowBolt, BatchCollector
 
 
 class SplitSentence(ArrowBolt):

@@ -14,7 +14,7 @@ import confluent_kafka
 
 from acker.errors import CheckFailed
 from acker.identity import I64
-from replay.limits import ReplayLimits
+from replay.policy.limits import ReplayLimits
 
 PATIENCE_S = 30.0
 CONSUMED = 10_000

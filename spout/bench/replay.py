@@ -19,15 +19,15 @@ import confluent_kafka
 import numpy as np
 from rich.console import Console
 
-from acker.codec import wire_codec
 from acker.errors import CheckFailed
-from acker.events import Lost, Reason, Verdicts, pack_positions
 from acker.identity import I64, source_of
-from acker.kafka_log import KafkaLog
-from acker.log import Outgoing
-from replay.limits import ReplayLimits
-from replay.schedule import Schedule
-from replay.service import ReplayService
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost, Reason, Verdicts, pack_positions
+from replay.policy.limits import ReplayLimits
+from replay.worker.schedule import Schedule
+from replay.worker.service import ReplayService
 from spout.bench.letters import letters_replayed
 from spout.bench.measure import Figure, print_report
 from spout.bench.plain_copies import copies_a_second

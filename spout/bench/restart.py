@@ -10,16 +10,16 @@ import time
 
 from rich.console import Console
 
+from acker.config.topics import Topics
 from acker.errors import CheckFailed
-from acker.kafka_log import KafkaLog
-from acker.log import Log, TopicPartition
-from acker.topics import Topics
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, TopicPartition
 from spout.bench.measure import Figure, print_report
 from spout.bench.settled import Settled
 from spout.bench.throughput import READY_SECONDS_MAX, VERDICT_SECONDS_MAX, writer_for
 from spout.bench.wire import WireWriter
 from spout.bench.world import INPUT, bench_world
-from spout.child import Child
+from spout.runtime.child import Child
 
 POLL_MS = 50
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from acker.codec import wire_codec
+from acker.config.topics import Input, Topics
 from acker.errors import CheckFailed
-from acker.events import Verdicts
 from acker.identity import input_id_of
-from acker.log import Log, TopicPartition
-from acker.topics import Input, Topics
+from acker.kafka.port import Log, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Verdicts
 
 POLL_MS = 50
 

@@ -36,7 +36,7 @@ from spout.bench.measure import (
 )
 from spout.bench.tracking import produce_sentences
 from spout.bench.world import World, bench_world, input_name
-from spout.child import Child
+from spout.runtime.child import Child
 
 ROUND_SECONDS_MAX = 120.0
 READY_SECONDS_MAX = 60.0

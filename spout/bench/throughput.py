@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from acker.kafka_log import KafkaLog
-from acker.log import Log
-from acker.topics import Topics
+from acker.config.topics import Topics
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log
 from spout.bench.measure import Figure
 from spout.bench.settled import Settled
 from spout.bench.wire import Session, WireWriter
 from spout.bench.world import INPUT, World
-from spout.child import Child
+from spout.runtime.child import Child
 
 READY_SECONDS_MAX = 60.0
 VERDICT_SECONDS_MAX = 120.0

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from acker.errors import CheckFailed, UsageError
-from acker.kafka_log import KafkaLog
-from acker.log import Log, Outgoing
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing
 from spout.bench.measure import (
     Figure,
     Sample,
@@ -36,8 +36,8 @@ from spout.bench.measure import (
 from spout.bench.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest
 from spout.bench.settled import Settled
 from spout.bench.world import INPUT, PARTITIONS, TIMEOUT, World, bench_world, bulk_producer, input_name
-from spout.child import Child
-from spout.demo.spark import local_session, warm_up
+from spout.local.spark_session import local_session, warm_up
+from spout.runtime.child import Child
 
 BATCH_RECORDS = 1 << 20
 """Whole blocks of the wire in each of the four partitions, so that no batch is cut short for them."""

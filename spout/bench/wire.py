@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acker.codec import wire_codec
+from acker.config.topics import AckTopics
 from acker.errors import Unreachable
-from acker.events import Acks, Init, Run, SourceRun, Take, Taken, TakeSource, pack_positions, pack_values
 from acker.identity import (
     ACKER_BLOCK_BITS,
     WIRE_BLOCK_BITS,
@@ -17,8 +16,9 @@ from acker.identity import (
     root_edges_of_run,
     source_of,
 )
-from acker.log import Log, Outgoing, TopicPartition
-from acker.topics import AckTopics
+from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, Run, SourceRun, Take, Taken, TakeSource, pack_positions, pack_values
 
 FLUSH_MS_MAX = 30_000
 POLL_MS = 100

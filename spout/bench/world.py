@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-import acker.topics
-from acker.kafka_log import KafkaLog
-from acker.log import Producer
-from acker.provision import create_topics
-from acker.topics import Topics
-from spout.embedded import SERVER_JVM, EmbeddedBroker
+import acker.config.topics
+from acker.config.topics import Topics
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Producer
+from acker.provisioning.provision import create_topics
+from spout.local.embedded import SERVER_JVM, EmbeddedBroker
 
 INPUT = "bench"
 PARTITIONS = 4
@@ -52,7 +52,7 @@ def bench_world(
         with EmbeddedBroker(folder / "kafka", progress=console.print, jvm=SERVER_JVM) as broker:
             config = folder / "topics.yaml"
             config.write_text(_config(broker.bootstrap, groups, timeout, settings), encoding="utf-8")
-            topics = acker.topics.load(config, os.environ)
+            topics = acker.config.topics.load(config, os.environ)
             create_topics(topics)
             yield World(broker.bootstrap, config, topics, folder)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from acker import events
-from acker.codec import wire_codec
+from acker.config.topics import Input, Topics
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
-from acker.log import Log, Record, TopicPartition
-from acker.topics import Input, Topics
-from replay.headers import location, parse_lineage
-from spout.follow import Follower
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.wire import events
+from acker.wire.codec import wire_codec
+from replay.records.headers import location, parse_lineage
+from spout.runtime.follow import Follower
 
 POLL_RECORDS_MAX = 5_000
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spout.demo.observer import Tally
-from spout.shares import TIMEOUT_SHARE
+from spout.planning.shares import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""

@@ -13,16 +13,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from acker import provision
+from acker.config.topics import Input, Topics, load
 from acker.errors import UsageError
-from acker.kafka_log import KafkaLog
-from acker.log import Log, TopicPartition
-from acker.topics import Input, Topics, load
-from spout.child import Child
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, TopicPartition
+from acker.provisioning import provision
 from spout.demo.counts import WordTable
-from spout.demo.spark import local_session, warm_up
-from spout.embedded import EmbeddedBroker
-from spout.up import BOOTSTRAP
+from spout.local.embedded import EmbeddedBroker
+from spout.local.spark_session import local_session, warm_up
+from spout.local.up import BOOTSTRAP
+from spout.runtime.child import Child
 
 INPUT = "sentences"
 RECORDS = 600_000

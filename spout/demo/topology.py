@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acker.identity import position_at
-from spout.bolts import ArrowBolt, BatchCollector, Bolt, BoltContext
-from spout.collector import OutputCollector, Tuple
+from spout.bolts.bolts import ArrowBolt, BatchCollector, Bolt
+from spout.bolts.hooks import BoltContext
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
+from spout.tuples.collector import OutputCollector, Tuple
 
 FAILING_ATTEMPTS = 2
 """Attempts at which a line of the key `FAILS_TWICE` fails."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from acker.events import Lost, Taken
-from acker.log import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.events import Lost, Taken
 from spout.simulation.facts import Broken, Journalled, RootTruth, SpoutLook
 from spout.simulation.truth import Truth
 

@@ -12,11 +12,11 @@ from random import Random
 from typing import Protocol
 
 from acker.errors import Unreachable
-from acker.log import Membership, Outgoing, Producer, Reader, Record, TopicPartition, Transactions
-from acker.memory_broker import MemoryBroker
-from acker.memory_clients import Faults, MemoryMembership, MemoryProducer, MemoryReader, MemoryTransactions
-from acker.memory_log import MemoryCluster, MemoryLog
-from acker.memory_partition import MemoryPartition
+from acker.kafka.port import Membership, Outgoing, Producer, Reader, Record, TopicPartition, Transactions
+from acker.memory.broker import MemoryBroker
+from acker.memory.clients import Faults, MemoryMembership, MemoryProducer, MemoryReader, MemoryTransactions
+from acker.memory.cluster import MemoryCluster, MemoryLog
+from acker.memory.partition import MemoryPartition
 
 
 class Watch(Protocol):

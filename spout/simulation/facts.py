@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from acker.causes import HELD
-from acker.events import Lost, SourceRun
 from acker.identity import generation_of, offset_of, partition_of
-from acker.log import Outgoing
+from acker.kafka.port import Outgoing
+from acker.wire.causes import HELD
+from acker.wire.events import Lost, SourceRun
 
 COMPLETE: Final = "complete"
 FAILED: Final = "failed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from acker import topics as topics_yaml
-from acker.topics import Topics
+from acker.config import topics as topics_yaml
+from acker.config.topics import Topics
 from spout.simulation.options import Options
 
 YAML: Final = """

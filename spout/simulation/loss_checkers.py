@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from acker.causes import error_class
-from acker.events import Lost, Reason, Taken
 from acker.identity import offset_of, partition_of
-from acker.log import Outgoing
-from replay.backoff import Backoff, delay_ms
-from replay.dead_letter import DEAD
-from replay.headers import ORIGIN
+from acker.kafka.port import Outgoing
+from acker.wire.causes import error_class
+from acker.wire.events import Lost, Reason, Taken
+from replay.policy.backoff import Backoff, delay_ms
+from replay.records.dead_letter import DEAD
+from replay.records.headers import ORIGIN
 from spout.simulation.checker import Checker
 from spout.simulation.facts import Holder, RootTruth
 from spout.simulation.originals import story_flaw

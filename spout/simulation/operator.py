@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from acker.codec import wire_codec
-from acker.events import Take, TakeSource
+from acker.config.settings import Input
 from acker.identity import generation_of, is_replay, position_at
-from acker.log import Headers, Outgoing
-from acker.settings import Input
-from replay.headers import HISTORY
+from acker.kafka.port import Headers, Outgoing
+from acker.wire.codec import wire_codec
+from acker.wire.events import Take, TakeSource
+from replay.records.headers import HISTORY
 from spout.simulation.query import Checkpoint
 
 if TYPE_CHECKING:

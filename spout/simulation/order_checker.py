@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from acker.events import Lost
 from acker.identity import generation_of, offset_of, partition_of
-from replay.headers import parse_location
+from acker.wire.events import Lost
+from replay.records.headers import parse_location
 from spout.simulation.checker import Checker
 from spout.simulation.facts import Holder, Journalled, RootTruth
 from spout.simulation.truth import Truth

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from acker.causes import error_class
 from acker.identity import is_replay, partition_of
-from acker.log import Headers, Outgoing, Record
-from replay.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
-from replay.due import HISTORY_MAX
-from replay.headers import (
+from acker.kafka.port import Headers, Outgoing, Record
+from acker.wire.causes import error_class
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
+from replay.records.due import HISTORY_MAX
+from replay.records.headers import (
     ABANDONED,
     ATTEMPT,
     CAUSE,

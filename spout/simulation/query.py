@@ -10,25 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from acker.causes import HELD
+from acker.config.settings import Input
 from acker.errors import SessionError, UsageError, WindhoverError
-from acker.events import SourceRun
 from acker.identity import first_source, offset_of, partition_of
-from acker.log import Record
-from acker.settings import Input
-from spout import publish
-from spout.fold import Evaluated, Outcome
-from spout.journal import BEGINNING, Journal, batch_ranges, journal_of
-from spout.ordered_read import origin_of
-from spout.plan import BatchPlan, ReadTask, cut, read_tasks
-from spout.planner import Planner
-from spout.publish import Lane, publication_of
-from spout.publisher import Publisher
-from spout.settle import settle
+from acker.kafka.port import Record
+from acker.wire.causes import HELD
+from acker.wire.events import SourceRun
+from spout.group.sources import PlannerSpec, topic_names
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
+from spout.planning.plan import BatchPlan, ReadTask, cut, read_tasks
+from spout.publishing import publish
+from spout.publishing.fold import Evaluated, Outcome
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.publisher import Publisher
+from spout.publishing.settle import settle
 from spout.simulation.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook
 from spout.simulation.process import Process
 from spout.simulation.topology import Done, Sent, run_task
-from spout.sources import PlannerSpec, topic_names
+from spout.spark.ordered_read import origin_of
 
 if TYPE_CHECKING:
     from spout.simulation.world import World

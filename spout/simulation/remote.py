@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from acker.events import Acks, pack_positions, pack_values
 from acker.identity import WIRE_BLOCK_BITS
-from spout.publish import Publication
-from spout.publisher import Publisher
+from acker.wire.events import Acks, pack_positions, pack_values
+from spout.publishing.publish import Publication
+from spout.publishing.publisher import Publisher
 from spout.simulation.process import Process
 from spout.simulation.topology import Sent
 

@@ -11,33 +11,33 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import acker.conflicts
-import acker.snapshot
-import spout.batches
-import spout.publish
+import acker.config.conflicts
+import acker.service.snapshot
+import spout.group.tenure
+import spout.planner.batches
+import spout.publishing.publish
 import spout.simulation.world
-import spout.tenure
-from acker.cohort import Emission, Pin, Session
-from acker.contribution import Contribution
-from acker.core import PartitionCore
 from acker.errors import Aborted
-from acker.events import Acks, SourceRun
 from acker.identity import I64
-from acker.inbox import Inbox
-from acker.indices import Hits
-from acker.ledger import Ledger
-from acker.line import Pending
-from acker.log import Outgoing, Record, TopicPartition, Transactions
-from acker.marks import Content, Lane, Marks, Seen, TrailingMarks
-from acker.partition import PartitionAcker
-from acker.register import Register
-from acker.restore import Restore
-from acker.roots import Roots
-from acker.sessions import Sessions
-from replay.due import PROGRESS_KEY
-from replay.partition import VerdictPartition
-from spout.plan import BatchPlan
-from spout.publish import Lane as PublishLane
+from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
+from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.contribution import Contribution
+from acker.ledger.ledger import Ledger
+from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
+from acker.ledger.pending_clock import Pending
+from acker.ledger.register import Register
+from acker.ledger.roots import Roots
+from acker.ledger.sessions import Sessions
+from acker.service.core import PartitionCore
+from acker.service.inbox import Inbox
+from acker.service.partition import PartitionAcker
+from acker.service.restore import Restore
+from acker.sorted_arrays import Hits
+from acker.wire.events import Acks, SourceRun
+from replay.records.due import PROGRESS_KEY
+from replay.worker.partition import VerdictPartition
+from spout.planning.plan import BatchPlan
+from spout.publishing.publish import Lane as PublishLane
 from spout.simulation.cluster import Client
 
 Replaced = list[tuple[Any, str, Any]]
@@ -87,12 +87,12 @@ def fail_beats_zero() -> Replaced:
 
 def failed_left_out() -> Replaced:
     """Name failed roots in the acks as well, and apply acks first."""
-    original = spout.publish._acks
+    original = spout.publishing.publish._acks
 
     def _acks(block: Any, plan: BatchPlan, lane: PublishLane) -> Acks:
         return original(replace(block, causes=()), plan, lane)
 
-    return [(spout.publish, "_acks", _acks), *fail_beats_zero()]
+    return [(spout.publishing.publish, "_acks", _acks), *fail_beats_zero()]
 
 
 def session_of_acks() -> Replaced:
@@ -139,7 +139,7 @@ def ticks_last() -> Replaced:
 
 def pending_in_state() -> Replaced:
     """Forget ticks and takes that wait when State is written."""
-    return [(acker.snapshot._Index, "pending", lambda self: ())]
+    return [(acker.service.snapshot._Index, "pending", lambda self: ())]
 
 
 def high_watermark() -> Replaced:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import spout.settle
+import spout.publishing.settle
 from acker.identity import I64
-from spout.collector import Cause
-from spout.order import Gate, Lined
-from spout.order_watch import OrderWatch
+from spout.planner.order_watch import OrderWatch
+from spout.planning.order import Gate, Lined
+from spout.tuples.collector import Cause
 
 Replaced = list[tuple[Any, str, Any]]
 
@@ -31,7 +31,7 @@ def behind() -> Replaced:
     def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
         return []
 
-    return [(spout.settle, "behind", behind)]
+    return [(spout.publishing.settle, "behind", behind)]
 
 
 def pending() -> Replaced:

@@ -6,34 +6,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import acker.conflicts
-import acker.sessions
-import acker.snapshot
-import replay.disposition
-import replay.takeover
-import spout.batches
-import spout.publish
+import acker.config.conflicts
+import acker.ledger.sessions
+import acker.service.snapshot
+import replay.policy.disposition
+import replay.worker.takeover
+import spout.group.tenure
+import spout.planner.batches
+import spout.publishing.publish
 import spout.simulation.layout
-import spout.tenure
-from acker.cohort import Session
-from acker.core import PartitionCore
-from acker.events import SourceRun, Take
 from acker.identity import generation_of, position_at
-from acker.log import Log, Record, TopicPartition
-from acker.partition import PartitionAcker
-from acker.retention import Retention
-from acker.sessions import Sessions, Standing
-from acker.verdicts import Settlements
-from replay.causes import Action
-from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
-from spout.batches import Batches
-from spout.collector import Delivery
-from spout.cursor import SourceCursor, cursor_of
-from spout.intake import Room, choose
-from spout.opening import Opening
-from spout.session import SessionClock
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.ledger.cohort import Session
+from acker.ledger.sessions import Sessions, Standing
+from acker.ledger.verdicts import Settlements
+from acker.service.core import PartitionCore
+from acker.service.partition import PartitionAcker
+from acker.service.retention import Retention
+from acker.wire.events import SourceRun, Take
+from replay.policy.causes import Action
+from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from spout.group.opening import Opening
+from spout.planner.batches import Batches
+from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import Room, choose
+from spout.planning.session import SessionClock
+from spout.planning.window import Window
 from spout.simulation.query import QueryProcess
-from spout.window import Window
+from spout.tuples.collector import Delivery
 
 Replaced = list[tuple[Any, str, Any]]
 
@@ -66,7 +66,7 @@ def from_of_session() -> Replaced:
     def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
         return cursor_of(source, position_at(generation_of(from_), 0), watermarks, partitions)
 
-    return [(spout.tenure, "cursor_of", of)]
+    return [(spout.group.tenure, "cursor_of", of)]
 
 
 def inputs_by_group() -> Replaced:
@@ -74,8 +74,8 @@ def inputs_by_group() -> Replaced:
     alike = spout.simulation.layout.INPUT.replace("id: {id}", "id: 1")
     return [
         (spout.simulation.layout, "INPUT", alike),
-        (acker.conflicts, "_ids", lambda inputs: ()),
-        (acker.conflicts, "_readers", lambda inputs: ()),
+        (acker.config.conflicts, "_ids", lambda inputs: ()),
+        (acker.config.conflicts, "_readers", lambda inputs: ()),
         (Sessions, "stranger", lambda self, group, source, topic=None: ""),
     ]
 
@@ -89,7 +89,7 @@ def gaps() -> Replaced:
     def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
         return SourceCursor(from_, cursor_of(source, from_, watermarks, partitions).next)
 
-    return [(spout.tenure, "cursor_of", of)]
+    return [(spout.group.tenure, "cursor_of", of)]
 
 
 def ordinals() -> Replaced:
@@ -119,8 +119,8 @@ def process_before() -> Replaced:
         (Opening._resume if self._journal.session else fresh)(self, now_ms)
 
     return [
-        (spout.tenure, "Sibling", lambda *_: None),
-        (acker.sessions, "UNTOLD_MS_MAX", 0),
+        (spout.group.tenure, "Sibling", lambda *_: None),
+        (acker.ledger.sessions, "UNTOLD_MS_MAX", 0),
         (Opening, "_begin", begin),
     ]
 
@@ -138,7 +138,7 @@ def tick_of_a_second() -> Replaced:
 
 def rules() -> Replaced:
     """Try again whatever failed."""
-    return [(replay.disposition, "action_of", lambda rules, operator, error: Action.RETRY)]
+    return [(replay.policy.disposition, "action_of", lambda rules, operator, error: Action.RETRY)]
 
 
 def max_pending() -> Replaced:
@@ -148,7 +148,7 @@ def max_pending() -> Replaced:
         boundless = Room(room.total, dict.fromkeys(room.by_input, 1 << 30))
         return choose(cursors, ends, input_ids, boundless, caps)
 
-    return [(spout.batches, "choose", unlimited)]
+    return [(spout.planner.batches, "choose", unlimited)]
 
 
 def restored_pending() -> Replaced:
@@ -195,7 +195,7 @@ def skipped_batch() -> Replaced:
 
 def no_early_replay() -> Replaced:
     """Do not wait before a replay."""
-    return [(replay.disposition, "delay_ms", lambda backoff, failures, jitter: 0)]
+    return [(replay.policy.disposition, "delay_ms", lambda backoff, failures, jitter: 0)]
 
 
 def dead_letter() -> Replaced:
@@ -205,7 +205,7 @@ def dead_letter() -> Replaced:
         decided = dispose(replace(policy, attempts=1_000), lost, now_ms, jitter)
         return decided if isinstance(decided, Replay) else Replay(now_ms)
 
-    return [(replay.takeover, "dispose", put_back)]
+    return [(replay.worker.takeover, "dispose", put_back)]
 
 
 def max_abandoned() -> Replaced:
@@ -214,7 +214,7 @@ def max_abandoned() -> Replaced:
     def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
         return dispose(replace(policy, max_abandoned=1_000), lost, now_ms, jitter)
 
-    return [(replay.takeover, "dispose", put_back)]
+    return [(replay.worker.takeover, "dispose", put_back)]
 
 
 # -- retention

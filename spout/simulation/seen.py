@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from acker.log import Record, TopicInfo, TopicPartition
+from acker.kafka.port import Record, TopicInfo, TopicPartition
 
 
 class SeenOffset(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from acker.limits import AckerLimits
-from acker.log import TopicPartition
-from acker.service import AckerService
-from replay.limits import ReplayLimits
-from replay.service import ReplayService
+from acker.config.limits import AckerLimits
+from acker.kafka.port import TopicPartition
+from acker.service.service import AckerService
+from replay.policy.limits import ReplayLimits
+from replay.worker.service import ReplayService
 from spout.simulation.process import Process
 
 if TYPE_CHECKING:

@@ -24,17 +24,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from acker.events import SourceRun
 from acker.identity import child_edge, first_source, partition_of, root_edge, subscription_key
-from acker.log import Record
-from replay.headers import ATTEMPT, HELD
-from spout.collector import AnchoredTuple, Cause, Delivery, OutputCollector
-from spout.fold import TaskReport, failures_of, outstanding_of
-from spout.order import Gate
-from spout.ordered_read import origin_of
-from spout.plan import ReadTask
-from spout.rows import ListRows
+from acker.kafka.port import Record
+from acker.wire.events import SourceRun
+from replay.records.headers import ATTEMPT, HELD
+from spout.planning.order import Gate
+from spout.planning.plan import ReadTask
+from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.simulation.facts import COMPLETE, FAILED, OPEN, Evaluation
+from spout.spark.ordered_read import origin_of
+from spout.tuples.collector import AnchoredTuple, Cause, Delivery, OutputCollector
+from spout.tuples.rows import ListRows
 
 SPLIT_TO_COUNT: Final = subscription_key("split", "default", "count")
 COUNT_TO_REMOTE: Final = subscription_key("count", "default", "remote")

@@ -13,13 +13,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from acker.codec import wire_codec
-from acker.events import Lost, Taken, Verdicts, positions
+from acker.config.settings import AckTopics, Input
+from acker.config.topics import Topics
 from acker.identity import acker_partition, is_replay, offset_of, partition_of
-from acker.log import Outgoing, Record, TopicPartition
-from acker.settings import AckTopics, Input
-from acker.topics import Topics
-from replay.headers import HISTORY
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost, Taken, Verdicts, positions
+from replay.records.headers import HISTORY
 from spout.simulation.facts import (
     AckerPartition,
     Evaluation,

@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from acker.codec import wire_codec
 from acker.errors import CodecError
-from acker.events import Acks, Fails, positions, values
 from acker.identity import root_edge
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Fails, positions, values
 from spout.simulation.facts import Holder, RootTruth
 
 if TYPE_CHECKING:

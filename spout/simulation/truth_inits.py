@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acker.codec import wire_codec
 from acker.errors import CodecError
-from acker.events import Init, Take, Tick
 from acker.identity import generation_of, is_replay, offset_of, partition_of, root_edge
+from acker.wire.codec import wire_codec
+from acker.wire.events import Init, Take, Tick
 from spout.simulation.facts import Holder, KnownSource, RootTruth, Stamp
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from acker.events import Lost
 from acker.identity import generation_of, offset_of, partition_of, position_at
-from acker.log import Outgoing, TopicPartition
-from spout.commits import COMMIT_EVERY_MS
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.events import Lost
+from spout.group.commits import COMMIT_EVERY_MS
 from spout.simulation.checker import Checker
 from spout.simulation.facts import COMPLETE, Evaluation, Journalled, RootTruth, SpoutLook
 from spout.simulation.originals import content_flaw

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from acker.config.settings import Input
 from acker.errors import (
     Aborted,
     ConfigError,
@@ -25,7 +26,6 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.settings import Input
 from spout.simulation.checkers import checkers
 from spout.simulation.cluster import WatchedCluster
 from spout.simulation.facts import Broken

@@ -14,8 +14,8 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from acker.errors import Unreachable
-from spout import tether
-from spout.embedded import EmbeddedBroker
+from spout.local.embedded import EmbeddedBroker
+from spout.runtime import tether
 from spout.torture.schedule import BROKERS, Deed, Victim
 
 ASK_SECONDS_MAX: Final = 2.0

@@ -33,11 +33,11 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from acker.causes import error_class
-from acker.events import Reason
+from acker.wire.causes import error_class
+from acker.wire.events import Reason
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
 from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
-from spout.session import SessionName
+from spout.planning.session import SessionName
 from spout.torture.evidence import Evidence, Mark, Root, Story, Verdict
 from spout.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
 from spout.torture.workload import key_of

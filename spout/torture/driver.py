@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from spout import logs
-from spout.demo.spark import local_session
+from spout.local.spark_session import local_session
+from spout.runtime import logs
 from spout.torture.spark_cluster import EXECUTOR_MEMORY
 from spout.torture.topology import Keep, Split
 from spout.torture.writes import WriteTable

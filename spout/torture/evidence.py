@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from acker.codec import wire_codec
-from acker.events import Acks, Init, Run, Take, Tick, Verdicts, positions
 from acker.identity import is_replay, offset_of, partition_of
-from acker.log import Record
-from replay.due import parse_history
-from replay.headers import HISTORY, location, parse_lineage
-from spout.session import QUESTION_SUFFIX, SessionName
+from acker.kafka.port import Record
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, Run, Take, Tick, Verdicts, positions
+from replay.records.due import parse_history
+from replay.records.headers import HISTORY, location, parse_lineage
+from spout.planning.session import QUESTION_SUFFIX, SessionName
 from spout.torture.workload import number_in
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from acker.events import Reason
+from acker.wire.events import Reason
 from spout.demo.checks import Check
 from spout.torture.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
 from spout.torture.evidence import Emission, Evidence, Root

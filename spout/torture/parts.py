@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spout.child import Child
+from spout.runtime.child import Child
 from spout.torture.clock import SteppedClock
 from spout.torture.family import Member, family_of, signal_all
 from spout.torture.proxy import Proxy

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from acker.errors import LogError, Unreachable
-from acker.log import Log, Producer, Transactions
+from acker.kafka.port import Log, Producer, Transactions
 from spout.torture.workload import record_of, undone_record
 
 SLICE_MS: Final = 100

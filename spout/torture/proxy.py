@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from spout.broker_settings import HOST
+from spout.local.broker_settings import HOST
 
 CHUNK_BYTES: Final = 65_536
 JOIN_SECONDS: Final = 5.0

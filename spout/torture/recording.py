@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from acker.log import Record, TopicInfo, TopicPartition
+from acker.kafka.port import Record, TopicInfo, TopicPartition
 
 _NOTHING: Mapping[int, Record] = {}
 

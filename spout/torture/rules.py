@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Final, NamedTuple
 
-from acker.codec import wire_codec
+from acker.config.topics import Topics
 from acker.errors import CodecError
-from acker.events import Init
 from acker.identity import is_replay, offset_of, partition_of
-from acker.log import Outgoing, Record, TopicPartition
-from acker.topics import Topics
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Init
 from spout.demo.checks import Check
 from spout.simulation.checker import Checker
 from spout.simulation.checkers import CHECKERS

@@ -12,10 +12,11 @@ from typing import Final, Self
 
 import pyspark
 
-from spout import java, tether
-from spout.broker_settings import HOST
-from spout.jars import cache_directory
-from spout.ports import free_port
+from spout.local import java
+from spout.local.broker_settings import HOST
+from spout.local.jars import cache_directory
+from spout.local.ports import free_port
+from spout.runtime import tether
 from spout.torture.family import Member, family_of, signal_all
 from spout.torture.schedule import SPARK_WORKERS, Deed, Victim
 

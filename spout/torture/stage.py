@@ -15,15 +15,16 @@ from typing import Final
 
 from rich.console import Console
 
-from acker import provision
+from acker.config.topics import Input, Topics, load
 from acker.errors import UsageError
-from acker.kafka_log import KafkaLog
-from acker.log import Log
-from acker.topics import Input, Topics, load
-from spout.broker_settings import HOST
-from spout.child import Child, Kind
-from spout.embedded import EmbeddedBroker
-from spout.embedded_cluster import EmbeddedCluster
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log
+from acker.provisioning import provision
+from spout.local.broker_settings import HOST
+from spout.local.embedded import EmbeddedBroker
+from spout.local.embedded_cluster import EmbeddedCluster
+from spout.local.up import BOOTSTRAP
+from spout.runtime.child import Child, Kind
 from spout.torture.brokers import Brokers
 from spout.torture.clock import SteppedClock
 from spout.torture.disk import SmallDisk, small_disk
@@ -33,7 +34,6 @@ from spout.torture.proxy import Proxy
 from spout.torture.schedule import ACKERS, SERVICES, Victim
 from spout.torture.spark_cluster import SparkCluster
 from spout.torture.witness import Witness
-from spout.up import BOOTSTRAP
 
 TOPICS_YAML: Final = """\
 kafka: {{bootstrap.servers: "${{KAFKA_BOOTSTRAP}}"}}

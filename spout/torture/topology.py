@@ -5,10 +5,11 @@ As the demo's, and each row says which attempt wrote it, so that what was writte
 
 from __future__ import annotations
 
-from spout.bolts import BasicBolt, Bolt, BoltContext
-from spout.collector import BasicCollector, OutputCollector, Tuple
+from spout.bolts.bolts import BasicBolt, Bolt
+from spout.bolts.hooks import BoltContext
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
 from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
+from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 
 ROW = "origin string, ordinal int, attempt int, word string"
 """A word, by its identity (origin of the record, place in it) and by who wrote it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from acker.config.topics import Input, Topics
 from acker.errors import Unreachable
-from acker.log import Log, TopicPartition
-from acker.topics import Input, Topics
+from acker.kafka.port import Log, TopicPartition
 from spout.torture.evidence import Evidence, Names
 from spout.torture.recording import Recording
 

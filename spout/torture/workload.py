@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from acker.log import Headers, Outgoing
+from acker.kafka.port import Headers, Outgoing
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
 
 NUMBER: Final = "torture.number"

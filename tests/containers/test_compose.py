@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.ports import free_port
+from spout.local.ports import free_port
 from tests.conftest import lacking
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from acker.errors import LogError, TopicError
-from acker.kafka_log import KafkaLog
-from acker.log import (
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import (
     Log,
     Membership,
     Outgoing,
@@ -23,8 +23,8 @@ from acker.log import (
     TopicPartition,
     Transactions,
 )
-from acker.memory_log import MemoryCluster, MemoryMembership
-from tests.waiting import eventually, settled
+from acker.memory.cluster import MemoryCluster, MemoryMembership
+from tests.support.waiting import eventually, settled
 
 TIMEOUT_MS = 20_000
 DEADLINE_S = 30.0

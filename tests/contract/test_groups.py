@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from acker.errors import TopicError
-from acker.log import Membership, TopicPartition
+from acker.kafka.port import Membership, TopicPartition
 from tests.contract.clusters import Cluster
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def _share(*members: Membership) -> list[frozenset[int]]:

@@ -10,14 +10,14 @@ from contextlib import suppress
 import pytest
 
 from acker.errors import ConfigError, Unreachable
-from acker.kafka_log import KafkaLog
-from acker.log import Log, Outgoing, Record, TopicPartition
-from spout.broker_settings import HOST
-from spout.embedded import EmbeddedBroker
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from spout.local.broker_settings import HOST
+from spout.local.embedded import EmbeddedBroker
 from spout.torture.proxy import Proxy
-from tests.brokers import Broker
 from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, read_count, values
-from tests.waiting import eventually
+from tests.support.brokers import Broker
+from tests.support.waiting import eventually
 
 SECRET = "hunter2-and-more"
 NOWHERE = TopicPartition("nowhere", 0)

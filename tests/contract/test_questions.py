@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError
-from acker.log import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition
 from tests.contract.clusters import Cluster, read_count, values
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def _filled(cluster: Cluster, count: int = 10) -> TopicPartition:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError, WindhoverError
-from acker.log import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition
 from tests.contract.clusters import (
     TIMEOUT_MS,
     Cluster,
@@ -18,7 +18,7 @@ from tests.contract.clusters import (
     read_until,
     values,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def _numbered(topic: str, count: int, partition: int = 0) -> list[Outgoing]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from acker.errors import Aborted, Fenced, LogError
-from acker.log import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, TopicPartition
 from tests.contract.clusters import TIMEOUT_MS, Cluster, read_count, read_until, values
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def _both(cluster: Cluster, name: str) -> tuple[str, TopicPartition]:

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from spout.embedded_cluster import EmbeddedCluster
-from tests.waiting import eventually
+from spout.local.embedded_cluster import EmbeddedCluster
+from tests.support.waiting import eventually
 
 TOPIC = "t"
 PARTITIONS = 3

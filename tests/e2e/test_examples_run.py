@@ -1,6 +1,7 @@
 """Each example as a user runs it: `python examples/NAME.py` beside a broker, an acker and a replay worker.
 
-What the examples' functions do with failures and restarts is judged in tests/integration/test_examples.py.
+What the examples' functions do with failures and restarts is judged in
+tests/integration/commands/test_examples.py.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from urllib.parse import unquote, urlparse
 import pyarrow.dataset as ds
 import pytest
 
-from acker.kafka_log import KafkaLog
-from acker.log import Outgoing
-from acker.provision import create_topics
-from acker.topics import Topics, load
-from spout.child import Child
-from tests.brokers import Broker
-from tests.programs import ROOT, running
+from acker.config.topics import Topics, load
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing
+from acker.provisioning.provision import create_topics
+from spout.runtime.child import Child
+from tests.support.brokers import Broker
+from tests.support.programs import ROOT, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from acker.config.topics import load
 from acker.errors import Unreachable
-from acker.log import TopicPartition
-from acker.topics import load
-from spout.jars import Repository, kafka_jars, parse_lock
-from spout.java import find
-from tests.brokers import Broker
+from acker.kafka.port import TopicPartition
+from spout.local.jars import Repository, kafka_jars, parse_lock
+from spout.local.java import find
 from tests.conftest import lacking
-from tests.integration.test_bolts_spark import World
-from tests.programs import running
-from tests.sample_bolts import NoOrigin, place_in
-from tests.stream_worlds import config_of, serving
-from tests.waiting import eventually, settled
+from tests.integration.spark.test_bolts_spark import World
+from tests.support.bolts.sample_bolts import NoOrigin, place_in
+from tests.support.brokers import Broker
+from tests.support.programs import running
+from tests.support.waiting import eventually, settled
+from tests.support.worlds.stream_worlds import config_of, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -46,7 +46,7 @@ def test_words_go_to_a_topic_and_their_lines_are_acked(broker: Broker, tmp_path:
     out = topics.input("lines").dead_letter.topic  # a topic that is there, and that nothing else writes to
     world = World(topics, None, tmp_path)  # type: ignore[arg-type]  # the query runs in a Spark of its own
     world.produce("lines", "a b", "c bad", "d")
-    arguments = ("-m", "tests.kafka_sink_job", config, out, tmp_path)
+    arguments = ("-m", "tests.support.bolts.kafka_sink_job", config, out, tmp_path)
     environ = {"PYSPARK_SUBMIT_ARGS": f"--jars {connector()} pyspark-shell"}
     with serving(config, "acker"), running(arguments, tmp_path / "log", environ=environ) as job:
         job.until(lambda: world.published("lines").said == 3)

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from acker.provision import create_topics
-from acker.topics import load
-from spout.child import Child
-from spout.embedded_cluster import EmbeddedCluster
-from tests.programs import Program, running
-from tests.waiting import eventually
+from acker.config.topics import load
+from acker.provisioning.provision import create_topics
+from spout.local.embedded_cluster import EmbeddedCluster
+from spout.runtime.child import Child
+from tests.support.programs import Program, running
+from tests.support.waiting import eventually
 
 OFFSETS = "__consumer_offsets"
 ONE = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
@@ -36,8 +36,8 @@ inputs: {lines: {id: 1, topic: lines, group: lines, partitions: 1}}
 
 ASKING = """
 import sys, time
-from acker.kafka_log import KafkaLog
-from acker.log import TopicPartition
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import TopicPartition
 
 log, place, number = KafkaLog({"bootstrap.servers": sys.argv[1]}), TopicPartition("lines", 0), 0
 while True:
@@ -78,7 +78,7 @@ def test_whoever_asks_a_group_lives_through_moves_of_its_coordinator(
     create_topics(load(config, {}))
     with ExitStack() as stack:
         children = [
-            stack.enter_context(Child("acker", config, log=tmp_path / "acker.log")),
+            stack.enter_context(Child("acker", config, log=tmp_path / "acker.kafka.port")),
             stack.enter_context(Child("replay", config, log=tmp_path / "replay.log")),
         ]
         asking = stack.enter_context(running(["-c", ASKING, cluster.bootstrap], tmp_path / "asking.log"))

@@ -10,17 +10,17 @@ from urllib.request import urlopen
 
 import pytest
 
-from acker.kafka_log import KafkaLog
-from acker.log import Outgoing, TopicPartition
-from acker.provision import create_topics
-from acker.topics import load
-from spout.cli import run
-from spout.ports import free_port
-from tests.brokers import Broker
-from tests.gated import GATE
-from tests.programs import ROOT, running
-from tests.stream_worlds import serving
-from tests.waiting import eventually
+from acker.config.topics import load
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.provisioning.provision import create_topics
+from spout.cli.main import run
+from spout.local.ports import free_port
+from tests.support.brokers import Broker
+from tests.support.gated import GATE
+from tests.support.programs import ROOT, running
+from tests.support.waiting import eventually
+from tests.support.worlds.stream_worlds import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -46,7 +46,7 @@ def topology_of(folder: Path) -> Path:
     lines = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("trigger:"))
     path = folder / "word_count.yaml"
-    path.write_text(text.replace("examples.word_count:show", "tests.gated:show_when_allowed"))
+    path.write_text(text.replace("examples.word_count:show", "tests.support.gated:show_when_allowed"))
     return path
 
 

@@ -7,17 +7,17 @@ from contextlib import suppress
 import atheris
 
 with atheris.instrument_imports(include=["acker", "replay"]):
-    from acker import answer_checks, checks
-    from acker.codec import wire_codec
-    from acker.contribution import Contribution
     from acker.errors import CodecError
-    from acker.events import Acks, Event, Fails, Init, Take, Taken, Tick, Verdicts
-    from acker.quick import read_acks
-    from acker.state import StatePart, carried_from, state_codec, state_from, unpack_ranges
-    from replay.due import due_codec, flaw_of
+    from acker.ledger.contribution import Contribution
+    from acker.service.state import StatePart, carried_from, state_codec, state_from, unpack_ranges
+    from acker.wire import answer_checks, checks
+    from acker.wire.acks_decoder import read_acks
+    from acker.wire.codec import wire_codec
+    from acker.wire.events import Acks, Event, Fails, Init, Take, Taken, Tick, Verdicts
+    from replay.records.due import due_codec, flaw_of
 
 from tests.fuzz.harness import run
-from tests.garbage import golden_records
+from tests.support.garbage import golden_records
 
 PARTITIONS = 1
 ROOTS_MAX = 1_000_000

@@ -9,12 +9,12 @@ import atheris
 
 with atheris.instrument_imports(include=["acker", "replay", "spout"]):
     from acker.errors import Disagreement
-    from replay.due import HISTORY_MAX, history_json, parse_history
-    from replay.headers import build_headers, parse_lineage
-    from spout.journal import journal_of
+    from replay.records.due import HISTORY_MAX, history_json, parse_history
+    from replay.records.headers import build_headers, parse_lineage
+    from spout.planning.journal import journal_of
 
 from tests.fuzz.harness import run
-from tests.garbage import HEADERS, HISTORY, JOURNAL
+from tests.support.garbage import HEADERS, HISTORY, JOURNAL
 
 NAMES = [name for name, _ in HEADERS]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atheris
 
 with atheris.instrument_imports(include=["acker", "yaml"]):
+    from acker.config.topics import parse
     from acker.errors import ConfigError
-    from acker.topics import parse
 
 from tests.fuzz.harness import run
-from tests.garbage import YAML
+from tests.support.garbage import YAML
 
 ENVIRON = {"A": "1", "KAFKA_BOOTSTRAP": "[[["}
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.bins import BIN_ROOTS, REWRITE_STEPS, Bins
-from acker.codec import RECORD_BYTES_MAX, wire_codec
-from acker.cohort import Cohort, Emission, Session
-from acker.core import PartitionCore
-from acker.counters import AckerEventKind
-from acker.events import Event, Take, TakeSource, Tick
+from acker.config.limits import AckerLimits
 from acker.identity import source_of
-from acker.limits import AckerLimits
-from acker.log import Outgoing, Record, record_bytes
-from acker.roots import Roots
-from acker.snapshot import carried_of
-from acker.state import bin_of, state_codec
-from tests.acker_world import SOURCE, TOPICS, World, edge
+from acker.kafka.port import Outgoing, Record, record_bytes
+from acker.ledger.cohort import Cohort, Emission, Session
+from acker.ledger.counters import AckerEventKind
+from acker.ledger.roots import Roots
+from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
+from acker.service.core import PartitionCore
+from acker.service.snapshot import carried_of
+from acker.service.state import bin_of, state_codec
+from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
+from acker.wire.events import Event, Take, TakeSource, Tick
 from tests.limits.work import within
+from tests.support.worlds.acker_world import SOURCE, TOPICS, World, edge
 
 QUIET = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.codec import RECORD_BYTES_MAX
-from acker.events import Acks, pack_positions, pack_values
+from acker.config.limits import AckerLimits
 from acker.identity import root_edges_of_run
-from acker.inbox import Inbox, Letters
-from acker.limits import AckerLimits
-from tests.acker_world import SOURCE, TOPICS, World
+from acker.service.inbox import Inbox, Letters
+from acker.wire.codec import RECORD_BYTES_MAX
+from acker.wire.events import Acks, pack_positions, pack_values
 from tests.limits.work import within
+from tests.support.worlds.acker_world import SOURCE, TOPICS, World
 
 USUAL = 200
 """Records of contributions that a step finds where nothing is held up."""

@@ -6,19 +6,19 @@ import json
 
 import pytest
 
-from acker.codec import RECORD_BYTES_MAX, wire_codec
-from acker.events import SourceRun, Take, TakeSource
 from acker.identity import source_of
-from acker.log import TopicPartition
-from acker.state import StatePart, state_codec
-from spout.announce import Announcer
-from spout.journal import BEGINNING, journal_of
-from spout.session import Answers, SessionName
-from spout.sources import sources_of
-from tests.acker_world import GROUP, TOPIC, TOPICS
-from tests.acker_world import World as AckerWorld
+from acker.kafka.port import TopicPartition
+from acker.service.state import StatePart, state_codec
+from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
+from acker.wire.events import SourceRun, Take, TakeSource
+from spout.group.announce import Announcer
+from spout.group.sources import sources_of
+from spout.planning.journal import BEGINNING, journal_of
+from spout.planning.session import Answers, SessionName
 from tests.limits.work import within
-from tests.planning import World, batch
+from tests.support.worlds.acker_world import GROUP, TOPIC, TOPICS
+from tests.support.worlds.acker_world import World as AckerWorld
+from tests.support.worlds.planning import World, batch
 
 PARTITIONS = 1_000
 THOUSAND = """

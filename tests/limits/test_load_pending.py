@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acker.codec import RECORD_BYTES_MAX
-from acker.events import Acks, Run, SourceRun, Verdicts, pack_positions, pack_values, positions
+from acker.config.limits import AckerLimits
 from acker.identity import U64, WIRE_BLOCK_BITS, root_edges_of_run, source_of
-from acker.limits import AckerLimits
-from acker.roots import SPARSE_SHARE
-from spout.window import ACKED, Window
-from tests.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer
+from acker.ledger.roots import SPARSE_SHARE
+from acker.wire.codec import RECORD_BYTES_MAX
+from acker.wire.events import Acks, Run, SourceRun, Verdicts, pack_positions, pack_values, positions
+from spout.planning.window import ACKED, Window
 from tests.limits.work import within
+from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer
 
 ROOTS = 10_000_000
 BLOCK = 1 << WIRE_BLOCK_BITS

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from acker.codec import RECORD_BYTES_MAX, wire_codec
-from acker.events import SourceRun, positions
 from acker.identity import root_edges, source_of
-from spout.collector import MESSAGE_BYTES_MAX, Cause, cause_of
-from spout.fold import Evaluated, Outcome, TaskReport, failures_of, residuals
-from spout.plan import BatchPlan
-from spout.publish import CAUSES_MAX, Lane, publication_of
-from spout.settle import settle
+from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
+from acker.wire.events import SourceRun, positions
+from spout.planning.plan import BatchPlan
+from spout.publishing.fold import Evaluated, Outcome, TaskReport, failures_of, residuals
+from spout.publishing.publish import CAUSES_MAX, Lane, publication_of
+from spout.publishing.settle import settle
+from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause, cause_of
 from tests.limits.work import within
 
 PARTITIONS = 1_000

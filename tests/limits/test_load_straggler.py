@@ -10,16 +10,16 @@ import copy
 
 import pytest
 
-from acker.bins import REWRITE_STEPS
-from acker.counters import AckerEventKind
-from acker.events import SourceRun, Verdicts
-from acker.limits import AckerLimits
-from acker.log import TopicPartition
-from acker.state import BIN_PART, StatePart, key_of, state_codec, state_from
-from acker.topics import parse
-from spout.operate import Operation
-from spout.plan import by_block
-from tests.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
+from acker.config.limits import AckerLimits
+from acker.config.topics import parse
+from acker.kafka.port import TopicPartition
+from acker.ledger.counters import AckerEventKind
+from acker.service.bins import REWRITE_STEPS
+from acker.service.state import BIN_PART, StatePart, key_of, state_codec, state_from
+from acker.wire.events import SourceRun, Verdicts
+from spout.inspect.operate import Operation
+from spout.planning.plan import by_block
+from tests.support.worlds.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
 
 HOUR_MS = 3_600_000
 STEPS = 1_200

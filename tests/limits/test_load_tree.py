@@ -10,22 +10,23 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TrackingError
-from acker.events import SourceRun
-from acker.log import Outgoing
-from spout.anchored import AnchoredRun
-from spout.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
-from spout.blob import decode, encode
-from spout.bolts import AnyBolt, BasicBolt, Bolt, BoltContext
-from spout.collector import BasicCollector, OutputCollector, Tuple
-from spout.fold import Evaluated, Outcome, TaskReport
-from spout.passes import FastRun, Pass
-from spout.plan import BatchPlan
-from spout.publish import Lane, publication_of
-from spout.rows import ArrowRows, Rows
-from spout.settle import settle
-from spout.steps import Step
-from tests.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
+from acker.kafka.port import Outgoing
+from acker.wire.events import SourceRun
+from spout.bolts.bolts import AnyBolt, BasicBolt, Bolt
+from spout.bolts.hooks import BoltContext
+from spout.execution.anchored import AnchoredRun
+from spout.execution.passes import FastRun, Pass
+from spout.execution.steps import Step
+from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
+from spout.publishing.fold import Evaluated, Outcome, TaskReport
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.settle import settle
+from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
+from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.rows import ArrowRows, Rows
 from tests.limits.work import within
+from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
 
 TUPLES = 1_000_000
 NUMBER = pa.schema([("number", pa.int64())])

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.events import SourceRun, positions
-from spout.delayed import Held, Places, Released
-from spout.fold import TaskReport
-from tests.unit.test_delayed import A, B, array, batch, held, open_roots, plan_of
+from acker.wire.events import SourceRun, positions
+from spout.publishing.delayed import Held, Places, Released
+from spout.publishing.fold import TaskReport
+from tests.unit.spout.publishing.test_delayed import A, B, array, batch, held, open_roots, plan_of
 
 BATCHES = 4
 ROOTS = 6

@@ -10,21 +10,22 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker.events import SourceRun
 from acker.identity import child_edge, root_edge
-from spout.anchored import AnchoredRun
-from spout.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.blob import decode, encode
-from spout.bolts import Bolt, BoltContext
-from spout.collector import OutputCollector, Tuple
-from spout.fold import Evaluated, TaskReport
-from spout.passes import Pass
-from spout.plan import BatchPlan
-from spout.publish import Lane, publication_of
-from spout.rows import ArrowRows
-from spout.settle import settle
-from spout.steps import Step
-from tests.published import contributions, failed_roots
+from acker.wire.events import SourceRun
+from spout.bolts.bolts import Bolt
+from spout.bolts.hooks import BoltContext
+from spout.execution.anchored import AnchoredRun
+from spout.execution.passes import Pass
+from spout.execution.steps import Step
+from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
+from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.settle import settle
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.collector import OutputCollector, Tuple
+from spout.tuples.rows import ArrowRows
+from tests.support.published import contributions, failed_roots
 
 SOURCE = 3 << 16 | 1
 START = 32_766  # so that the roots lie in two blocks of the wire

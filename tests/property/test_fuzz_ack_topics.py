@@ -14,14 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.errors import CodecError, DataLoss, Disagreement, OutOfRange
-from acker.events import Acks, Fails, Init, Take, Taken, Tick, Verdicts
 from acker.identity import position_at, source_of
-from acker.log import Outgoing
-from acker.state import State, StatePart, StoredRange, key_of, pack_ranges, parts_of, state_codec, state_from
-from replay.due import Due, Progress, due_codec
-from tests import planning, replay_world
-from tests.acker_world import CODEC, SOURCE, TOPIC, TOPICS, World
-from tests.garbage import SPLICES, golden_records, mutated, values
+from acker.kafka.port import Outgoing
+from acker.service.state import (
+    State,
+    StatePart,
+    StoredRange,
+    key_of,
+    pack_ranges,
+    parts_of,
+    state_codec,
+    state_from,
+)
+from acker.wire.events import Acks, Fails, Init, Take, Taken, Tick, Verdicts
+from replay.records.due import Due, Progress, due_codec
+from tests.support.garbage import SPLICES, golden_records, mutated, values
+from tests.support.worlds import planning, replay_world
+from tests.support.worlds.acker_world import CODEC, SOURCE, TOPIC, TOPICS, World
 
 SOURCES = st.sampled_from(
     [SOURCE, source_of(1, 7), source_of(2, 0, replay=True), 0, -1, 16_384 << 16, 1 << 31, -(1 << 40)]

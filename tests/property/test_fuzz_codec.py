@@ -12,17 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker import state
-from acker.checks import NAMED_MAX, wrong_acks
-from acker.codec import Codec, wire_codec
 from acker.errors import CodecError, TrackingError, UnknownVersion
-from acker.events import Acks, Fails, Init, Run, Take, Taken, Verdicts
-from acker.state import Carried, State, StatePart, carried_from, state_codec, state_from, unpack_ranges
-from replay.due import Due, Progress, due_codec
-from spout import blob
-from spout.collector import Cause
-from spout.fold import TaskReport, failures_of
-from tests.garbage import golden_records, mutated, values
+from acker.service import state
+from acker.service.state import (
+    Carried,
+    State,
+    StatePart,
+    carried_from,
+    state_codec,
+    state_from,
+    unpack_ranges,
+)
+from acker.wire.checks import NAMED_MAX, wrong_acks
+from acker.wire.codec import Codec, wire_codec
+from acker.wire.events import Acks, Fails, Init, Run, Take, Taken, Verdicts
+from replay.records.due import Due, Progress, due_codec
+from spout.publishing import blob
+from spout.publishing.fold import TaskReport, failures_of
+from spout.tuples.collector import Cause
+from tests.support.garbage import golden_records, mutated, values
 
 BYTES_MAX = 20_000_000
 """What reading one short record may take at most."""

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acker.config.topics import parse
 from acker.errors import ConfigError, Disagreement
-from acker.topics import parse
-from replay.due import HISTORY_MAX, history_json, parse_history
-from replay.headers import build_headers, parse_lineage
-from spout.journal import journal_of
-from tests.garbage import HEADERS, HISTORY, JOURNAL, LOSS, YAML, mutated
+from replay.records.due import HISTORY_MAX, history_json, parse_history
+from replay.records.headers import build_headers, parse_lineage
+from spout.planning.journal import journal_of
+from tests.support.garbage import HEADERS, HISTORY, JOURNAL, LOSS, YAML, mutated
 
 PIECES = (
     "&a ", "*a ", "<<: ", "!!int ", "!", "${A}", "${", '"', "'", "[", "{", "}", "\n", "\n  ", ": ", "- ", "|",

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from spout.kestrel.store import Lease, PendingStore
+from spout.standalone.store import Lease, PendingStore
 
 CLIENTS = st.sampled_from(["a", "b", "c"])
 WAITING = "waiting"

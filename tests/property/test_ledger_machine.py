@@ -10,12 +10,12 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, note, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from acker.config.limits import AckerLimits
 from acker.errors import Aborted, Unreachable
-from acker.events import Init, SourceRun, Take, TakeSource, Tick
 from acker.identity import root_edge, source_of
-from acker.limits import AckerLimits
-from tests.acker_model import Model
-from tests.acker_world import CODEC, TOPIC, TOPIC_ID, TOPICS, World, Writer
+from acker.wire.events import Init, SourceRun, Take, TakeSource, Tick
+from tests.support.worlds.acker_model import Model
+from tests.support.worlds.acker_world import CODEC, TOPIC, TOPIC_ID, TOPICS, World, Writer
 
 SOURCES = (source_of(1, 0), source_of(1, 0, replay=True))
 FIRST = 32_755

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acker.identity import is_replay, offset_of, partition_of
-from acker.log import Record
-from replay.headers import parse_lineage, parse_location
-from tests.order_world import OrderWorld
+from acker.kafka.port import Record
+from replay.records.headers import parse_lineage, parse_location
+from tests.support.worlds.order_world import OrderWorld
 
 KEYS = [b"a", b"b", b"c", None]
 DEEDS = ["produce", "live", "live", "live", "rerun", "restart", "replays", "acker", "unplanned", "wait"]

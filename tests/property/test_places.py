@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spout.anchors import ORDINAL_BITS, Anchors, Carry, hops_column
-from spout.collector import Delivery
-from spout.graph import Kind
-from spout.places import Places, children_of, column_of, kept_of, number_of, places_of
-from spout.routing import tasks_for
+from spout.topology.graph import Kind
+from spout.topology.routing import tasks_for
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, hops_column
+from spout.tuples.collector import Delivery
+from spout.tuples.places import Places, children_of, column_of, kept_of, number_of, places_of
 
 KEYS = st.integers(0, 2**32 - 1)
 ORDINALS = st.integers(0, 2**24 - 1)

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from acker.errors import Unreachable
-from acker.events import positions as unpacked
 from acker.identity import is_replay
-from spout.journal import BEGINNING, Journal, batch_ranges
-from spout.planner import Planner
-from tests.planning import YAML, FlushesLeft, World
+from acker.wire.events import positions as unpacked
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from tests.support.worlds.planning import YAML, FlushesLeft, World
 
 HISTORIES = 16
 STEPS = 40

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from acker.codec import wire_codec
-from acker.events import Acks, Run
-from acker.quick import RUNS_MAX, read_acks
+from acker.wire.acks_decoder import RUNS_MAX, read_acks
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Run
 
 CODEC = wire_codec()
 HEADER = CODEC.header(Acks)

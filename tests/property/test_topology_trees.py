@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.identity import child_edge, root_edge
-from spout.bolts import BasicBolt, Bolt, BoltContext, OutputDeclarer
-from spout.collector import BasicCollector, Delivery, FailTuple, OutputCollector, Tuple
-from spout.emitted_block import PlacedTuple
-from spout.emitting import InTree
-from spout.graph import Kind
-from spout.topology import BoltDeclarer, TopologyBuilder
-from tests.published import contributions, failed_roots
-from tests.topology_world import SOURCE, TOPICS, run, schema_of
+from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
+from spout.bolts.emitting import InTree
+from spout.bolts.hooks import BoltContext
+from spout.builder.topology import BoltDeclarer, TopologyBuilder
+from spout.execution.emitted_block import PlacedTuple
+from spout.topology.graph import Kind
+from spout.tuples.collector import BasicCollector, Delivery, FailTuple, OutputCollector, Tuple
+from tests.support.published import contributions, failed_roots
+from tests.support.worlds.topology_world import SOURCE, TOPICS, run, schema_of
 
 OUTPUT = "roots string, number int"
 STREAMS = ("default", "more", "named")

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.events import SourceRun, runs_of
-from spout.intervals import IntervalSet
-from spout.window import ACKED, Window
+from acker.wire.events import SourceRun, runs_of
+from spout.planning.window import ACKED, Window
+from spout.tuples.intervals import IntervalSet
 
 SOURCE = 7
 positions = st.integers(0, 60)

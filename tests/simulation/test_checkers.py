@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-import acker.verdicts
-import replay.copies
-import replay.dead_letter
-import replay.outcome
-import replay.partition
-import replay.takeover
-from acker.events import Lost, Reason
-from acker.log import Outgoing
-from replay.backoff import delay_ms
-from replay.disposition import Disposition, LostEmission, Policy, Replay, dispose
-from replay.headers import FIRST_EMITTED, HISTORY
-from replay.outcome import Outcome, outcomes_of
-from replay.worker import Worker
-from spout.commits import Committer
+import acker.ledger.verdicts
+import replay.records.copies
+import replay.records.dead_letter
+import replay.worker.outcome
+import replay.worker.partition
+import replay.worker.takeover
+from acker.kafka.port import Outgoing
+from acker.wire.events import Lost, Reason
+from replay.policy.backoff import delay_ms
+from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.records.headers import FIRST_EMITTED, HISTORY
+from replay.worker.outcome import Outcome, outcomes_of
+from replay.worker.worker import Worker
+from spout.group.commits import Committer
 from spout.simulation.facts import Broken
 from spout.simulation.loss_checkers import PutBack
 from spout.simulation.run import Run, seeds
@@ -77,8 +77,8 @@ WRONG: Mapping[str, tuple[Callable[[Outgoing], Outgoing], str, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_copy_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
     change, rule, text = WRONG[name]
-    build = replay.copies.build_copy
-    monkeypatch.setattr(replay.outcome, "build_copy", lambda *args: change(build(*args)))
+    build = replay.records.copies.build_copy
+    monkeypatch.setattr(replay.worker.outcome, "build_copy", lambda *args: change(build(*args)))
 
     assert fell(rule, "the copy of", text)
 
@@ -86,25 +86,27 @@ def test_a_copy_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Pat
 @pytest.mark.parametrize("name", WRONG)
 def test_a_dead_letter_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
     change, rule, text = WRONG[name]
-    build = replay.dead_letter.build_dead_letter
+    build = replay.records.dead_letter.build_dead_letter
     monkeypatch.setattr(
-        replay.outcome, "build_dead_letter", lambda *args, **named: change(build(*args, **named))
+        replay.worker.outcome, "build_dead_letter", lambda *args, **named: change(build(*args, **named))
     )
 
     assert fell(rule, "the dead letter of", text)
 
 
 def test_a_copy_has_the_timestamp_of_its_record(monkeypatch: Patch) -> None:
-    build = replay.copies.build_copy
-    monkeypatch.setattr(replay.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None))
+    build = replay.records.copies.build_copy
+    monkeypatch.setattr(
+        replay.worker.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None)
+    )
 
     assert fell("NoLoss", "timestamp is None")
 
 
 def test_a_dead_letter_tells_the_offset_of_the_first_emission(monkeypatch: Patch) -> None:
-    build = replay.dead_letter.build_dead_letter
+    build = replay.records.dead_letter.build_dead_letter
     monkeypatch.setattr(
-        replay.outcome, "build_dead_letter",
+        replay.worker.outcome, "build_dead_letter",
         lambda *args, **named: with_header(build(*args, **named), "__dlq.errors.offset", lambda _: b"999"),
     )  # fmt: skip
 
@@ -113,13 +115,13 @@ def test_a_dead_letter_tells_the_offset_of_the_first_emission(monkeypatch: Patch
 
 @pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
 def test_a_verdict_names_a_time_that_a_session_has_told(reason: Reason, monkeypatch: Patch) -> None:
-    original: Callable[..., Lost] = vars(acker.verdicts)["_lost"]
+    original: Callable[..., Lost] = vars(acker.ledger.verdicts)["_lost"]
 
     def lost(*args: Any) -> Lost:
         made = original(*args)
         return made._replace(decided_at=0) if made.reason == reason else made
 
-    monkeypatch.setattr(acker.verdicts, "_lost", lost)
+    monkeypatch.setattr(acker.ledger.verdicts, "_lost", lost)
 
     assert fell("HonestDeadlines", f"is {reason} at 0")
 
@@ -157,7 +159,7 @@ def test_copies_of_one_transaction_come_oldest_first(monkeypatch: Patch) -> None
     def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[Outcome]:
         return outcomes_of(worker, dues, now_ms)[::-1]
 
-    monkeypatch.setattr(replay.partition, "outcomes_of", youngest_first)
+    monkeypatch.setattr(replay.worker.partition, "outcomes_of", youngest_first)
 
     assert fell("PutBack", "after a root that was abandoned behind it")
 
@@ -176,12 +178,12 @@ def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Call
 
 def test_the_first_replay_after_a_takeover_does_not_wait(monkeypatch: Patch) -> None:
     back_off = waiting([Reason.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
-    monkeypatch.setattr(replay.takeover, "dispose", back_off)
+    monkeypatch.setattr(replay.worker.takeover, "dispose", back_off)
 
     assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested")
 
 
 def test_nothing_waits_longer_than_its_back_off(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(replay.takeover, "dispose", waiting(Reason, lambda _: 60_000))
+    monkeypatch.setattr(replay.worker.takeover, "dispose", waiting(Reason, lambda _: 60_000))
 
     assert fell("PutBack", "was not put back when the replay worker rested")

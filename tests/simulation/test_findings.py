@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acker.codec import wire_codec
-from acker.counters import AckerEvent
-from acker.events import Init, Reason, Take, Taken, TakeSource, Tick
+from acker.config.limits import AckerLimits
 from acker.identity import acker_partition, generation_of, position_at, source_of
-from acker.limits import AckerLimits
-from acker.log import Outgoing
-from acker.memory_clients import NoFaults
-from acker.service import AckerService
-from acker.sessions import UNTOLD_MS_MAX
-from replay.due import Progress
-from replay.intake import Intake
-from spout.journal import Journal, batch_ranges
-from spout.planner import Planner
-from spout.presence import Who, sign_headers
-from spout.session import STEP_MS_MAX, SessionClock
-from spout.sibling import SIBLING_MS
-from tests import acker_world, planning, replay_world
-from tests.acker_world import TIMEOUT_MS
-from tests.planning import batch
+from acker.kafka.port import Outgoing
+from acker.ledger.counters import AckerEvent
+from acker.ledger.sessions import UNTOLD_MS_MAX
+from acker.memory.clients import NoFaults
+from acker.service.service import AckerService
+from acker.wire.codec import wire_codec
+from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
+from replay.records.due import Progress
+from replay.worker.intake import Intake
+from spout.group.presence import Who, sign_headers
+from spout.group.sibling import SIBLING_MS
+from spout.planner.planner import Planner
+from spout.planning.journal import Journal, batch_ranges
+from spout.planning.session import STEP_MS_MAX, SessionClock
+from tests.support.worlds import acker_world, planning, replay_world
+from tests.support.worlds.acker_world import TIMEOUT_MS
+from tests.support.worlds.planning import batch
 
 
 class When(NoFaults):

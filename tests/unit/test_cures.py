@@ -13,11 +13,11 @@ import pytest
 import typer
 
 import spout
-from spout import cli
-from spout.kestrel.kafka_spout import KafkaSpout
-from spout.options import BOLTS_OPTION, STREAM_OPTION
-from spout.stream import ReadOptions
-from tests.documented import ROOT
+from spout.cli import main as cli
+from spout.spark.options import BOLTS_OPTION, STREAM_OPTION
+from spout.spark.stream import ReadOptions
+from spout.standalone.kafka_spout import KafkaSpout
+from tests.support.documented import ROOT
 
 FILES = sorted(path for part in ("acker", "replay", "spout") for path in (ROOT / part).rglob("*.py"))
 COMMANDS = typer.main.get_command(cli.app)
@@ -101,6 +101,6 @@ def test_cures_are_there_to_be_found() -> None:
     named = {
         (path.name, call) for path, text in SAID for call, name in _arguments(text) if name == "take_over"
     }
-    assert {(name, "read_stream") for name in ("sources.py", "cli_operate.py", "README.md")} <= named
+    assert {(name, "read_stream") for name in ("sources.py", "operate.py", "README.md")} <= named
     assert ("service.py", "KafkaSpout") in named
     assert sum(len(COMMAND.findall(text)) for _, text in SAID) > 20

@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from tests.documented import (
+from tests.support.documented import (
     NAMES,
     ON_KAFKA,
     ON_SPARK,
@@ -35,13 +35,13 @@ def test_no_example_is_skipped(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - ON_SPARK - ON_KAFKA))
 def test_an_example_without_a_server_does_what_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new name falls here when its example needs more: say so in `tests.documented`."""
+    """A new name falls here when its example needs more: say so in `tests.support.documented`."""
     monkeypatch.chdir(ROOT)
     run_examples(name, plain_names() | (kestrel_names() if name in ON_MEMORY else {}))
 
 
 def test_an_example_that_says_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the two tests above are worth something."""
-    monkeypatch.setattr("spout.groupings.shuffle.__doc__", ">>> spout.shuffle(8).partitions\n9\n")
+    monkeypatch.setattr("spout.bolts.groupings.shuffle.__doc__", ">>> spout.shuffle(8).partitions\n9\n")
     with pytest.raises(AssertionError, match="Expected:\n    9\nGot:\n    8"):
         run_examples("shuffle", plain_names())

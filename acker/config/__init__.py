@@ -1,0 +1,1 @@
+"""topics.yaml, as frozen values."""

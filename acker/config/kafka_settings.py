@@ -1,0 +1,137 @@
+"""Kafka's client settings, passed through verbatim; they may hold secrets, so they never show themselves.
+
+Settings that would switch a guarantee off, or that Windhover must set itself, are refused with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from acker.config.problems import Path, Problem
+
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+
+_GROUPS: Final = "each part has a group of its own: acker.group, acker.replay_group, inputs.<name>.group"
+_OFFSETS: Final = "offsets are committed only after their verdicts are durable"
+_DURABLE: Final = (
+    "a record that was sent must be durable, in order and once: acks=all and idempotence are fixed"
+)
+_IN_TURN: Final = "with more than one request under way a refused record may be taken for written; it is 1"
+_VISIBLE: Final = "each reader's isolation is part of the protocol"
+_SKIP: Final = "a position below the log start must be an error, never a silent jump; see on_data_loss"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "group.id": _GROUPS,
+    "group.instance.id": "two processes with one file would take each other's place",
+    "transactional.id": "there is one for each acker partition, so that a new owner fences the old one",
+    "enable.auto.commit": _OFFSETS,
+    "auto.commit.enable": _OFFSETS,
+    "enable.auto.offset.store": _OFFSETS,
+    "isolation.level": _VISIBLE,
+    "auto.offset.reset": _SKIP,
+    "enable.partition.eof": "ends of partitions are how a reader knows that it has read everything",
+    "acks": _DURABLE,
+    "request.required.acks": _DURABLE,
+    "enable.idempotence": _DURABLE,
+    "max.in.flight": _IN_TURN,
+    "max.in.flight.requests.per.connection": _IN_TURN,
+    "retries": _DURABLE,
+    "message.send.max.retries": _DURABLE,
+    "delivery.report.only.error": "a flush waits for the report of every record",
+    "allow.auto.create.topics": "a topic made by accident loses data; use `windhover topics create`",
+}
+"""Settings that may not be given, each with the reason."""
+
+_SECRET: Final = re.compile(r"password|secret|token|jaas|oauth|pem|key|credential", re.IGNORECASE)
+HIDDEN: Final = "…"
+_QUOTED_VALUE: Final = re.compile(r'value "[^"]*"')
+
+
+class KafkaSettings(Mapping[str, str]):
+    """Client settings by name. Only names are ever printed."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """Keep a copy of settings whose values are text already."""
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"KafkaSettings({', '.join(self._values)}; values hidden)"
+
+
+def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Problem]]:
+    """Turn a section ``kafka`` into settings.
+
+    Args:
+        data: values by setting; numbers and booleans become text as librdkafka writes them.
+
+    Returns:
+        The settings that are acceptable, and what was wrong with the others.
+    """
+    values: dict[str, str] = {}
+    problems: list[Problem] = []
+    for name, value in data.items():
+        wrong = _wrong(name, value)
+        if wrong:
+            problems.append(Problem(_path(name), wrong))
+        else:
+            values[name] = _text(value)
+    if not values.keys() & {"bootstrap.servers", "metadata.broker.list"}:
+        values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
+    return KafkaSettings(values), problems
+
+
+def _path(name: str) -> Path:
+    return ("kafka", name)
+
+
+def _wrong(name: str, value: object) -> str:
+    if name in REFUSED:
+        return f"may not be set: {REFUSED[name]}; remove it"
+    if name.endswith("_cb") or name in ("on_commit", "logger"):
+        return "is a function of the client library, not a setting; remove it"
+    if not isinstance(value, str | int | float):
+        return "must be text, a number or true/false; write one dotted setting to a line"
+    if name in ("bootstrap.servers", "metadata.broker.list") and not str(value).strip():
+        return "is empty; give host:port, several separated by commas"
+    return ""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def hide_values(text: str, settings: Mapping[str, str]) -> str:
+    """Return a text without the values of those settings that may be secrets."""
+    for name, value in settings.items():
+        if value and _SECRET.search(name):
+            text = text.replace(value, HIDDEN)
+    return text
+
+
+def refused_setting(message: str, settings: Mapping[str, str]) -> str:
+    """Say in one line which client setting librdkafka refuses, without showing a value.
+
+    Args:
+        message: librdkafka's, which may quote values.
+        settings: what the client was given.
+    """
+    text = hide_values(_QUOTED_VALUE.sub("value", message), settings)
+    if name := settings.get("sasl.username"):
+        text = text.replace(name, HIDDEN)
+    return f"topics.yaml: kafka: {' '.join(text.split())}; correct the setting, or remove it"

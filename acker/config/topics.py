@@ -1,0 +1,205 @@
+"""topics.yaml: what an installation reads, tracks and keeps, as one frozen value.
+
+`load` reads a file, `parse` a text. Everything that is wrong with it comes in one `ConfigError`, a line for
+each problem, naming file, line, key path, value and cure. No part of it reads a clock or asks the broker;
+what the broker says about the same topics is compared in ``acker.provisioning.provision``.
+
+Source: DESIGN.md, sections 2 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import PlainValidator, ValidationError, model_validator
+
+from acker.config import problems
+from acker.config.conflicts import conflicts
+from acker.config.kafka_settings import KafkaSettings, kafka_settings
+from acker.config.keys import FROM_FILE, NAME_KEY, Section, key
+from acker.config.limit_settings import ReplaySettings
+from acker.config.problems import Problem, problems_of, unknown_key
+from acker.config.retry_settings import CauseRule, Retry
+from acker.config.settings import AckerSettings, AckTopics, DeadLetter, Input
+from acker.config.yaml_text import FILE_BYTES_MAX, read_yaml
+from acker.errors import Disagreement, UsageError
+
+__all__ = [
+    "AckTopics",
+    "AckerSettings",
+    "CauseRule",
+    "DeadLetter",
+    "Input",
+    "ReplaySettings",
+    "Retry",
+    "Topics",
+    "load",
+    "parse",
+]
+
+M = TypeVar("M", bound=Section)
+
+
+def _settings(value: Any) -> KafkaSettings:
+    if isinstance(value, KafkaSettings):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a section of Kafka client settings")
+    settings, found = kafka_settings(value)
+    if found:
+        raise ValueError("; ".join(f"{problem.path[-1]} {problem.text}" for problem in found))
+    return settings
+
+
+class Topics(Section):
+    """A whole file; `spout.load` returns it. Its text form shows names of Kafka settings, never their values.
+
+    >>> topics = spout.load("topics.yaml")
+    >>> topics.input("sentences").replay_topic, topics.input("sentences").retry.attempts
+    ('sentences.word-count.replay', 5)
+    """
+
+    kafka: Annotated[Mapping[str, str], PlainValidator(_settings)] = key(
+        "Kafka client settings, verbatim, for every client of Windhover. Default: bootstrap.servers "
+        "127.0.0.1:9092.",
+        range="librdkafka's settings, those that would switch a guarantee off excepted",
+        default_factory=dict, repr=False,
+    )  # fmt: skip
+    acker: AckerSettings = key(
+        "What all processes of the installation share.", range="a section", default_factory=AckerSettings
+    )
+    replay: ReplaySettings = key(
+        "What holds for every replay worker.", range="a section", default_factory=ReplaySettings
+    )
+    inputs: Mapping[str, Input] = key(
+        "Inputs by name.", range="a section with a section for each input", default_factory=dict
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Topics:
+        wrong = [name for name, found in self.inputs.items() if found.name != name]
+        found = [Problem(("inputs", name), "is kept under another name") for name in wrong]
+        found += list(conflicts(self.acker, self.inputs))
+        if found:
+            raise ValueError("; ".join(f"{'.'.join(item.path)} {item.text}" for item in found))
+        return self
+
+    @property
+    def ack_topics(self) -> AckTopics:
+        """The names of the ack topics."""
+        return self.acker.topics
+
+    def input(self, name: str) -> Input:
+        """Return the input of a name.
+
+        Raises:
+            UsageError: there is none; the message names those that there are.
+        """
+        found = self.inputs.get(name)
+        if found is None:
+            known = ", ".join(self.inputs) or "none"
+            raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {known}")
+        return found
+
+    def input_by_id(self, input_id: int) -> Input:
+        """Return the input that has an id on the wire.
+
+        Raises:
+            Disagreement: topics.yaml has no such input.
+        """
+        for found in self.inputs.values():
+            if found.id == input_id:
+                return found
+        raise Disagreement(f"topics.yaml has no input with id {input_id}; add the input that has it")
+
+    def inputs_of(self, group: str) -> tuple[Input, ...]:
+        """Return the inputs that a group reads, in the order of the file."""
+        return tuple(found for found in self.inputs.values() if found.group == group)
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Topics:
+    """Read a file.
+
+    Args:
+        path: the file, UTF-8.
+        environ: what ``${NAME}`` in it is looked up in.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        ConfigError: something in it is wrong; one line for each problem.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; name a topics.yaml") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problems.refuse([Problem((), f"is not UTF-8 at byte {error.start}; save it as UTF-8")], str(path), {})
+    return parse(text, file=str(path), environ=environ)
+
+
+def parse(text: str, *, file: str, environ: Mapping[str, str]) -> Topics:
+    """Read a text.
+
+    Args:
+        text: YAML.
+        file: its name in messages.
+        environ: what ``${NAME}`` in it is looked up in.
+
+    Raises:
+        ConfigError: something in it is wrong; one line for each problem.
+    """
+    document = read_yaml(text, environ)
+    if document.data is None and document.problems:
+        problems.refuse(document.problems, file, document.lines)
+    found, parts = _validate(document.data)
+    refused = {problem.path for problem in document.problems}
+    found = [problem for problem in found if problem.path not in refused] + document.problems
+    problems.refuse(found, file, document.lines)
+    return Topics(**parts)
+
+
+def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
+    """Validate each section on its own, then what they say of each other, so that all problems show."""
+    found: list[Problem] = []
+    root = _section(data, (), found)
+    known = problems.keys_of(Topics)
+    found += [unknown_key((name,), known) for name in root if name not in known]
+    kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
+    found += wrong
+    acker = _model(AckerSettings, _section(root.get("acker"), ("acker",), found), ("acker",), found)
+    replay = _model(ReplaySettings, _section(root.get("replay"), ("replay",), found), ("replay",), found)
+    inputs: dict[str, Input] = {}
+    for name, body in _section(root.get("inputs"), ("inputs",), found).items():
+        path = ("inputs", name)
+        section = _section(body, path, found)
+        if NAME_KEY in section:
+            found.append(unknown_key((*path, NAME_KEY), problems.keys_of(Input)))
+        one = _model(Input, {**section, NAME_KEY: name}, path, found) if section or not body else None
+        if one is not None:
+            inputs[name] = one
+    found += conflicts(acker or AckerSettings(), inputs)
+    return found, {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
+
+
+def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str, Any]:
+    """Return a section's keys; one without any is empty."""
+    if isinstance(value, dict):
+        return value
+    if value is not None:
+        # The value is not shown: below kafka it may be a secret.
+        found.append(Problem(path, "must be a section: keys with values, indented below it"))
+    return {}
+
+
+def _model(model: type[M], data: dict[str, Any], path: problems.Path, found: list[Problem]) -> M | None:
+    """Validate one section; where it is refused, note why and return None."""
+    try:
+        return model.model_validate(data, context=FROM_FILE, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found += problems_of(error, model, data, path)
+        return None

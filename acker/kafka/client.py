@@ -1,0 +1,479 @@
+"""What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
+
+librdkafka's error codes fall into eight classes, told apart here and nowhere else:
+
+==============  ==================================================================================
+class           what happens
+==============  ==================================================================================
+transient       retried until the deadline, then `Unreachable`: elections, coordinators that load
+silence         the same; the broker does not answer at all
+topic           `TopicError`, after a second of grace for a topic that was created just now
+fence           `Fenced`: the transactional id has another owner
+abort           `Aborted`: the transaction cannot be committed any more
+credentials     `NotAuthenticated`: at once where nothing has answered yet, else in place of `Unreachable`
+right           `NotAuthorized`, with the right and the resource
+the rest        `OutOfRange`, or `LogError` with what the broker said
+==============  ==================================================================================
+
+No message holds the value of a setting other than the bootstrap servers.
+
+What waits for the broker waits in pieces of `PIECE_MS`: between them Python's signal handlers run, and the
+log says that the broker does not answer (`Outage`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from acker.config.kafka_settings import hide_values, refused_setting
+from acker.errors import (
+    Aborted,
+    ConfigError,
+    Fenced,
+    LogError,
+    NotAuthenticated,
+    NotAuthorized,
+    OutOfRange,
+    TopicError,
+    Unreachable,
+    WindhoverError,
+)
+from acker.kafka.refusals import (
+    UNAUTHENTICATED,
+    UNAUTHORIZED,
+    Refused,
+    Use,
+    unauthenticated,
+    unauthorized,
+)
+from acker.kafka.rights import Operation
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+RETRY_PAUSE_S = 0.05
+PROPAGATION_MS = 1000
+"""How long a topic may be unknown to the broker that is asked after another one has created it."""
+
+PIECE_MS: Final = 3_000
+"""How long one call into librdkafka waits; then it is called again, until its deadline."""
+
+OUTAGE_AGAIN_MS: Final = 60_000
+"""How often the log says that the broker still does not answer."""
+
+OUTAGE_OVER_MS: Final = 5_000
+"""An outage is over when something was answered and nothing has waited for so long."""
+
+LIBRDKAFKA: Final = "librdkafka"
+"""Name of the logger that gets librdkafka's own lines, and what its threads report."""
+
+_log = logging.getLogger(__name__)
+_librdkafka = logging.getLogger(LIBRDKAFKA)
+# without a handler of the application's, Python would print to stderr what comes as an exception anyhow
+for _each in (_log, _librdkafka):
+    _each.addHandler(logging.NullHandler())
+
+LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
+"""Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
+
+SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
+"""Drops librdkafka's own log lines. For producers: they die in the ordinary course (fenced), and
+confluent-kafka then runs Python callbacks with the exception already set, which Python does not survive."""
+
+TRANSIENT: Final = frozenset(
+    {
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+    }
+)
+SILENCE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+    }
+)
+NO_SUCH_TOPIC: Final = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+FENCE: Final = frozenset(
+    {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED}
+)  # fmt: skip
+NOT_IN_LOG: Final = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
+)
+
+COMMON: Mapping[str, Any] = MappingProxyType(
+    {
+        # the defaults, 100 and 10,000 ms, make a client of a restarted broker late by seconds
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+    }
+)
+
+
+class Deadline:
+    """A moment until which something may take. Made from a timeout, so that calls can share one."""
+
+    __slots__ = ("_clock", "_until", "timeout_ms")
+
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        """Begin now.
+
+        Args:
+            clock: monotonic seconds.
+            timeout_ms: milliseconds from now, 0 or more.
+        """
+        self._clock = clock
+        self._until = clock() + timeout_ms / 1000
+        self.timeout_ms = timeout_ms
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self._until - self._clock())
+
+    @property
+    def piece_s(self) -> float:
+        """How long the next call may wait: seconds, never 0, which means for ever to some calls."""
+        return min(max(self.left_s, 0.001), PIECE_MS / 1000)
+
+    @property
+    def past_ms(self) -> float:
+        """Milliseconds since it began."""
+        return (self._clock() - self._until) * 1000 + self.timeout_ms
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self._clock() >= self._until
+
+
+class Background:
+    """What a client's own threads reported: the handler for librdkafka's ``error_cb``."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with nothing reported."""
+        self._clock = clock
+        self._down_since: float | None = None
+        self._has_heard = False
+        self.last: KafkaError | None = None
+        self.refused: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down_since = self._clock() if self._down_since is None else self._down_since
+        else:
+            self.last = error
+        if error.code() in UNAUTHENTICATED:
+            self.refused = error
+        _librdkafka.warning("kafka client: %s", error.str())
+
+    def heard(self) -> None:
+        """Take note that a broker has answered."""
+        self._down_since = self.refused = None
+        self._has_heard = True
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether waiting is of no use: nothing was ever heard but that we are not let in."""
+        return self.refused is not None and not self._has_heard
+
+    def silent_ms(self) -> float:
+        """Milliseconds since all brokers went down, 0 while one answers."""
+        return 0.0 if self._down_since is None else (self._clock() - self._down_since) * 1000
+
+
+class Outage:
+    """Says in the log that the broker does not answer: soon, then once a minute, and once when it is over.
+
+    A process may wait for one broker of several while the others answer, so an answer ends the outage only
+    when nothing has waited for a while.
+    """
+
+    def __init__(self, clock: Clock, bootstrap: str) -> None:
+        """Begin without one.
+
+        Args:
+            clock: monotonic seconds.
+            bootstrap: the bootstrap servers, for the log.
+        """
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._since: float | None = None
+        self._since_text = ""
+        self._waited = 0.0
+        self._said = 0.0
+
+    def waits(self, doing: str, past_ms: float, why: str) -> None:
+        """Take note that something has waited for an answer for so long, and goes on waiting.
+
+        Args:
+            doing: what waits.
+            past_ms: milliseconds since it was asked.
+            why: what is known of the reason.
+        """
+        now = self._clock()
+        if self._since is None and past_ms < PIECE_MS:
+            return
+        is_due = self._since is None or (now - self._said) * 1000 >= OUTAGE_AGAIN_MS
+        self._waited = now
+        if self._since is None:
+            self._since = now - past_ms / 1000
+            began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
+            self._since_text = began.isoformat(timespec="seconds")
+        if is_due:
+            self._said = now
+            self._tell("the broker does not answer", now, waits=doing, error=why)
+
+    def answered(self) -> None:
+        """Take note that something was answered."""
+        if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
+            self._tell("the broker answers again", self._waited)
+            self._since = None
+
+    def _tell(self, event: str, until: float, **fields: str) -> None:
+        seconds = round(until - (self._since or until), 1)
+        at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
+        _log.warning(event, extra={**at, **fields})
+
+
+class KafkaClient:
+    """Settings and manners that readers, writers and the log itself have in common."""
+
+    def __init__(
+        self, settings: Mapping[str, str], client_id: str, operation_timeout_ms: int, clock: Clock
+    ) -> None:
+        """Keep the settings; nothing is connected.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this client in the broker's logs and metrics.
+            operation_timeout_ms: deadline of calls that do not bring one.
+            clock: monotonic seconds.
+        """
+        self._settings = dict(settings)
+        self._client_id = client_id
+        self.operation_timeout_ms = operation_timeout_ms
+        self.clock = clock
+        self.outage = Outage(clock, self.bootstrap)
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers, for messages."""
+        return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
+
+    def setting(self, name: str) -> str | None:
+        """Return what topics.yaml sets; None where it leaves the default."""
+        return self._settings.get(name)
+
+    def make(
+        self,
+        kind: Callable[[dict[str, Any]], T],
+        defaults: Mapping[str, Any],
+        forced: Mapping[str, Any],
+        background: Background,
+    ) -> T:
+        """Make a client of confluent-kafka.
+
+        Args:
+            kind: ``Consumer``, ``Producer`` or ``AdminClient``.
+            defaults: what the user's settings may overrule.
+            forced: what a guarantee rests on, and they may not.
+            background: where errors of its threads go.
+
+        Raises:
+            ConfigError: librdkafka does not accept the settings.
+        """
+        own = {"client.id": self._client_id, "error_cb": background}
+        try:
+            return kind({**COMMON, **defaults, **self._settings, **own, **forced})
+        except KafkaException as error:
+            raise ConfigError(refused_setting(error.args[0].str(), self._settings)) from None
+
+    def deadline(self, timeout_ms: int | None = None) -> Deadline:
+        """Begin a deadline, by default that of an operation."""
+        return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def retry(
+        self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
+    ) -> T:
+        """Call until it succeeds, fails for good, or the deadline is over.
+
+        Args:
+            doing: what is done to what, for messages.
+            deadline: when it is given up.
+            call: does it.
+            background: of the client that does it.
+            use: what the request uses; an error that tells more precisely what, `Refused`, overrules it.
+
+        Raises:
+            WindhoverError: as the table above tells.
+        """
+        while True:
+            try:
+                found = call()
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if background.is_hopeless or not self._may_pass(cause, deadline):
+                    found_use = error.use if isinstance(error, Refused) else use
+                    raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
+                self.outage.waits(doing, deadline.past_ms, self._text(cause))
+            else:
+                background.heard()
+                self.outage.answered()
+                return found
+            time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
+
+    def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
+        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word.
+
+        Args:
+            asker: the consumer to ask with.
+            topic: the topic.
+            background: of that consumer.
+
+        Raises:
+            NotAuthorized: we may not know.
+            TopicError: there is no such topic.
+            Unreachable: the broker does not answer.
+        """
+        deadline = self.deadline()
+
+        def ask() -> int:
+            found = asker.list_topics(topic, deadline.piece_s).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return len(found.partitions)
+
+        use = Use(Operation.DESCRIBE, topic=topic)
+        return self.retry(f"looking for {topic}", deadline, ask, background, use)
+
+    def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
+        """Say when all brokers are down, and give up after as long as an operation may take.
+
+        Args:
+            asker: a consumer that got nothing.
+            topic: one that is asked for, or "".
+            doing: what it does, for messages.
+            background: of that consumer.
+
+        Raises:
+            Unreachable: they were down for too long.
+        """
+        silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
+        if silent_ms < min(PIECE_MS, limit_ms):
+            return
+        try:  # librdkafka does not tell when one of them is back
+            asker.list_topics(topic, 1.0)
+        except KafkaException as error:
+            text = str(error.args[0])
+            if silent_ms >= limit_ms:
+                raise self.unreachable(doing, limit_ms, text, background) from error
+            self.outage.waits(doing, silent_ms, text)
+        else:
+            background.heard()
+            self.outage.answered()
+
+    def error(
+        self,
+        cause: KafkaError,
+        doing: str,
+        timeout_ms: int | None = None,
+        background: Background | None = None,
+        use: Use | None = None,
+    ) -> WindhoverError:
+        """Translate an error of librdkafka.
+
+        Args:
+            cause: what librdkafka said.
+            doing: what was done to what, as "reading sentences/3".
+            timeout_ms: the deadline that was over, for the message of `Unreachable`.
+            background: what the client's threads have heard beside it.
+            use: what the request uses, for the message of `NotAuthorized`.
+        """
+        code, text = cause.code(), self._text(cause)
+        if code in UNAUTHORIZED:
+            right = None if use is None else use.right(code)
+            return NotAuthorized(unauthorized(doing, right, self.bootstrap, text))
+        if code in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, text))
+        if code in FENCE:
+            return Fenced(f"{doing}: another process owns this transactional id now ({text})")
+        if cause.txn_requires_abort():
+            return Aborted(f"{doing}: aborted instead ({text}); restore, or write it again")
+        if code in SILENCE or code in TRANSIENT:
+            return self.unreachable(doing, timeout_ms, text, background)
+        if code in NO_SUCH_TOPIC:
+            return TopicError(f"{doing}: there is no such topic or partition ({text}); create it first")
+        if code in NOT_IN_LOG:
+            return OutOfRange(f"{doing}: the position is not in the log ({text})")
+        return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
+
+    def unreachable(
+        self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
+    ) -> WindhoverError:
+        """Make the error of a broker that does not answer, or of one that does not let us in.
+
+        Args:
+            doing: what was done to what.
+            timeout_ms: how long it was waited for an answer, where that is known.
+            text: what is known of the reason.
+            background: what the client's threads have heard beside it.
+        """
+        heard = None if background is None else background.refused or background.last
+        if heard is not None and heard.code() in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(heard)))
+        if heard is not None:
+            text = f"{text}; {self._text(heard)}"
+        within = "" if timeout_ms is None else f" within {timeout_ms} ms"
+        return Unreachable(
+            f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
+        )
+
+    def _may_pass(self, cause: KafkaError, deadline: Deadline) -> bool:
+        if deadline.is_over or cause.fatal() or cause.txn_requires_abort():
+            return False
+        if cause.code() in NO_SUCH_TOPIC:
+            return deadline.past_ms < PROPAGATION_MS
+        return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
+
+    def _text(self, cause: KafkaError) -> str:
+        return f"{cause.name()}: {hide_values(cause.str(), self._settings)}"

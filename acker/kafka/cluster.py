@@ -1,0 +1,401 @@
+"""The real Kafka: the port of ``acker.kafka.port`` over confluent-kafka.
+
+`KafkaLog` asks its questions through one admin client and makes readers and writers; each of those is a
+client of its own, used by one thread. Ends, starts and times cost one request for all partitions.
+
+What a group has committed it asks through a consumer of that group which never joins. An admin client that
+has asked this before ends the process (SIGSEGV, librdkafka's issue 5315) when the group's coordinator has
+moved meanwhile, as it does at each preferred-leader election. Commits for a group without members go through
+the admin client: it survives such a move, but goes on asking the former coordinator, so it is given up then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AclOperation,
+    AdminClient,
+    OffsetSpec,
+)
+
+from acker.kafka.client import LOGGED, SILENT, Background, Clock, KafkaClient
+from acker.kafka.group import KafkaMembership
+from acker.kafka.picker import KafkaPicker
+from acker.kafka.port import Membership, Picker, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from acker.kafka.reader import DEFAULTS, FORCED, PATIENT, KafkaReader
+from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
+from acker.kafka.rights import Operation
+from acker.kafka.topics import describe_topics, settled
+from acker.kafka.transactions import KafkaTransactions
+from acker.kafka.writer import KafkaProducer
+
+OPERATION_TIMEOUT_MS: Final = 30_000
+"""How long a call without a timeout of its own may take; an election or a restart fits into it."""
+
+FIRST_PATIENCE_MS: Final = 3_000
+"""How long a first attempt waits for its answer; each further one twice as long, up to `LAST_PATIENCE_MS`. A
+request for a leader or coordinator whose broker died waits out whatever it is given, though another would be
+answered at once. Its client must then be given up: a request that timed out ends the process, by an assertion
+of librdkafka, when that client meets its broker again."""
+
+LAST_PATIENCE_MS: Final = 5_000
+"""How long an attempt waits at most: an answer comes so much later than the leaders do, no more."""
+
+T = TypeVar("T")
+
+_STALE_LEADER: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a broker answers to who asks the leader of another time."""
+
+_STALE_CLIENT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR})
+"""After these a question needs a new client: this one goes on asking where it has asked before."""
+
+_ASKER: Mapping[str, Any] = MappingProxyType({**FORCED, **SILENT, "isolation.level": "read_committed"})
+"""Settings of the consumer that asks for offsets. With this isolation librdkafka asks for stable ones: what
+was committed in a transaction counts as soon as the commit was answered. Nobody polls it, so no line of its
+log may queue up."""
+
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the package's stubs
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the package's stubs
+
+
+class KafkaLog:
+    """A Kafka cluster; implements `acker.kafka.port.Log`."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        client_id: str = "windhover",
+        operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Keep the settings; nothing is connected before the first call.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this process in the broker's logs.
+            operation_timeout_ms: deadline of calls without a timeout of their own, 1 or more.
+            clock: monotonic seconds, for deadlines.
+        """
+        self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
+        self._background = Background(clock)
+        self._admin: AdminClient | None = None
+        self._asker: tuple[str, Consumer] | None = None
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self._client.bootstrap})"
+
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
+        """Make a reader."""
+        defaults = PATIENT if patient else DEFAULTS
+        return KafkaReader(self._client, committed=committed, defaults=defaults)
+
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+        return KafkaPicker(self._client)
+
+    def message_reader(self) -> KafkaReader:
+        """Make a reader of what is committed that may be polled for the client's own messages."""
+        return KafkaReader(self._client, committed=True)
+
+    def producer(self) -> Producer:
+        """Make a producer without transactions."""
+        return KafkaProducer(self._client)
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make a transactional producer."""
+        return KafkaTransactions(self._client, transactional_id, self._forbidden)
+
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
+        """Join a consumer group."""
+        return KafkaMembership(self._client, group, topics, pause_ms=pause_ms)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each partition."""
+        return self._offsets("ends", partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offset of each partition."""
+        return self._offsets("stable ends", partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offset of each partition."""
+        return self._offsets("starts", partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offset at or after a wall time for each partition, or its end."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._offsets("times", partitions, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
+
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        return self._ask(
+            f"describing {', '.join(wanted)}",
+            lambda timeout_s: describe_topics(self._connected(), wanted, timeout_s, settings=settings),
+            Use(Operation.DESCRIBE, topic=", ".join(wanted)),
+        )
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that a group has committed; it waits for an open transaction of the group."""
+        found = self._committed(group, partitions)
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit next offsets of a group that has no members."""
+        if not offsets:
+            return
+        wanted = [
+            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata)
+            for p, offset in offsets.items()
+        ]
+        request = ConsumerGroupTopicPartitions(group, wanted)
+
+        use = Use(Operation.READ, group=group)
+
+        def ask(timeout_s: float) -> None:
+            asked = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
+            _sound(settled(asked[group], timeout_s, use).topic_partitions, Operation.READ)
+
+        self._ask(f"committing offsets of group {group}", ask, use)
+
+    def commit_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return the text kept beside each committed offset."""
+        found = self._committed(group, partitions)
+        return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in found}
+
+    def members(self, group: str) -> int:
+        """Return how many members a consumer group has now; 0 where there is no such group."""
+        use = Use(Operation.DESCRIBE, group=group)
+
+        def ask(timeout_s: float) -> int:
+            # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
+            admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+            asked = admin.describe_consumer_groups([group], request_timeout=timeout_s)
+            try:
+                return len(settled(asked[group], timeout_s, use).members)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                raise
+
+        return self._ask(f"members of group {group}", ask, use)
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the broker drop records below the given offsets."""
+        if not offsets:
+            return
+        wanted = [_named(p, offset) for p, offset in offsets.items()]
+
+        def ask(timeout_s: float) -> None:
+            asked = self._connected().delete_records(wanted, request_timeout=timeout_s)
+            try:
+                for place, future in asked.items():
+                    settled(future, timeout_s, Use(Operation.DELETE, topic=place.topic))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._NOENT:
+                    raise self._leaderless(wanted, timeout_s) from error
+                raise
+
+        names = ", ".join(sorted({p.topic for p in offsets}))
+        self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
+
+    def close(self) -> None:
+        """Drop the clients that ask."""
+        self._admin = self._asker = None
+
+    def _offsets(
+        self,
+        what: str,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+    ) -> dict[TopicPartition, int]:
+        wanted = {_named(p): spec for p in partitions}
+        if not wanted:
+            return {}
+        topics = sorted({p.topic for p in wanted})
+
+        def ask(timeout_s: float) -> dict[TopicPartition, int]:
+            asked = self._connected().list_offsets(
+                wanted, isolation_level=isolation, request_timeout=timeout_s
+            )
+            try:
+                found = {
+                    TopicPartition(p.topic, p.partition): settled(
+                        future, timeout_s, Use(Operation.DESCRIBE, topic=p.topic)
+                    ).offset
+                    for p, future in asked.items()
+                }
+                _require_answers(found, none_later=spec not in (_LATEST, _EARLIEST))
+                return found
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._NOENT:
+                    raise self._leaderless(wanted, timeout_s) from error
+                if code in _STALE_LEADER:
+                    self._look_again(topics, timeout_s)
+                raise
+
+        return self._ask(f"{what} of {', '.join(topics)}", ask, Use(Operation.DESCRIBE, topic=topics[0]))
+
+    def _look_again(self, topics: Iterable[str], timeout_s: float) -> None:
+        """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
+        and does not look again when they are refused."""
+        for topic in topics:
+            self._connected().list_topics(topic, timeout=timeout_s)
+
+    def _leaderless(
+        self, partitions: Collection[confluent_kafka.TopicPartition], timeout_s: float
+    ) -> KafkaException:
+        """Tell partitions that do not exist, or that we may not know of, from those without a leader now."""
+        # asked for by its name: among all topics, one that we may not know of would just be missing
+        there = {
+            p.topic: self._connected().list_topics(p.topic, timeout_s).topics[p.topic] for p in partitions
+        }
+        for topic, found in there.items():
+            if found.error is not None and found.error.code() in UNAUTHORIZED:
+                return Refused(found.error, Use(Operation.DESCRIBE, topic=topic))
+        missing = [p for p in partitions if p.partition not in there[p.topic].partitions]
+        code = KafkaError.UNKNOWN_TOPIC_OR_PART if missing else KafkaError.LEADER_NOT_AVAILABLE
+        text = f"{missing[0].topic}/{missing[0].partition}" if missing else "no leader"
+        return KafkaException(KafkaError(code, text))
+
+    def _committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> list[confluent_kafka.TopicPartition]:
+        wanted = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+        if not wanted:
+            return []
+        use = Use(Operation.DESCRIBE, group=group)
+
+        def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
+            asker = self._asker_of(group)
+            try:
+                found = asker.committed(wanted, timeout_s)
+            except KafkaException:
+                self._asker = None
+                event = asker.poll(0)  # that we may not ask, only the consumer's own thread has heard
+                refused = None if event is None else event.error()
+                if refused is not None and refused.code() in UNAUTHORIZED:
+                    raise Refused(refused, use) from None
+                raise
+            return [p for p in _sound(found, Operation.DESCRIBE) if p.offset >= 0]
+
+        return self._ask(f"offsets of group {group}", ask, use)
+
+    def _ask(self, doing: str, question: Callable[[float], T], use: Use) -> T:
+        """Ask until there is an answer, each time with more patience, and anew where none came at all."""
+        deadline = self._client.deadline()
+        patience_s = accumulate(
+            repeat(FIRST_PATIENCE_MS / 1000), lambda last, _: min(2 * last, LAST_PATIENCE_MS / 1000)
+        )
+
+        def ask() -> T:
+            try:
+                return question(max(min(next(patience_s), deadline.left_s), 0.1))
+            except KafkaException as error:
+                if error.args[0].code() in _STALE_CLIENT:
+                    self._give_up()
+                raise
+
+        return self._client.retry(doing, deadline, ask, self._background, use)
+
+    def _give_up(self) -> None:
+        """Let the admin client go, with what its threads have heard."""
+        if self._admin is not None:
+            self._admin.poll(0)
+            self._admin = None
+
+    def _connected(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+        return self._admin
+
+    def _asker_of(self, group: str) -> Consumer:
+        """Return a consumer of a group that never joins; the last one is kept, for who asks again."""
+        if self._asker is None or self._asker[0] != group:
+            self._asker = None
+            consumer = self._client.make(Consumer, {}, {**_ASKER, "group.id": group}, self._background)
+            self._asker = group, consumer
+        return self._asker[1]
+
+    def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
+        """Return those of some topics that we may not use so."""
+
+        def ask(timeout_s: float) -> list[str]:
+            asked = self._connected().describe_topics(
+                TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
+            )
+            use = Use(Operation.DESCRIBE, topic=", ".join(names))
+            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in asked.items()}
+            wanted = AclOperation[operation.name]
+            return [name for name, found in allowed.items() if wanted not in (found or ())]
+
+        return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
+
+
+def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
+
+
+def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:
+    """See that each partition has an offset: an answer without error may leave one out, under load.
+
+    Args:
+        found: what was answered.
+        none_later: whether -1 is an answer: there is no record so late. A start or an end there always is.
+
+    Raises:
+        KafkaException: one has none; ask again.
+    """
+    missing = [
+        f"{p.topic}/{p.partition}"
+        for p, offset in found.items()
+        if offset == OFFSET_INVALID or (offset < 0 and not none_later)
+    ]
+    if missing:
+        text = f"the answer leaves out {', '.join(missing)}"
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
+
+
+def _sound(
+    partitions: list[confluent_kafka.TopicPartition], operation: Operation
+) -> list[confluent_kafka.TopicPartition]:
+    """Return partitions of an answer when none of them has an error.
+
+    Raises:
+        Refused: one has; its use is the operation on its topic.
+    """
+    for partition in partitions:
+        if partition.error is not None:
+            raise Refused(partition.error, Use(operation, topic=partition.topic))
+    return partitions

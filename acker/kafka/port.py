@@ -1,0 +1,285 @@
+"""The port: what the services need of Kafka, and nothing more.
+
+`KafkaLog` (``acker.kafka.cluster``) is the real one, `MemoryLog` (``acker.memory.cluster``) the one of the
+tests and the simulation; one contract suite runs on both. No method waits longer than the deadline it is
+given or its client is configured with. What goes wrong surfaces as an error of ``acker.errors``:
+`Unreachable`, `OutOfRange`, `Fenced`, `Aborted`, `TopicError`, `LogError`.
+
+"End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
+stable offset, where a read_committed reader stops. A reader's position may pass control records and
+records of aborted transactions, so it can be compared with an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+RECORD_OVERHEAD_BYTES: Final = 80
+"""What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
+most 4 each for the lengths of record, key and value, 2 for the number of headers, 3 for the rest."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """A record as it was read. `timestamp_ms` is -1 where the log has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = -1
+
+
+class Outgoing(NamedTuple):
+    """A record to write. The partition is always ours to compute. `timestamp_ms` None: the broker's time."""
+
+    topic: str
+    partition: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+def record_bytes(record: Record | Outgoing) -> int:
+    """Return the size of a record, uncompressed, as the broker counts it; rounded up."""
+    size = RECORD_OVERHEAD_BYTES
+    for name, value in record.headers:
+        size += (len(name) if name.isascii() else len(name.encode())) + 6
+        if value is not None:
+            size += len(value)
+    return size + len(record.key or b"") + len(record.value or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the broker has it; `settings` are empty where they were not asked for.
+
+    `id` is Kafka's id of the topic: another after it was re-created.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+class Reader(Protocol):
+    """Reads assigned partitions at one isolation level, fixed when it was made."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment; each partition is read from the offset given.
+
+        A partition that stays assigned at its present position keeps what was fetched for it.
+        """
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Return records as soon as there are any, or none when `timeout_ms` is over.
+
+        Raises:
+            OutOfRange: a position is not in the log; never a silent jump.
+            Unreachable: the broker does not answer.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned by `poll`, control records passed."""
+
+    def close(self) -> None:
+        """Leave; further calls are errors."""
+
+
+class Picked(NamedTuple):
+    """What a picker came by. `records` are the wanted ones; the others are only counted."""
+
+    records: Sequence[Record]
+    passed: int
+    passed_bytes: int
+
+
+class Picker(Protocol):
+    """Reads single committed records of assigned partitions, near each other or far between.
+
+    It fetches little ahead, so that jumping is cheap, and makes no record of what nobody wants. A position is
+    a reader's; `Unreachable` and `OutOfRange` are raised as there.
+    """
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment, as a reader's."""
+
+    def pick(
+        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+    ) -> Picked:
+        """Read on: at most `max_records`, as soon as there are any, none when `timeout_ms` is over.
+
+        Args:
+            timeout_ms: how long to wait.
+            wanted: of each partition the offsets of the records that are wanted; where it is missing, none.
+            max_records: wanted and unwanted ones together.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was passed or returned."""
+
+    def close(self) -> None:
+        """Leave; further calls are errors."""
+
+
+class Producer(Protocol):
+    """Writes records outside any transaction, idempotently and with acks=all."""
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record; records to one partition keep their order."""
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until everything sent is durable.
+
+        Raises:
+            Unreachable: not everything was durable when `timeout_ms` was over.
+            LogError: the broker refused a record; which, and why, stands in the message.
+        """
+
+    def close(self) -> None:
+        """Leave; what was not flushed may be lost."""
+
+
+class Transactions(Protocol):
+    """Writes records in transactions under one transactional id.
+
+    After `Aborted` the transaction is gone and `begin` may be called again; after `Fenced` nothing may, and
+    after `Unreachable` what became of it is for a new owner to find out.
+    """
+
+    def init(self, timeout_ms: int) -> None:
+        """End the transaction of a predecessor of the same id, and fence it. Call it once, first."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        """Queue a record into the open transaction.
+
+        Args:
+            record: what to write.
+            placed: is told its offset, before `commit` returns; of one partition in the order of sending.
+        """
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Queue records whose offsets nobody wants to know; of one partition in the order given."""
+
+    def commit(self, timeout_ms: int) -> None:
+        """Make the open transaction durable and visible, whole.
+
+        Raises:
+            Aborted: it was aborted instead; nothing of it is visible.
+            Fenced: another owner of the id was initialised.
+            Unreachable: it is not known whether it was committed; `init` a new owner and look.
+        """
+
+    def abort(self, timeout_ms: int) -> None:
+        """Undo the open transaction. Without an open one nothing happens."""
+
+    def close(self) -> None:
+        """Leave. An open transaction stays open until it is fenced or times out at the broker."""
+
+
+class Membership(Protocol):
+    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics."""
+
+    def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Keep the place and return the partition numbers that this member owns now.
+
+        A partition that moves away is missing from the result from the next call on; its new owner
+        fences us by the transactional id, so that being late here is harmless.
+        """
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the group's offsets follow, for tools that show lag: never the truth, and never waited for.
+
+        At most one request is under way; a later `poll` sends what has changed meanwhile, and again what
+        was refused. What `close` finds unsent is sent once more and may be lost. A member that the group
+        has put out commits nothing.
+        """
+
+    def close(self) -> None:
+        """Leave the group at once, so that the partitions move without waiting for a timeout."""
+
+
+class Log(Protocol):
+    """A cluster. Makes readers and writers, and answers questions about topics and groups."""
+
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
+        """Make a reader: of what is committed only, or of all records (read_uncommitted).
+
+        A `patient` one follows what is quiet most of the time: it asks less often for nothing. Records come
+        as soon as ever; only the first ones after `Reader.assign`, and a position that passes control records
+        at a partition's end, may come half a second later.
+        """
+
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+
+    def producer(self) -> Producer:
+        """Make a producer without transactions."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make a transactional producer."""
+
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
+        """Join a consumer group that shares co-partitioned topics, one partition number to one member.
+
+        Args:
+            group: the group.
+            topics: topics with equal numbers of partitions.
+            pause_ms: how long this member may go without `Membership.poll` before the group gives what it
+                owns to others; None: as Kafka's client has it.
+        """
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each partition, asked of the broker now."""
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offset of each partition, asked of the broker now."""
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offset of each partition, asked of the broker now."""
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offset at or after a wall time for each partition, or its end when none is."""
+
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets a group has committed; partitions without one are missing."""
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit next offsets of a group that has no members, each with a short text kept beside it."""
+
+    def commit_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return the text kept beside each committed offset; partitions without a commit are missing."""
+
+    def members(self, group: str) -> int:
+        """Return how many members a consumer group has now; 0 where there is no such group."""
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the broker drop records below the given offsets."""
+
+    def close(self) -> None:
+        """Release what the log itself holds; readers and writers are closed on their own."""

@@ -1,0 +1,252 @@
+"""Reading from Kafka: assigned partitions, exact positions, loss as an error.
+
+A position moves by the records that are returned and, at the end of a partition, by librdkafka's EOF
+event: its offset lies behind the markers and aborted records that no record tells of. The event comes
+when a fetch returns empty, which the broker delays by ``fetch.wait.max.ms``; hence its low value here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import confluent_kafka
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from acker.collection import uncollected
+from acker.errors import LogError, TopicError, WindhoverError
+from acker.kafka.client import LOGGED, Background, KafkaClient
+from acker.kafka.port import Record, TopicPartition
+from acker.kafka.refusals import Use
+from acker.kafka.rights import Operation
+from acker.made import made
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        # default 1,000 ms: a fast reader stands idle up to a second whenever its queue was full
+        "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 100,
+        "fetch.max.bytes": 52_428_800,
+        "max.partition.fetch.bytes": 8_388_608,
+        "queued.max.messages.kbytes": 65_536,
+        "queued.min.messages": 100_000,
+    }
+)
+PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 500})
+"""Of a reader that follows: the broker answers at once when there is a record, and else twice a second."""
+
+T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
+
+FORCED: Mapping[str, Any] = MappingProxyType(
+    {
+        **LOGGED,
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+        # required by librdkafka and never used: partitions are assigned by hand, nothing is committed
+        "group.id": "windhover-reader",
+        # the largest there is: somebody who reads by hand holds no place that a pause could cost
+        "max.poll.interval.ms": 86_400_000,
+    }
+)
+
+
+class KafkaReader:
+    """Reads assigned partitions; implements `acker.kafka.port.Reader`.
+
+    `poll` returns early, without records, when a position passed control records at a partition's end,
+    so that who reads to an end need not wait out the timeout.
+    """
+
+    def __init__(
+        self, client: KafkaClient, *, committed: bool, defaults: Mapping[str, Any] = DEFAULTS
+    ) -> None:
+        """Make a consumer without partitions.
+
+        Args:
+            client: settings and deadlines.
+            committed: read_committed if true, else read_uncommitted.
+            defaults: settings of the consumer that topics.yaml may change.
+        """
+        self._client = client
+        self._background = Background(client.clock)
+        isolation = "read_committed" if committed else "read_uncommitted"
+        self._consumer: Consumer = client.make(
+            Consumer, defaults, {**FORCED, "isolation.level": isolation}, self._background
+        )
+        self._positions: dict[TopicPartition, int] = {}
+        self._failed: dict[TopicPartition, WindhoverError] = {}
+        self._unchecked: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment; what stays at its position keeps what was fetched for it."""
+        old = self._positions
+        gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
+        new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
+        if gone:
+            self._consumer.incremental_unassign([_at(p, 0) for p in gone])
+        if new:
+            self._consumer.incremental_assign([_at(p, positions[p]) for p in new])
+        self._positions = dict(positions)
+        self._failed = {}
+        self._unchecked = {p.topic for p in new if self._counts.get(p.topic, 0) <= p.partition}
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Return records as soon as there are any."""
+        return self._wait(timeout_ms, lambda first: self._records(first, max_records)) or ()
+
+    def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
+        """Do as `poll` does, and leave the records in the client's own form: making ours costs a third.
+
+        Returns:
+            Of each partition that brought some, its messages, in order.
+        """
+        return self._wait(timeout_ms, lambda first: self._messages(first, max_records)) or {}
+
+    def _wait(self, timeout_ms: int, take: Callable[[Message], tuple[T, bool]]) -> T | None:
+        """Wait for a first message and return what `take` makes of it; None when there is nothing.
+
+        Args:
+            timeout_ms: how long at most.
+            take: returns records, and whether a position moved without one.
+        """
+        if self._failed:
+            raise next(iter(self._failed.values()))
+        self._check_topics()
+        deadline = self._client.deadline(timeout_ms)
+        while True:
+            try:
+                first = self._consumer.poll(deadline.left_s)
+            except KafkaException as error:  # only what is fatal for the whole client
+                raise self._client.error(error.args[0], "reading") from error
+            if first is None:
+                self._client.check_answers(self._consumer, "", "reading", self._background)
+                if deadline.is_over:
+                    return None
+                continue
+            records, moved = take(first)
+            if records:
+                return records
+            if self._failed:
+                raise next(iter(self._failed.values()))
+            if moved or deadline.is_over:
+                return None
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned, control records passed."""
+        try:
+            return self._positions[partition]
+        except KeyError:
+            raise LogError(f"{partition} is not assigned to this reader") from None
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
+        """Turn a message and what is queued behind it into records; note ends and errors."""
+        with uncollected():
+            messages, events = self._queued(first, max_records)
+            records = [record_of(message) for message in messages]
+            last = {(record[0], record[1]): record[2] for record in records}
+        self._advance(last)
+        return records, self._note(events)
+
+    def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
+        """Return a message and what is queued behind it; events and errors apart."""
+        self._background.heard()
+        self._client.outage.answered()
+        messages = [first]
+        if max_records > 1 and first.error() is None:
+            messages += self._consumer.consume(max_records - 1, 0)
+        events = list(filter(Message.error, messages))
+        return [message for message in messages if not message.error()] if events else messages, events
+
+    def _advance(self, last: Mapping[tuple[str, int], int]) -> None:
+        """Move the positions behind the last message of each partition."""
+        for name, offset in last.items():
+            partition = TopicPartition(*name)
+            self._positions[partition] = max(self._positions[partition], offset + 1)
+
+    def _messages(self, first: Message, max_records: int) -> tuple[dict[TopicPartition, list[Message]], bool]:
+        """Sort a message and what is queued behind it by partition; note ends and errors."""
+        with uncollected():
+            messages, events = self._queued(first, max_records)
+            groups = by_partition(messages)
+        self._advance({name: group[-1].offset() or 0 for name, group in groups.items()})
+        return groups, self._note(events)
+
+    def _note(self, events: list[Message]) -> bool:
+        """Keep what events say; tell whether one moved a position."""
+        moved = False
+        for event in events:
+            error = event.error()
+            if error is None:
+                continue
+            partition = TopicPartition(event.topic() or "", event.partition() or 0)
+            if error.code() == KafkaError._PARTITION_EOF:
+                offset = event.offset()
+                if offset is not None and offset > self._positions.get(partition, offset):
+                    self._positions[partition] = offset
+                    moved = True
+            elif partition in self._positions:
+                doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
+                use = Use(Operation.READ, topic=partition.topic)
+                self._failed[partition] = self._client.error(error, doing, use=use)
+            elif error.fatal():
+                raise self._client.error(error, "reading")
+        return moved
+
+    def _check_topics(self) -> None:
+        """Ask once for each topic how many partitions it has."""
+        for topic in sorted(self._unchecked):
+            self._counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
+            highest = max((p.partition for p in self._positions if p.topic == topic), default=0)
+            if highest >= self._counts[topic]:
+                raise TopicError(f"reading {topic}/{highest}: it has {self._counts[topic]} partitions")
+        self._unchecked = set()
+
+
+def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+    """Group messages by partition, in order. They come in runs, so few are looked at one by one."""
+    found: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
+    topics = list(map(Message.topic, messages))
+    if topics.count(topics[0] if topics else None) < len(topics):
+        for message in messages:
+            found[TopicPartition(message.topic() or "", message.partition() or 0)].append(message)
+        return found
+    numbers = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    edges = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    for start, end in pairwise([0, *edges, len(messages)] if messages else []):
+        found[TopicPartition(topics[0] or "", int(numbers[start]))] += messages[start:end]
+    return found
+
+
+_record = made(Record)
+
+
+def record_of(message: Message) -> Record:
+    """Return a message as a record."""
+    headers = message.headers()
+    return _record(
+        (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            message.key(),
+            message.value(),
+            () if headers is None else tuple(headers),
+            message.timestamp()[1],
+        )
+    )
+
+
+def _at(partition: TopicPartition, offset: int) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)

@@ -1,0 +1,67 @@
+"""Reads a piece of a partition to a known end, as a restart needs it.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from acker.errors import DataLoss, Unreachable
+from acker.kafka.port import Log, Record, TopicPartition
+
+POLLS: Final = 20
+"""An answer is waited for in this many polls, so that a reader that moves on is never given up."""
+
+
+def read_piece(
+    log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int
+) -> Iterator[Record]:
+    """Return the records of a partition from `start` up to, not including, `end`.
+
+    Args:
+        log: the cluster.
+        partition: the partition.
+        start: offset of the first record.
+        end: an end, as `Log.ends` or, for what is committed, `Log.stable_ends` has told it.
+        committed: leave out what is not committed.
+        wait_ms: how long to wait for progress.
+
+    Raises:
+        Unreachable: nothing came for `wait_ms`, short of the end.
+        OutOfRange: `start` is not in the log.
+    """
+    if start >= end:
+        return
+    reader = log.reader(committed=committed)
+    try:
+        reader.assign({partition: start})
+        idle = 0
+        while (at := reader.position(partition)) < end:
+            for record in reader.poll(max(1, wait_ms // POLLS)):
+                if record.offset < end:
+                    yield record
+            idle = 0 if reader.position(partition) > at else idle + 1
+            if idle >= POLLS:
+                raise Unreachable(
+                    f"{partition.topic}/{partition.partition}: nothing after offset {at} for {wait_ms} ms,"
+                    f" though it goes on to {end}"
+                )
+    finally:
+        reader.close()
+
+
+def require_start(log: Log, partition: TopicPartition, needed: int, what: str) -> None:
+    """Make sure that a log still holds what a restart needs.
+
+    Raises:
+        DataLoss: it begins above `needed`.
+    """
+    start = log.starts([partition])[partition]
+    if start > needed:
+        raise DataLoss(
+            f"{partition.topic}/{partition.partition} begins at {start}, but {what} are needed from {needed}"
+            " on: records were deleted that the acker had not finished; do not set a retention on the ack"
+            " topics. What was open there can be had again by 'windhover offsets reset'"
+        )

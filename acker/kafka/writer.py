@@ -1,0 +1,205 @@
+"""Writing to Kafka: a plain producer, and a transactional one. Both idempotent, with acks=all.
+
+Both have one request under way at each broker, so that nothing is taken for written which was refused.
+
+A record that is refused is remembered, and raised where the caller waits: `flush` for the plain producer,
+`commit` for a transaction, which then is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from acker.errors import WindhoverError
+from acker.kafka.client import SILENT, Background, Deadline, KafkaClient
+from acker.kafka.port import Outgoing
+from acker.kafka.refusals import Use
+from acker.kafka.rights import Operation
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        # the topic's max.message.bytes decides, not librdkafka's default of 1,000,000: a copy or a dead
+        # letter is larger than its record by its headers
+        "message.max.bytes": 100_000_000,
+        "queue.buffering.max.messages": 1_000_000,
+        # with the default of 100 ms a transaction waits that long for the end of the one before
+        "retry.backoff.ms": 5,
+        "retry.backoff.max.ms": 200,
+    }
+)
+FORCED: Mapping[str, Any] = MappingProxyType(
+    {
+        "acks": "all",
+        "enable.idempotence": True,
+        # A broker that knows nothing of a producer takes any sequence number for its first. With two requests
+        # under way it may refuse the first for a moment (no leader yet, a damaged batch) and take the second;
+        # librdkafka concludes that the first was written too, and reports it as delivered.
+        "max.in.flight.requests.per.connection": 1,
+        "topic.metadata.propagation.max.ms": 5000,
+    }
+)
+
+CONNECT_MS: Final = 1000
+"""How long a producer's first call waits for a connection before it goes on without one."""
+
+FIRST_LOOK_S: Final = 0.005
+"""How often it is looked whether the first record is durable."""
+
+
+Delivered = Callable[[KafkaError | None, Message], None]
+"""Is called with the report of one record."""
+
+
+class KafkaWriter:
+    """What both kinds of producer do with one record."""
+
+    def __init__(self, client: KafkaClient, forced: Mapping[str, Any]) -> None:
+        self._client = client
+        self._background = Background(client.clock)
+        self._connected = False
+        self._refused: WindhoverError | None = None
+        settings = {**FORCED, **SILENT, **forced}
+        self._producer: confluent_kafka.Producer = client.make(
+            confluent_kafka.Producer, DEFAULTS, settings, self._background
+        )
+
+    def _connect(self, timeout_ms: float) -> None:
+        """Wait a moment for a broker.
+
+        librdkafka asks for its producer id as soon as it is wanted; if no broker is connected just then, it
+        looks again after half a second.
+
+        Raises:
+            NotAuthenticated: the broker does not let us in.
+        """
+        if not self._connected:
+            self._connected = True
+            with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
+                if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
+                    self._background.heard()
+            with suppress(KafkaException):  # what kills the producer is raised by the call that follows
+                self._producer.poll(0)
+            self._require_hope()
+
+    def _require_hope(self) -> None:
+        """See that the broker has not refused to let us in.
+
+        Raises:
+            NotAuthenticated: it has.
+        """
+        if self._background.is_hopeless:
+            raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
+
+    def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
+        """Queue one record; wait while the queue is full.
+
+        Args:
+            record: what to write.
+            on_delivery: is called with its report; None leaves that to the producer's own.
+
+        Raises:
+            KafkaException: librdkafka refuses it at once.
+            Unreachable: the queue stayed full until the deadline.
+        """
+        topic, partition, value, key, headers, timestamp_ms = record
+        deadline: Deadline | None = None
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms or 0,
+                    headers=list(headers) if headers else None,
+                )  # fmt: skip
+            except BufferError:
+                deadline = deadline or self._client.deadline()
+                if deadline.is_over:
+                    text = "the queue stays full"
+                    raise self._client.unreachable(doing(record), deadline.timeout_ms, text) from None
+                self._producer.flush(0.05)
+            else:
+                return
+
+    def _serve(self, topic: str, timeout_s: float = 0) -> None:
+        """Let callbacks run; what kills the producer is raised there, and kept as a refusal."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            self._refuse(error.args[0], f"writing to {topic}", topic)
+
+    def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
+        """Remember the first refusal of a record until somebody waits for it."""
+        if self._refused is None:
+            self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
+
+    def close(self) -> None:
+        """Leave; what was not delivered is dropped, an open transaction stays as it is."""
+        # the client ends with its last reference; its own close() would abort, and wait
+        vars(self).pop("_producer", None)
+
+
+class KafkaProducer(KafkaWriter):
+    """Writes outside transactions; implements `acker.kafka.port.Producer`."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        """Make a producer; nothing is connected before the first record."""
+        super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record."""
+        is_first = not self._connected
+        self._connect(self._client.operation_timeout_ms)
+        try:
+            self._produce(record)
+        except KafkaException as error:
+            self._refuse(error.args[0], doing(record), record.topic)
+        self._serve(record.topic)
+        if is_first:
+            self._await_first(record.topic)
+
+    def _await_first(self, topic: str) -> None:
+        """Wait a moment until the first record is durable, or the broker does not let us in.
+
+        The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
+        would go on to the delivery callback with the exception set, which Python does not survive.
+        """
+        deadline = self._client.deadline(CONNECT_MS)
+        while len(self._producer) and self._refused is None and not deadline.is_over:
+            self._serve(topic, FIRST_LOOK_S)
+            self._require_hope()
+
+    def flush(self, timeout_ms: int) -> None:
+        """Wait until everything sent is durable."""
+        deadline = self._client.deadline(timeout_ms)
+        try:
+            while left := self._producer.flush(deadline.piece_s):
+                if deadline.is_over:
+                    break
+                self._client.outage.waits("writing", deadline.past_ms, f"{left} records are not acknowledged")
+        except KafkaException as error:
+            raise self._client.error(error.args[0], "writing") from error
+        if not left:
+            self._client.outage.answered()
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise refused
+        if left:
+            text = f"{left} records are not acknowledged"
+            raise self._client.unreachable("writing", timeout_ms, text, self._background)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            topic = message.topic() or ""
+            self._refuse(error, f"writing {topic}/{message.partition()}", topic)
+
+
+def doing(record: Outgoing) -> str:
+    """Say what a write did, for messages."""
+    return f"writing {record.topic}/{record.partition}"

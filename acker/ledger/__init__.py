@@ -1,0 +1,1 @@
+"""One XOR value for each open root, and one verdict for each root: the ledger, pure."""

@@ -1,0 +1,140 @@
+"""A cohort: the roots that were emitted together, which expire together at their own deadline.
+
+Storm's RotatingMap keeps cohorts by the tick in which they came; here a cohort is an emitted range (cut at
+wire blocks, so that one record of contributions concerns one cut), and its deadline is exact.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.identity import I64
+from acker.ledger.roots import Roots
+from acker.sorted_arrays import Hits, among, as_array, distinct
+
+NEVER: Final = (1 << 63) - 1
+"""The deadline of a root that does not expire."""
+
+
+class Session(NamedTuple):
+    """A session of a group; sessions of one group are ordered by (epoch, id)."""
+
+    group: str
+    epoch: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What all roots of one `Init` share. Times in ms, of the session's clock but for `wall_ms`."""
+
+    session: Session
+    topic: str
+    topic_id: str
+    at_ms: int
+    wall_ms: int
+    timeout_ms: int
+
+    def deadline_ms(self, since_ms: int) -> int:
+        """Return when a root expires that showed life at `since_ms`; `NEVER` without a timeout."""
+        return since_ms + self.timeout_ms if self.timeout_ms > 0 else NEVER
+
+
+class Pin(NamedTuple):
+    """A place in a log that must stay readable: its offset, and the bytes that came before it."""
+
+    offset: int
+    bytes: int
+
+
+class Cohort:
+    """A live range: its roots, its deadline, and what of the logs a restart needs for it.
+
+    Attributes:
+        roots: the open roots.
+        emission: the `Init` that opened them.
+        serial: a number that rises with every cohort of a ledger.
+        ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
+        ack_pin: the first contribution to a root that may still be open, or None.
+        verdict_pin: a lower bound of the first verdict of one of the roots, or None.
+        bin: the part of State that carries the cohort by value, or None.
+    """
+
+    __slots__ = (
+        "_later_at", "_later_ms", "ack_from", "ack_pin", "bin", "deadline_ms", "emission", "roots", "serial",
+        "verdict_pin",
+    )  # fmt: skip
+
+    def __init__(self, roots: Roots, emission: Emission, ack_from: int, serial: int) -> None:
+        """Keep the roots of one emission; see the class for the arguments."""
+        self.roots = roots
+        self.emission = emission
+        self.ack_from = ack_from
+        self.serial = serial
+        self.deadline_ms = emission.deadline_ms(emission.at_ms)
+        self.ack_pin: Pin | None = None
+        self.verdict_pin: Pin | None = None
+        self.bin: int | None = None
+        self._later_at = np.zeros(0, np.int64)
+        self._later_ms = np.zeros(0, np.int64)
+
+    @property
+    def start(self) -> int:
+        """The first position."""
+        return self.roots.start
+
+    @property
+    def end(self) -> int:
+        """The position after the last."""
+        return self.roots.start + self.roots.size
+
+    def touch(self, at: I64, touched_at_ms: int) -> bool:
+        """Move the deadlines of the open ones of the roots at `at`, and only theirs; never backwards.
+
+        Returns:
+            Whether any deadline moved.
+        """
+        deadline_ms = self.emission.deadline_ms(touched_at_ms)
+        if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
+            return False
+        at = at[self.roots.is_open(at)]
+        if not len(at):
+            return False
+        old_at, old_ms = self.touched()
+        self._later_at = distinct(np.concatenate([old_at, at]))
+        self._later_ms = np.full(len(self._later_at), self.deadline_ms, np.int64)
+        self._later_ms[np.searchsorted(self._later_at, old_at)] = old_ms
+        places = np.searchsorted(self._later_at, at)
+        self._later_ms[places] = np.maximum(self._later_ms[places], deadline_ms)
+        return True
+
+    def expire(self, clock_ms: int) -> Hits:
+        """Settle the open roots that are due: those whose deadline the clock has reached."""
+        if clock_ms < self.deadline_ms:
+            return range(0)
+        later = self._later_at[self._later_ms > clock_ms]
+        if not len(later):
+            return self.roots.settle_all()
+        open_at = as_array(self.roots.open_at())
+        return self.roots.settle(open_at[~among(open_at, later)])
+
+    def next_deadline_ms(self, clock_ms: int) -> int:
+        """Return when the next open root is due, after `expire` at the same clock; `NEVER` if none."""
+        if clock_ms < self.deadline_ms:
+            return self.deadline_ms
+        at, later_ms = self.touched()
+        return int(later_ms.min()) if len(at) else NEVER
+
+    def touched(self) -> tuple[I64, I64]:
+        """Return the open roots whose deadline was moved, and to when."""
+        kept = self.roots.is_open(self._later_at)
+        return self._later_at[kept], self._later_ms[kept]
+
+    def load_touched(self, at: I64, later_ms: I64) -> None:
+        """Set the deadlines that were moved."""
+        self._later_at, self._later_ms = at.copy(), later_ms.copy()

@@ -1,0 +1,175 @@
+"""What one `Acks` record contributes, brought into a form that folds fast.
+
+A canonical record names each root once: in its runs (the contribution is exactly the root edge) or among
+its packed positions. A record of another program may name a root several times; then the XOR of all its
+contributions counts, and the record is *flattened*: every run becomes positions and root edges.
+
+Source: DESIGN.md, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run
+from acker.ledger.cohort import Cohort
+from acker.sorted_arrays import Hits, as_array, is_ascending
+from acker.wire.events import Acks, Run, positions, values
+
+FEW_RUNS: Final = 8
+"""Up to this many runs are folded one by one; more are folded together, as one array of indices."""
+
+_NOWHERE = np.zeros(0, np.int64)
+_NOTHING = np.zeros(0, np.uint64)
+
+
+class Contribution:
+    """The contributions of one record to roots of one wire block of one source.
+
+    Attributes:
+        source: the source.
+        start: the first position named.
+        end: the position after the last one named; `start` if none is.
+        count: number of contributions.
+        runs: ascending and disjoint; each contribution is the root edge.
+        positions: int64, ascending and distinct unless the record was flattened; disjoint from the runs.
+        values: uint64, one for one with the positions.
+        outside: whether a position lies outside the record's block; such a record must not be folded.
+    """
+
+    __slots__ = ("_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
+
+    def __init__(self, record: Acks) -> None:
+        """Look at a record whose shape is right (see ``acker.wire.checks``)."""
+        self.source = record.source
+        self.runs: Sequence[Run] = record.runs
+        self.positions, self.values, self._distinct = _NOWHERE, _NOTHING, True
+        if record.positions:
+            self.positions = positions(record.positions)
+            self.values = values(record.values)
+            self._distinct = is_ascending(self.positions)
+        self.count = len(self.positions) + sum(run.end - run.start for run in self.runs)
+        if not self._canonical():
+            self._flatten()
+        self.start, self.end = self._bounds(record.block)
+        self.outside = self.start < record.block << WIRE_BLOCK_BITS or (
+            self.end > (record.block + 1) << WIRE_BLOCK_BITS
+        )
+
+    def complete(self, cohort: Cohort) -> tuple[int, list[Hits]]:
+        """Fold what concerns a cohort and settle the roots that are complete.
+
+        Returns:
+            How many contributions counted, and what was settled.
+        """
+        roots = cohort.roots
+        counted, hits = 0, []
+        for run in self._clipped(cohort) if len(self.runs) <= FEW_RUNS else ():
+            more, done = roots.complete_run(run.start, run.end)
+            counted += more
+            hits.append(done)
+        if len(self.runs) > FEW_RUNS:
+            counted, done = roots.complete_edges(self._run_indices(cohort))
+            hits.append(done)
+        if len(self.positions) and roots.open:
+            more, done = roots.fold(*self._packed(cohort), is_distinct=self._distinct)
+            counted += more
+            hits.append(done)
+        return counted, hits
+
+    def add(self, cohort: Cohort) -> int:
+        """Fold what concerns the open roots of a cohort and settle nothing.
+
+        Returns:
+            How many contributions counted.
+        """
+        roots, counted = cohort.roots, 0
+        at = self._run_indices(cohort) if self.runs else _NOWHERE
+        at = at[roots.is_open(at)]
+        if len(at):
+            counted += roots.xor_edges(at)
+        packed, part = self._packed(cohort)
+        at = as_array(packed)
+        kept = roots.is_open(at)
+        if kept.any():
+            counted += roots.xor(at[kept], part[kept], is_distinct=self._distinct)
+        return counted
+
+    def _canonical(self) -> bool:
+        """Tell whether no root is named in two runs, or in a run and among the positions."""
+        if len(self.runs) > 1:
+            pairs = zip(self.runs, self.runs[1:], strict=False)
+            if any(after.start < before.end for before, after in pairs):
+                return False
+        if not self.runs or not len(self.positions):
+            return True
+        bounds = np.array(self.runs, np.int64)
+        nearest = np.searchsorted(bounds[:, 0], self.positions, side="right") - 1
+        inside = self.positions < bounds[np.maximum(nearest, 0), 1]
+        return not bool((inside & (nearest >= 0)).any())
+
+    def _flatten(self) -> None:
+        spread = [np.arange(run.start, run.end, dtype=np.int64) for run in self.runs]
+        edges: list[U64] = [root_edges_of_run(self.source, run.start, run.end) for run in self.runs]
+        self.positions = np.concatenate([self.positions, *spread])
+        self.values = np.concatenate([self.values, *edges])
+        self.runs = ()
+        self._distinct = False
+
+    def _bounds(self, block: int) -> tuple[int, int]:
+        starts, ends = [], []
+        filled = [run for run in self.runs if run.end > run.start]
+        if filled:
+            starts.append(filled[0].start)
+            ends.append(filled[-1].end)
+        if len(self.positions):
+            ordered = self._distinct
+            starts.append(int(self.positions[0] if ordered else self.positions.min()))
+            ends.append(int(self.positions[-1] if ordered else self.positions.max()) + 1)
+        nowhere = block << WIRE_BLOCK_BITS
+        return (min(starts), max(ends)) if starts else (nowhere, nowhere)
+
+    def _clipped(self, cohort: Cohort) -> list[Run]:
+        """Return the runs as indices of a cohort, those outside left out."""
+        start, end = cohort.start, cohort.end
+        return [
+            Run(max(run.start, start) - start, min(run.end, end) - start)
+            for run in self.runs
+            if run.start < end and run.end > start and run.end > run.start
+        ]
+
+    def _run_indices(self, cohort: Cohort) -> I64:
+        bounds = np.clip(np.array(self.runs, np.int64), cohort.start, cohort.end) - cohort.start
+        lengths = bounds[:, 1] - bounds[:, 0]
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+
+    def _packed(self, cohort: Cohort) -> tuple[Hits, U64]:
+        """Return the positions that lie in a cohort, as its indices, and their values."""
+        start, end = cohort.start, cohort.end
+        found, part = self.positions, self.values
+        if start > self.start or end < self.end:
+            if self._distinct:
+                first, last = np.searchsorted(found, [start, end])
+                found, part = found[first:last], part[first:last]
+            else:
+                inside = (found >= start) & (found < end)
+                found, part = found[inside], part[inside]
+        if self._distinct and len(found) and int(found[-1]) - int(found[0]) == len(found) - 1:
+            return range(int(found[0]) - start, int(found[-1]) + 1 - start), part
+        return found - start, part
+
+
+def clip(named: I64, cohort: Cohort) -> I64:
+    """Return those of ascending positions that lie in a cohort, as its indices."""
+    first, last = np.searchsorted(named, [cohort.start, cohort.end])
+    return named[first:last] - cohort.start
+
+
+def at_or_above(watermark: int, runs: Sequence[Run], named: I64 | None) -> int:
+    """Count the positions, of runs and of an array, that are not below a watermark."""
+    count = sum(max(0, run.end - max(run.start, watermark)) for run in runs)
+    return count if named is None else count + int(np.count_nonzero(named >= watermark))

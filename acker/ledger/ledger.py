@@ -1,0 +1,289 @@
+"""The ledger: one value for each open root, one verdict for each root, nothing for a settled one.
+
+Pure: records and positions in, verdicts out; no clock, no log.
+
+For each source the ledger keeps a watermark: positions below it were initialised and are never again. Above
+it nothing exists. So a root is in one of three states, and goes through them once::
+
+    at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
+
+Whatever names a root that is not open, or is of another session than the root, is counted and changes
+nothing. In one step the caller applies inits, then `Ledger.fail`, then `Ledger.absent`, then
+`Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`; this order is what makes FAILED go before ABSENT
+before ACKED.
+
+Source: DESIGN.md, section 3 (rules 1 to 4 and 8) and section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from acker.identity import I64, WIRE_BLOCK_BITS
+from acker.ledger.cohort import Cohort, Emission, Pin, Session
+from acker.ledger.contribution import Contribution, at_or_above, clip
+from acker.ledger.counters import Counts
+from acker.ledger.register import Register, block_runs
+from acker.ledger.roots import Roots
+from acker.ledger.verdicts import Cause, RunSet, Settlements
+from acker.sorted_arrays import Hits, distinct
+from acker.wire.events import Reason, Run, SourceRun, Verdicts, positions
+
+_BLOCK = 1 << WIRE_BLOCK_BITS
+
+
+class Ledger:
+    """The open roots of one acker partition.
+
+    Attributes:
+        settled: what was decided since `take_settled`.
+        counts: running totals.
+        open: number of open roots.
+        verdict_next: a lower bound of where the next verdict will stand in the verdict log.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any root."""
+        self.settled = Settlements()
+        self.counts = Counts()
+        self.open = 0
+        self.verdict_next = Pin(0, 0)
+        self._serial = 0
+        self._watermarks: dict[int, int] = {}
+        self._register = Register()
+        self._ack_pins: deque[Cohort] = deque()
+        self._verdict_pins: deque[Cohort] = deque()
+        self._changed: set[int] = set()
+
+    # -- what is there
+
+    def watermark(self, source: int) -> int:
+        """Return the first position of a source that was never initialised here; 0 before any."""
+        return self._watermarks.get(source, 0)
+
+    def set_watermark(self, source: int, position: int) -> None:
+        """Set the watermark of a source, as State has it."""
+        self._watermarks[source] = position
+
+    def cohorts(self) -> Iterator[Cohort]:
+        """Return all live cohorts, in the order in which they were emitted."""
+        return iter(self._register.live())
+
+    def sessions(self, group: str) -> list[Session]:
+        """Return the sessions of a group that have open roots, ascending."""
+        return self._register.sessions(group)
+
+    def open_runs(self, session: Session) -> list[SourceRun]:
+        """Return the open roots of a session: maximal runs, ascending."""
+        runs = RunSet()
+        for cohort in self._register.of(session):
+            runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
+        return runs.runs()
+
+    def take_settled(self) -> Settlements:
+        """Hand over what was decided since the last call."""
+        settled, self.settled = self.settled, Settlements()
+        return settled
+
+    # -- events
+
+    def init(self, emission: Emission, run: SourceRun, ack_from: int) -> None:
+        """Open the positions of a run that are at or above the watermark; the others are ignored.
+
+        Args:
+            emission: the `Init` that names the run.
+            run: its positions; all of this acker partition.
+            ack_from: the offset of ``_ack_ack`` up to which contributions were read before this step.
+        """
+        watermark = self.watermark(run.source)
+        start = max(run.start, watermark)
+        self.counts.ignored += max(0, min(run.end, watermark) - run.start)
+        if start >= run.end:
+            return
+        self._watermarks[run.source] = run.end
+        self.counts.initialised += run.end - start
+        while start < run.end:
+            end = min(run.end, (start // _BLOCK + 1) * _BLOCK)
+            self.adopt(Roots(run.source, start, end - start), emission, ack_from)
+            start = end
+
+    def adopt(self, roots: Roots, emission: Emission, ack_from: int) -> Cohort:
+        """Add a cohort as it is, behind all others of its source."""
+        self._serial += 1
+        cohort = Cohort(roots, emission, ack_from, self._serial)
+        self._register.add(cohort)
+        self.open += roots.open
+        return cohort
+
+    def fail(self, session: Session, source: int, named: I64, cause: Cause) -> None:
+        """Settle the open ones of ascending, distinct positions as lost."""
+        found = 0
+        for cohort in self._register.around(session, source, named):
+            hits = cohort.roots.settle(clip(named, cohort))
+            self._lose(cohort, hits, cause)
+            found += len(hits)
+        self.counts.failed += found
+        self._missed(source, len(named) - found, (), named)
+
+    def absent(self, session: Session, source: int, runs: Sequence[Run]) -> None:
+        """Settle the open roots of runs of one wire block as ABSENT."""
+        found = 0
+        for run in runs:
+            for cohort in self._register.within(session, source, run.start, run.end):
+                first, end = max(run.start, cohort.start), min(run.end, cohort.end)
+                hits = cohort.roots.settle_run(first - cohort.start, end - cohort.start)
+                self.settled.absent.add(source, cohort.start, hits)
+                self._settle(cohort, len(hits))
+                found += len(hits)
+        self.counts.absent += found
+        self._missed(source, sum(run.end - run.start for run in runs) - found, runs, None)
+
+    def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
+        """Fold a record's contributions, and settle as ACKED the roots that they complete.
+
+        Args:
+            session: the session that the record names; roots of others are left alone.
+            contribution: runs and values of one wire block.
+            pin: where the record stands in ``_ack_ack``.
+        """
+        folded = 0
+        source = contribution.source
+        for cohort in self._register.within(session, source, contribution.start, contribution.end):
+            counted, hits = contribution.complete(cohort)
+            for each in hits:
+                self.settled.acked.add(source, cohort.start, each)
+                self.counts.acked += len(each)
+            self._settle(cohort, sum(map(len, hits)))
+            folded += counted
+            self._contributed(cohort, counted, pin)
+        self.counts.folded += folded
+        missed = contribution.count - folded
+        if missed:
+            self._missed(source, missed, contribution.runs, contribution.positions)
+
+    def touch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
+        """Move the deadlines of the open ones of ascending, distinct positions of one wire block."""
+        for cohort in self._register.around(session, source, named):
+            if cohort.touch(clip(named, cohort), touched_at_ms):
+                self._pin(cohort, pin)
+
+    def expire(self, session: Session, clock_ms: int) -> None:
+        """Settle as TIMED_OUT every root of a session whose deadline the clock has reached."""
+        for cohort in self._register.due(session, clock_ms):
+            hits = cohort.expire(clock_ms)
+            self.counts.timed_out += len(hits)
+            self._lose(cohort, hits, Cause(Reason.TIMED_OUT, "", "", "", clock_ms))
+            if cohort.roots.open:
+                self._register.remind(cohort, cohort.next_deadline_ms(clock_ms))
+
+    def abandon(self, session: Session, decided_at_ms: int) -> None:
+        """Settle as ABANDONED every open root of a session."""
+        for cohort in self._register.of(session):
+            hits = cohort.roots.settle_all()
+            self.counts.abandoned += len(hits)
+            self._lose(cohort, hits, Cause(Reason.ABANDONED, "", "", "", decided_at_ms))
+
+    # -- restore: nothing in here decides
+
+    def refold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
+        """Fold contributions that were folded before; a re-read never infers a verdict."""
+        source = contribution.source
+        for cohort in self._register.within(session, source, contribution.start, contribution.end):
+            if cohort.bin is None and cohort.ack_from <= pin.offset:
+                self._contributed(cohort, contribution.add(cohort), pin)
+
+    def retouch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
+        """Move deadlines that were moved before."""
+        for cohort in self._register.around(session, source, named):
+            live = cohort.bin is None and cohort.ack_from <= pin.offset
+            if live and cohort.touch(clip(named, cohort), touched_at_ms):
+                self._pin(cohort, pin)
+
+    def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
+        """Settle what the verdict log says is settled.
+
+        Args:
+            verdicts: a committed record of it.
+            pin: where it stands there.
+        """
+        for run in verdicts.acked + verdicts.absent:
+            for cohort in self._uncarried(run):
+                first, end = max(run.start, cohort.start), min(run.end, cohort.end)
+                hits = cohort.roots.settle_run(first - cohort.start, end - cohort.start)
+                self._settle_logged(cohort, len(hits), pin)
+        for lost in verdicts.lost:
+            named = distinct(positions(lost.positions))
+            for run in block_runs(lost.source, named):
+                for cohort in self._uncarried(run):
+                    hits = cohort.roots.settle(clip(named, cohort))
+                    self._settle_logged(cohort, len(hits), pin)
+
+    # -- what a restart needs
+
+    def ack_pin(self) -> Cohort | None:
+        """Return the live cohort, not carried by value, that pins the acks furthest back."""
+        return _first_live(self._ack_pins)
+
+    def verdict_pin(self) -> Cohort | None:
+        """Return the live cohort, not carried by value, that pins the verdicts furthest back."""
+        return _first_live(self._verdict_pins)
+
+    def changed(self, cohort: Cohort) -> None:
+        """Take note that a cohort must be written to its bin, if it has one."""
+        if cohort.bin is not None:
+            self._changed.add(cohort.bin)
+
+    def changed_bins(self) -> set[int]:
+        """Hand over the bins whose cohorts changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    # -- inside
+
+    def _uncarried(self, run: SourceRun) -> Iterator[Cohort]:
+        return (cohort for cohort in self._register.spanning(run) if cohort.bin is None)
+
+    def _missed(self, source: int, missed: int, runs: Sequence[Run], named: I64 | None) -> None:
+        """Count what named no open root of its session: above the watermark, or late."""
+        if missed <= 0:
+            return
+        above = at_or_above(self.watermark(source), runs, named)
+        self.counts.above += min(above, missed)
+        self.counts.late += max(0, missed - above)
+
+    def _lose(self, cohort: Cohort, hits: Hits, cause: Cause) -> None:
+        if len(hits):
+            self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, hits)
+            self._settle(cohort, len(hits))
+
+    def _settle(self, cohort: Cohort, count: int) -> None:
+        if count:
+            self._settle_logged(cohort, count, self.verdict_next)
+
+    def _settle_logged(self, cohort: Cohort, count: int, verdict: Pin) -> None:
+        if not count:
+            return
+        self.open -= count
+        self.changed(cohort)
+        if not cohort.roots.open:
+            self._register.drop(cohort)
+        elif cohort.verdict_pin is None:
+            cohort.verdict_pin = verdict
+            self._verdict_pins.append(cohort)
+
+    def _contributed(self, cohort: Cohort, counted: int, pin: Pin) -> None:
+        if counted and cohort.roots.open and cohort.roots.contributed:
+            self._pin(cohort, pin)
+
+    def _pin(self, cohort: Cohort, pin: Pin) -> None:
+        self.changed(cohort)
+        if cohort.ack_pin is None:
+            cohort.ack_pin = pin
+            self._ack_pins.append(cohort)
+
+
+def _first_live(pins: deque[Cohort]) -> Cohort | None:
+    while pins and (not pins[0].roots.open or pins[0].bin is not None):
+        pins.popleft()
+    return pins[0] if pins else None

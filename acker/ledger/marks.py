@@ -1,0 +1,138 @@
+"""Marks: what makes a record count once, however often it is written or read.
+
+For each lane (one query of one session) the highest `seq` and, for that seq, the (source, block) pairs that
+were applied, each with the CRC-32 of its record. A restart reads contributions again from the safe
+position on, and then needs the marks *as they stood there*; so a `TrailingMarks` keeps both.
+
+Source: DESIGN.md, section 4, "Exactly once into the acker".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from acker.ledger.cohort import Session
+
+
+class Lane(NamedTuple):
+    """Who writes: a session, and the name it writes under."""
+
+    session: Session
+    name: str
+
+
+class Content(NamedTuple):
+    """What one record is, for its lane."""
+
+    seq: int
+    source: int
+    block: int
+    crc: int
+
+
+@dataclass(slots=True)
+class Mark:
+    """The last batch of a lane: its seq, and the CRC-32 of each record of it that was applied."""
+
+    seq: int
+    applied: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+class Seen(Enum):
+    """What a record is, by the marks."""
+
+    NEW = auto()
+    REPEATED = auto()
+    DIFFERENT = auto()
+    NO_ROOM = auto()
+
+
+class Marks:
+    """The marks of one topic of one acker partition."""
+
+    def __init__(self, lanes_max: int) -> None:
+        """Begin without a mark; at most `lanes_max` lanes are kept."""
+        self._lanes_max = lanes_max
+        self._lanes: dict[Lane, Mark] = {}
+
+    def see(self, lane: Lane, content: Content) -> Seen:
+        """Tell what a record is, and remember it if it is new.
+
+        Returns:
+            NEW: apply it. REPEATED: it was applied, or is of a batch before the last; ignore it. DIFFERENT:
+            it was applied with other content, and that is what stays remembered. NO_ROOM: too many lanes.
+        """
+        mark = self._lanes.get(lane)
+        if mark is None:
+            if len(self._lanes) >= self._lanes_max:
+                return Seen.NO_ROOM
+            mark = self._lanes[lane] = Mark(content.seq)
+        if content.seq < mark.seq:
+            return Seen.REPEATED
+        if content.seq > mark.seq:
+            mark.seq, mark.applied = content.seq, {}
+        known = mark.applied.setdefault((content.source, content.block), -1)
+        if known == -1:
+            mark.applied[content.source, content.block] = content.crc
+            return Seen.NEW
+        return Seen.REPEATED if known == content.crc else Seen.DIFFERENT
+
+    def forget(self, session: Session) -> None:
+        """Drop the lanes of a session."""
+        for lane in [lane for lane in self._lanes if lane.session == session]:
+            del self._lanes[lane]
+
+    def sessions(self, group: str) -> set[Session]:
+        """Return the sessions of a group that have marks."""
+        return {lane.session for lane in self._lanes if lane.session.group == group}
+
+    def load(self, lane: Lane, mark: Mark) -> None:
+        """Set the mark of a lane, as State has it."""
+        self._lanes[lane] = mark
+
+    def items(self) -> Iterator[tuple[Lane, Mark]]:
+        """Return all lanes with their marks."""
+        return iter(self._lanes.items())
+
+
+class TrailingMarks:
+    """Marks as they are now, and as they stood at the safe position.
+
+    Attributes:
+        now: the marks after the last record that was seen.
+        safe: the marks before the record at the safe position.
+    """
+
+    def __init__(self, lanes_max: int) -> None:
+        """Begin without a mark; at most `lanes_max` lanes are kept."""
+        self.now = Marks(lanes_max)
+        self.safe = Marks(lanes_max)
+        self._between: deque[tuple[int, Lane, Content]] = deque()
+
+    def see(self, offset: int, lane: Lane, content: Content) -> Seen:
+        """Tell what the record at an offset is, as `Marks.see`."""
+        seen = self.now.see(lane, content)
+        if seen is Seen.NEW:
+            self._between.append((offset, lane, content))
+        return seen
+
+    def advance(self, safe: int) -> None:
+        """Move the safe position: what was seen below it becomes part of `safe`."""
+        while self._between and self._between[0][0] < safe:
+            _, lane, content = self._between.popleft()
+            self.safe.see(lane, content)
+
+    def forget(self, session: Session) -> None:
+        """Drop the lanes of a session."""
+        self.now.forget(session)
+        self.safe.forget(session)
+        self._between = deque(item for item in self._between if item[1].session != session)
+
+    def load(self, lane: Lane, mark: Mark) -> None:
+        """Set the mark of a lane at the safe position; `now` starts from there too."""
+        self.safe.load(lane, mark)
+        self.now.load(lane, Mark(mark.seq, dict(mark.applied)))

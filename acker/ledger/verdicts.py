@@ -1,0 +1,189 @@
+"""Collects what a step decides, and writes it down canonically: runs merged, everything ascending.
+
+Lost roots come by reason (FAILED, TIMED_OUT, ABANDONED), and within a reason by emission time, source and
+position: so a reader that works through them meets the oldest first.
+
+Source: DESIGN.md, rules 2 and 9, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.identity import I64
+from acker.ledger.cohort import Emission
+from acker.sorted_arrays import Hits, as_array
+from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+
+RUN_BYTES: Final = 24
+"""A run on the wire, at most: source 4 bytes, two positions 10 each."""
+
+RECORD_BUDGET_BYTES: Final = 850_000
+"""What is planned into one record; 50,000 bytes below the limit for array counts and headers."""
+
+LOST_ROOTS: Final = 100_000
+"""Positions of one entry at most: 800,000 bytes."""
+
+TEXT_BYTES: Final = 500
+"""Operator, error and message are cut to this, as the wire demands of messages."""
+
+_REASONS: Final = (Reason.FAILED, Reason.TIMED_OUT, Reason.ABANDONED)
+
+
+class Cause(NamedTuple):
+    """Why roots were lost, and when that was decided on their session's clock."""
+
+    reason: Reason
+    operator: str
+    error: str
+    message: str
+    decided_at_ms: int
+
+
+def cut(text: str) -> str:
+    """Cut a text to `TEXT_BYTES` bytes of UTF-8, never within a character."""
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= TEXT_BYTES else raw[:TEXT_BYTES].decode(errors="ignore")
+
+
+class RunSet:
+    """Positions of many sources, merged to runs when asked for."""
+
+    __slots__ = ("_bounds", "_scattered")
+
+    def __init__(self) -> None:
+        """Begin without positions."""
+        self._bounds: dict[int, list[tuple[int, int]]] = {}
+        self._scattered: dict[int, list[I64]] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything in it."""
+        return bool(self._bounds or self._scattered)
+
+    def add(self, source: int, start: int, hits: Hits) -> None:
+        """Add the positions `start` + each of `hits`."""
+        if not len(hits):
+            return
+        if isinstance(hits, range):
+            self._bounds.setdefault(source, []).append((start + hits.start, start + hits.stop))
+        else:
+            self._scattered.setdefault(source, []).append(hits + start)
+
+    def runs(self) -> list[SourceRun]:
+        """Return maximal runs, ascending by source, then position."""
+        result: list[SourceRun] = []
+        for source in sorted(self._bounds.keys() | self._scattered.keys()):
+            starts, ends = self._merged(source)
+            result += [SourceRun(source, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return result
+
+    def _merged(self, source: int) -> tuple[I64, I64]:
+        bounds = np.array(self._bounds.get(source, []), np.int64).reshape(-1, 2)
+        starts, ends = [bounds[:, 0]], [bounds[:, 1]]
+        scattered = self._scattered.get(source)
+        if scattered:
+            positions = np.sort(np.concatenate(scattered))
+            breaks = np.flatnonzero(np.diff(positions) != 1)
+            starts.append(positions[np.concatenate(([0], breaks + 1))])
+            ends.append(positions[np.concatenate((breaks, [len(positions) - 1]))] + 1)
+        all_starts, all_ends = np.concatenate(starts), np.concatenate(ends)
+        order = np.argsort(all_starts)
+        all_starts, all_ends = all_starts[order], all_ends[order]
+        gaps = np.flatnonzero(all_starts[1:] != all_ends[:-1])
+        first, last = np.concatenate(([0], gaps + 1)), np.concatenate((gaps, [len(all_ends) - 1]))
+        return all_starts[first], all_ends[last]
+
+
+class Settlements:
+    """What one step decides."""
+
+    def __init__(self) -> None:
+        """Begin with nothing decided."""
+        self.acked = RunSet()
+        self.absent = RunSet()
+        self._lost: dict[tuple[Cause, Emission, int], list[I64]] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was decided."""
+        return bool(self.acked or self.absent or self._lost)
+
+    def lose(self, cause: Cause, emission: Emission, source: int, start: int, hits: Hits) -> None:
+        """Give the roots at `start` + each of `hits` a verdict other than ACKED and ABSENT."""
+        positions = as_array(hits) + start
+        if len(positions):
+            self._lost.setdefault((cause, emission, source), []).append(positions)
+
+    def records(self) -> list[Verdicts]:
+        """Return all of it as records that each stay below the limit of the wire, in canonical order."""
+        packer = _Packer()
+        for acked in self.acked.runs():
+            packer.acked(acked)
+        for absent in self.absent.runs():
+            packer.absent(absent)
+        for lost in self._entries():
+            packer.lost(lost)
+        return packer.finish()
+
+    def _entries(self) -> Iterator[Lost]:
+        joined = [
+            (cause, emission, source, np.sort(np.concatenate(parts)))
+            for (cause, emission, source), parts in self._lost.items()
+        ]
+        joined.sort(
+            key=lambda item: (
+                _REASONS.index(item[0].reason), item[1].at_ms, item[2], int(item[3][0]), item[0],
+            )
+        )  # fmt: skip
+        for cause, emission, source, positions in joined:
+            for first in range(0, len(positions), LOST_ROOTS):
+                yield _lost(cause, emission, source, positions[first : first + LOST_ROOTS])
+
+
+def _lost(cause: Cause, emission: Emission, source: int, positions: I64) -> Lost:
+    return Lost(
+        cause.reason, emission.session.group, emission.topic, emission.topic_id,
+        cut(cause.operator), cut(cause.error), cut(cause.message),
+        emission.at_ms, emission.wall_ms, cause.decided_at_ms, source, pack_positions(positions),
+    )  # fmt: skip
+
+
+def _lost_bytes(lost: Lost) -> int:
+    texts = (lost.group, lost.topic, lost.topic_id, lost.operator, lost.error, lost.message)
+    return len(lost.positions) + 3 * sum(len(text) for text in texts) + 100
+
+
+class _Packer:
+    """Fills records up to the budget."""
+
+    def __init__(self) -> None:
+        self._done: list[Verdicts] = []
+        self._acked: list[SourceRun] = []
+        self._absent: list[SourceRun] = []
+        self._lost: list[Lost] = []
+        self._bytes = 0
+
+    def acked(self, run: SourceRun) -> None:
+        self._room(RUN_BYTES)
+        self._acked.append(run)
+
+    def absent(self, run: SourceRun) -> None:
+        self._room(RUN_BYTES)
+        self._absent.append(run)
+
+    def lost(self, lost: Lost) -> None:
+        self._room(_lost_bytes(lost))
+        self._lost.append(lost)
+
+    def finish(self) -> list[Verdicts]:
+        if self._acked or self._absent or self._lost:
+            self._done.append(Verdicts(tuple(self._acked), tuple(self._absent), tuple(self._lost)))
+        self._acked, self._absent, self._lost, self._bytes = [], [], [], 0
+        return self._done
+
+    def _room(self, needed: int) -> None:
+        if self._bytes and self._bytes + needed > RECORD_BUDGET_BYTES:
+            self.finish()
+        self._bytes += needed

@@ -1,0 +1,1 @@
+"""Kafka in memory, for tests and the simulation."""

@@ -1,0 +1,143 @@
+"""One partition of the in-memory log: records, control records, transactions, retention, compaction.
+
+Every offset has a slot and a state. A slot never moves while it is in the log, so an offset is found by
+subtraction; retention only raises the log start, and the front of the lists is given back in large steps.
+
+============  =====================================================================
+state         who sees the slot
+============  =====================================================================
+``VISIBLE``   everybody; read_committed readers once it lies below the stable end
+``ABORTED``   read_uncommitted readers only
+``HIDDEN``    nobody: a commit or abort marker, or a record that was compacted away
+============  =====================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acker.kafka.port import Outgoing, Record, TopicPartition
+
+VISIBLE: Final = 0
+ABORTED: Final = 1
+HIDDEN: Final = 2
+
+_TRIM_SLOTS = 4096
+"""Deleted slots that are kept at least, so that giving memory back costs a constant for each record."""
+
+
+class MemoryPartition:
+    """A partition's log. Offsets are what Kafka would give, markers of transactions included."""
+
+    __slots__ = ("_base", "_open", "_records", "_states", "name", "start")
+
+    def __init__(self, name: TopicPartition) -> None:
+        """Begin an empty log at offset 0."""
+        self.name = name
+        self.start = 0
+        self._base = 0
+        self._records: list[Record] = []
+        self._states = bytearray()
+        self._open: dict[str, list[int]] = {}
+
+    @property
+    def end(self) -> int:
+        """The high watermark: the offset that the next record gets."""
+        return self._base + len(self._records)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: that of the first record of the oldest open transaction, or the end."""
+        for offsets in self._open.values():
+            return max(offsets[0], self.start)
+        return self.end
+
+    def append(self, record: Outgoing, now_ms: int, owner: str | None = None) -> int:
+        """Append one record and return its offset.
+
+        Args:
+            record: what to write; its topic and partition are taken to be this one.
+            now_ms: the timestamp of a record that brings none.
+            owner: the transactional id in whose open transaction it stands, if any.
+        """
+        offset = self.end
+        if owner is not None:
+            self._open.setdefault(owner, []).append(offset)
+        stamp = now_ms if record.timestamp_ms is None else record.timestamp_ms
+        self._put(Record(*self.name, offset, record.key, record.value, record.headers, stamp), VISIBLE)
+        return offset
+
+    def end_transaction(self, owner: str, now_ms: int, *, committed: bool) -> None:
+        """Write the marker that ends an owner's transaction here; nothing happens if it wrote nothing."""
+        offsets = self._open.pop(owner, None)
+        if offsets is None:
+            return
+        if not committed:
+            for offset in offsets:
+                if offset >= self._base:
+                    self._states[offset - self._base] = ABORTED
+        self._put(Record(*self.name, self.end, None, None, (), now_ms), HIDDEN)
+
+    def read(self, position: int, limit: int, *, committed: bool) -> tuple[list[Record], int]:
+        """Read up to `limit` records from a position in [start, end].
+
+        Returns:
+            The records, and the position behind them and behind what nobody may see there.
+        """
+        stop = (self.stable_end if committed else self.end) - self._base
+        index = position - self._base
+        found: list[Record] = []
+        while index < stop and len(found) < limit:
+            upper = min(stop, index + limit - len(found))
+            states = self._states[index:upper]
+            if not any(states):
+                found += self._records[index:upper]
+            else:
+                seen = ABORTED if not committed else VISIBLE
+                found += [r for r, s in zip(self._records[index:upper], states, strict=True) if s <= seen]
+            index = upper
+        hidden_from = ABORTED if committed else HIDDEN
+        while index < stop and self._states[index] >= hidden_from:
+            index += 1
+        return found, max(index + self._base, position)
+
+    def first_at(self, timestamp_ms: int) -> int:
+        """Return the first offset whose timestamp is at or after `timestamp_ms`, or the end."""
+        for record in self._records[self.start - self._base :]:
+            if record.timestamp_ms >= timestamp_ms:
+                return record.offset
+        return self.end
+
+    def delete_before(self, offset: int) -> None:
+        """Raise the log start to an offset in [0, end]; it never falls."""
+        self.start = max(self.start, offset)
+        trim = self.start - self._base
+        if trim >= _TRIM_SLOTS and trim * 2 >= len(self._records):
+            del self._records[:trim]
+            del self._states[:trim]
+            self._base = self.start
+
+    def compact(self, *, drop_tombstones: bool, young_ms: int | None = None) -> None:
+        """Keep the last committed record of each key below the stable end; offsets stay as they are.
+
+        Args:
+            drop_tombstones: whether a last record without a value goes as well, as Kafka has it once
+                ``delete.retention.ms`` is over.
+            young_ms: such a record stays all the same if it was written at or after this time; None: none.
+        """
+        last: dict[bytes | None, int] = {}
+        first, stop = self.start - self._base, self.stable_end - self._base
+        for index in range(first, stop):
+            if self._states[index] == VISIBLE:
+                last[self._records[index].key] = index
+        for index in range(first, stop):
+            record = self._records[index]
+            kept = self._states[index] == VISIBLE and last[record.key] == index
+            is_old = young_ms is None or record.timestamp_ms < young_ms
+            if not kept or (drop_tombstones and is_old and record.value is None):
+                self._states[index] = HIDDEN
+                self._records[index] = record._replace(key=None, value=None, headers=())
+
+    def _put(self, record: Record, state: int) -> None:
+        self._records.append(record)
+        self._states.append(state)

@@ -1,0 +1,1 @@
+"""The topics and rights that an installation needs."""

@@ -1,0 +1,170 @@
+"""Asks a broker about topics and makes them; what there must be says ``acker.provisioning.topic_specs``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from acker.errors import TopicError, WindhoverError
+from acker.kafka.client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
+from acker.kafka.port import TopicInfo
+from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
+from acker.kafka.rights import Operation
+from acker.kafka.topics import describe_topics, settled
+from acker.provisioning.topic_specs import TopicSpec
+
+DEADLINE_MS: Final = 10_000
+"""A broker that does not answer a question within this is unreachable."""
+
+T = TypeVar("T")
+
+
+class KafkaAdmin:
+    """A connection for questions about topics; each waits for its deadline at most."""
+
+    def __init__(
+        self, settings: Mapping[str, str], *, deadline_ms: int = DEADLINE_MS, clock: Clock = time.monotonic
+    ) -> None:
+        """Make the client; the broker is asked on first use.
+
+        Args:
+            settings: Kafka client settings.
+            deadline_ms: longest wait for an answer, 1 or more.
+            clock: monotonic seconds.
+
+        Raises:
+            ConfigError: librdkafka refuses a setting; the message names it without its value.
+        """
+        self._client = KafkaClient(settings, "windhover-admin", deadline_ms, clock)
+        self._background = Background(clock)
+        self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
+        self._wait_s = deadline_ms / 1000
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return those of the named topics that exist.
+
+        Raises:
+            Unreachable: the broker does not answer.
+        """
+        wanted = list(names)
+        return self._ask(
+            "describing topics", lambda: describe_topics(self._admin, wanted, self._wait_s, settings=True)
+        )
+
+    def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
+        """Return the names of those topics to which anything was ever written.
+
+        Raises:
+            Unreachable: the broker does not answer.
+        """
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs
+        partitions = {
+            TopicPartition(info.name, number): latest for info in infos for number in range(info.partitions)
+        }
+        if not partitions:
+            return []
+        asked = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
+        ends = {
+            part: self._ask(
+                "listing offsets", partial(settled, future, self._wait_s, _describes(part))
+            ).offset
+            for part, future in asked.items()
+        }
+        return sorted({part.topic for part, end in ends.items() if end > 0})
+
+    def make(self, specs: Iterable[TopicSpec]) -> None:
+        """Make topics and wait until they are there; one that somebody else made meanwhile is as good.
+
+        Raises:
+            TopicError: the broker refuses one; a line for each.
+            Unreachable: the broker does not answer.
+        """
+        new = [
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions or 1,
+                replication_factor=spec.replication,
+                config=dict(spec.settings),
+            )
+            for spec in specs
+        ]
+        if new:
+            wait = self._wait_s
+            made = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
+            self._settle("making", made, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+            self._await({topic.topic: topic.num_partitions for topic in new})
+
+    def grow(self, specs: Iterable[TopicSpec]) -> None:
+        """Raise topics to the partitions of their specification.
+
+        Raises:
+            TopicError: the broker refuses one; a line for each.
+            Unreachable: the broker does not answer.
+        """
+        new = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
+        if new:
+            wait = self._wait_s
+            grown = self._admin.create_partitions(new, operation_timeout=wait, request_timeout=wait)
+            self._settle("adding partitions to", grown, KafkaError.NO_ERROR, Operation.ALTER)
+            self._await({topic.topic: topic.new_total_count for topic in new})
+
+    def _settle(
+        self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
+    ) -> None:
+        refused = []
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                cause: KafkaError = error.args[0]
+                if cause.code() in SILENCE or cause.code() in UNAUTHORIZED:
+                    use = Use(operation, topic=name)
+                    raise self._error(f"{doing} {name}", cause, use) from None
+                if cause.code() != harmless:
+                    refused.append(f"{name}: {doing} it was refused: {cause.str()}")
+        if refused:
+            raise TopicError("\n".join(refused))
+
+    def _await(self, partitions: Mapping[str, int]) -> None:
+        """Wait until the broker that is asked has heard of what the controller did."""
+        deadline = self._client.deadline()
+        while True:
+            listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
+            late = [
+                name
+                for name, count in partitions.items()
+                if name not in listed or len(listed[name].partitions) < count
+            ]
+            if not late:
+                return
+            if deadline.is_over:
+                raise self._client.unreachable(f"waiting for {late[0]}", deadline.timeout_ms, "not there yet")
+            time.sleep(RETRY_PAUSE_S)
+
+    def _ask(self, doing: str, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except Refused as error:
+            raise self._error(doing, error.args[0], error.use) from None
+        except KafkaException as error:
+            raise self._error(doing, error.args[0]) from None
+
+    def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
+        """Translate an error; that nothing answers is told with what the connection itself said."""
+        self._admin.poll(0)
+        return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
+
+
+def _describes(partition: TopicPartition) -> Use:
+    return Use(Operation.DESCRIBE, topic=partition.topic)

@@ -1,0 +1,157 @@
+"""`windhover topics create` and `windhover topics check`: topics.yaml held against a broker.
+
+Source: DESIGN.md, sections 2, 4 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from acker.config.topics import Topics
+from acker.errors import TopicError
+from acker.kafka.port import TopicInfo
+from acker.provisioning.admin import KafkaAdmin
+from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, wanted
+from acker.provisioning.topic_times import short_retention
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """What was found, and what was done. `made` and `grown` are empty for a mere check."""
+
+    made: tuple[TopicSpec, ...]
+    grown: tuple[TopicSpec, ...]
+    there: tuple[TopicSpec, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings under which records would be lost."""
+        return tuple(found for found in self.findings if found.level is Level.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The other findings."""
+        return tuple(found for found in self.findings if found.level is Level.WARNING)
+
+    def lines(self) -> list[str]:
+        """Say it for people: what was made, what was there, and the warnings, topics of one kind together."""
+        said = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.made]
+        said += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
+        if self.there:
+            said.append(f"there: {', '.join(spec.name for spec in self.there)}")
+        alike: dict[str, list[str]] = {}
+        for found in self.warnings:
+            alike.setdefault(found.text, []).append(found.topic)
+        said += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
+        return said
+
+
+def create_topics(topics: Topics) -> list[str]:
+    """Make the topics of a file that are missing, as `create` does.
+
+    Returns:
+        What was done and found, in lines for people.
+
+    Raises:
+        TopicError: a topic that is there, or gone, would lose records.
+        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
+    """
+    return create(topics, KafkaAdmin(topics.kafka)).lines()
+
+
+def check_topics(topics: Topics) -> list[str]:
+    """Compare the topics of a file with the broker's, as `check` does.
+
+    Returns:
+        What was found, in lines for people.
+
+    Raises:
+        TopicError: a topic is missing, or would lose records; a line for each.
+        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
+    """
+    checked = check(topics, KafkaAdmin(topics.kafka))
+    raise_errors(checked.findings)
+    return checked.lines()
+
+
+def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
+    """Compare every topic with what it must be.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    found = admin.topics(_names(topics))
+    specs = wanted(topics, found)
+    findings = [
+        finding
+        for spec in specs
+        for finding in (compare(spec, found[spec.name]) if spec.name in found else [missing(spec)])
+    ]
+    findings += short_retention(topics, found)
+    there = tuple(spec for spec in specs if spec.name in found)
+    return Provisioned(made=(), grown=(), there=there, findings=tuple(findings))
+
+
+def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
+    """Make the topics that are missing; what is there is left as it is, but a replay topic may grow.
+
+    1. Refuse, before anything is made, if a topic that is there would lose records, or if an ack topic is
+       missing beside others that hold records: made anew and empty it would contradict them.
+    2. Make what is missing, let replay topics grow with their sources.
+    3. Compare again and hand the warnings on.
+
+    Raises:
+        TopicError: as in 1; one line for each topic.
+        Unreachable: the broker does not answer.
+    """
+    found = admin.topics(_names(topics))
+    specs = wanted(topics, found)
+    todo = plan(specs, found)
+    errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
+    errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in found]
+    errors += _torn(topics, found, admin)
+    raise_errors(errors)
+    admin.make(todo.make)
+    admin.grow(todo.grow)
+    after = check(topics, admin)
+    return Provisioned(todo.make, todo.grow, todo.there, after.findings)
+
+
+def raise_errors(findings: Iterable[Finding]) -> None:
+    """Raise the errors among findings as one.
+
+    Raises:
+        TopicError: there is one; a line for each.
+    """
+    lines = [f"{found.topic}: {found.text}" for found in findings if found.level is Level.ERROR]
+    if lines:
+        raise TopicError("\n".join(lines))
+
+
+def _names(topics: Topics) -> list[str]:
+    names = list(topics.ack_topics.names())
+    for each in topics.inputs.values():
+        names += [each.topic, each.replay_topic, each.dead_letter.topic] if each.tracked else [each.topic]
+    return list(dict.fromkeys(names))
+
+
+def _torn(topics: Topics, found: Mapping[str, TopicInfo], admin: KafkaAdmin) -> list[Finding]:
+    """Find ack topics that were deleted under the others."""
+    names = [name for name in topics.ack_topics.names() if name != topics.ack_topics.quarantine]
+    gone = [name for name in names if name not in found]
+    if not gone or len(gone) == len(names):
+        return []
+    full = admin.holding_records([found[name] for name in names if name in found])
+    if not full:
+        return []
+    text = (
+        f"is gone while {', '.join(full)} hold records: made anew it would contradict them, and open roots "
+        "would be lost; restore it, or drain all groups and begin with another acker.topic_prefix"
+    )
+    return [Finding(name, Level.ERROR, text) for name in gone]
+
+
+def _partitions(spec: TopicSpec) -> str:
+    return f"{spec.partitions} partition{'' if spec.partitions == 1 else 's'}"

@@ -1,0 +1,223 @@
+"""What each role must be allowed to do at a broker that asks: the least with which all of it works.
+
+`RULES` is the whole of it, as data. The README's table, what `windhover acls` prints, the messages of
+`NotAuthorized` and the tests are made of it. In Kafka, Read, Write, Delete and Alter include Describe, and an
+idempotent producer needs no right of its own beside Write; both are made use of.
+
+Not here: whoever writes source topics, and what a query does beside Windhover; those are the user's own.
+
+Source: Kafka's documentation, "Authorization and ACLs", "Operations and resources on protocols".
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.kafka.rights import Operation, Resource, Right
+
+
+class Role(StrEnum):
+    """A part of an installation, or who works with it, that comes to the broker under a name of its own."""
+
+    OPERATOR = "operator"
+    ACKER = "acker"
+    REPLAY = "replay"
+    SPOUT = "spout"
+    OBSERVER = "observer"
+    KEEPER = "keeper"
+
+
+class Of(StrEnum):
+    """Which names of a topics.yaml a rule is about."""
+
+    INIT = "`_ack_init`"
+    ACK = "`_ack_ack`"
+    FAIL = "`_ack_fail`"
+    VERDICT = "`_ack_verdict`"
+    STATE = "`_ack_state`"
+    DUE = "`_ack_due`"
+    QUARANTINE = "`_ack_quarantine`"
+    EVERY = "every topic of the file"
+    SOURCES = "`inputs.*.topic`"
+    REPLAYS = "`inputs.*.replay_topic`"
+    DEAD_LETTERS = "`inputs.*.dead_letter.topic`"
+    GROUPS = "`inputs.*.group`"
+    ACKER_GROUP = "`acker.group`"
+    REPLAY_GROUP = "`acker.replay_group`"
+    ACKER_IDS = "`acker.group` and a hyphen, as a prefix"
+    REPLAY_IDS = "`acker.replay_group` and a hyphen, as a prefix"
+    LETTER_IDS = "`acker.replay_group`, `-letters-` and `inputs.*.dead_letter.topic`"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a role does with resources of one kind, and what for."""
+
+    role: Role
+    of: Of
+    operations: tuple[Operation, ...]
+    why: str
+
+
+_READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+_ALTER, _DESCRIBE, _CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
+
+RULES: Final = (
+    Rule(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
+    Rule(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
+    Rule(
+        Role.OPERATOR, Of.INIT, (_READ, _WRITE), "`release`, `offsets reset`: who holds the group; takes it"
+    ),
+    Rule(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
+    Rule(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
+    Rule(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
+    Rule(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
+    Rule(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
+    Rule(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
+    Rule(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
+    Rule(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
+    Rule(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
+    Rule(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
+    Rule(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
+    Rule(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
+    Rule(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
+    Rule(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
+    Rule(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
+    Rule(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
+    Rule(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
+    Rule(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
+    Rule(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
+    Rule(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
+    Rule(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
+    Rule(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
+    Rule(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
+    Rule(
+        Role.SPOUT,
+        Of.INIT,
+        (_READ, _WRITE),
+        "who holds the group; the planning process announces what it emits",
+    ),
+    Rule(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
+    Rule(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
+    Rule(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
+    Rule(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
+    Rule(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
+    Rule(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
+    Rule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
+    Rule(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
+    Rule(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
+    Rule(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
+    Rule(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
+    Rule(
+        Role.OBSERVER, Of.DEAD_LETTERS, (_READ, _CONFIGS), "`status`, `inspect`, `dlq list`, `show`, `stats`"
+    ),
+    Rule(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
+    Rule(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
+    Rule(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"),
+    Rule(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
+    Rule(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
+    Rule(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
+)
+"""Everything that a role must be allowed, each line with its reason."""
+
+
+_OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
+"""Roles that have nothing to do with an input that is not tracked."""
+
+
+def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
+    """Return what a role needs, each right once, sorted.
+
+    Args:
+        topics: the file.
+        role: the role.
+        group: of the inputs, only those of this group; None: all.
+    """
+    inputs = [
+        each
+        for each in topics.inputs.values()
+        if group in (None, each.group) and (each.tracked or role not in _OF_TRACKED)
+    ]
+    found = {
+        Right(operation, resource, name, is_prefix)
+        for rule in _rules(role, inputs)
+        for resource, name, is_prefix in _named(rule.of, topics, inputs)
+        for operation in rule.operations
+    }
+    return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
+
+
+def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
+    """Yield the calls of Kafka's own tool that grant rights, one for each resource.
+
+    Args:
+        found: the rights, as `rights` sorts them.
+        principal: as Kafka knows it, ``User:acker``.
+        bootstrap: where the tool finds the cluster.
+    """
+    options = {
+        Resource.TOPIC: "--topic",
+        Resource.GROUP: "--group",
+        Resource.TRANSACTIONAL_ID: "--transactional-id",
+    }
+    for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
+        words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
+        for right in members:
+            words += ["--operation", right.operation]
+        words += [options[resource], name]
+        yield shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if is_prefix else [])])
+
+
+def described(found: Iterable[Right]) -> Iterator[str]:
+    """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``."""
+    for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
+        shown = f"{name}*" if is_prefix else name
+        yield f"{resource} {shown}: {', '.join(right.operation for right in members)}"
+
+
+def _resource_of(right: Right) -> tuple[Resource, str, bool]:
+    return right.resource, right.name, right.is_prefix
+
+
+def _rules(role: Role, inputs: Iterable[Input]) -> list[Rule]:
+    """Return the rules of a role; a spout that tracks nothing only reads and commits."""
+    reads_only = role is Role.SPOUT and not any(each.tracked for each in inputs)
+    found = [rule for rule in RULES if rule.role is role]
+    return [rule for rule in found if rule.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
+
+
+def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str, bool]]:
+    """Yield the resources that a rule is about: kind, name, and whether it is a prefix."""
+    found = _names(topics, inputs)
+    if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
+        group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
+        yield Resource.TRANSACTIONAL_ID, f"{group}-", True
+    elif of is Of.LETTER_IDS:
+        first = f"{topics.acker.replay_group}-letters-"
+        yield from ((Resource.TRANSACTIONAL_ID, first + name, False) for name in found[Of.DEAD_LETTERS])
+    elif of is Of.EVERY:
+        yield from ((Resource.TOPIC, name, False) for names in found.values() for name in names)
+    elif of in (Of.GROUPS, Of.ACKER_GROUP, Of.REPLAY_GROUP):
+        groups = {Of.ACKER_GROUP: [topics.acker.group], Of.REPLAY_GROUP: [topics.acker.replay_group]}
+        yield from ((Resource.GROUP, name, False) for name in groups.get(of, [one.group for one in inputs]))
+    else:
+        yield from ((Resource.TOPIC, name, False) for name in found[of])
+
+
+def _names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
+    """Return the topics of each kind; what is not tracked has neither copies nor dead letters."""
+    ack_topics = (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE)
+    ours = zip(ack_topics, topics.ack_topics.names(), strict=True)
+    tracked = [each for each in inputs if each.tracked]
+    return {of: [name] for of, name in ours} | {
+        Of.SOURCES: [each.topic for each in inputs],
+        Of.REPLAYS: [each.replay_topic for each in tracked],
+        Of.DEAD_LETTERS: [each.dead_letter.topic for each in tracked],
+    }

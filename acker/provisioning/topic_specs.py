@@ -1,0 +1,307 @@
+"""What topics there must be and how they must be set, from topics.yaml; pure.
+
+`wanted` says it, `compare` holds a topic of the broker against it, `plan` says what is to be made. A finding
+is an error where going on would lose records or verdicts, otherwise a warning. What asks the broker and
+makes topics is ``acker.provisioning.provision``.
+
+Source: DESIGN.md, sections 2, 4 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.kafka.port import TopicInfo
+
+MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's default max.message.bytes: 1 MiB of records and the batch's 12 bytes of framing."""
+
+MESSAGE_BYTES_MIN: Final = 1_000_000
+"""A record of the wire has up to 900,000 bytes; header, key and batch need the rest."""
+
+HEADER_BYTES: Final = 1_048_576
+"""What a copy or a dead letter may be larger than its record: headers, causes, history."""
+
+REPLICATION_SAFE: Final = 3
+"""From so many copies on, every write has to be on two of them."""
+
+FOR_EVER: Final = "-1"
+
+
+class Role(StrEnum):
+    """What a topic is for."""
+
+    LOG = "ack log"
+    TABLE = "ack table"
+    SOURCE = "source"
+    REPLAY = "replay"
+    DEAD_LETTER = "dead letters"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How a topic must be.
+
+    Attributes:
+        key: the key of topics.yaml that names it.
+        partitions: how many it must have, at least where `role` is REPLAY; None: as many as it has.
+        replication: copies of each partition; -1: the broker's default.
+        settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
+    """
+
+    name: str
+    role: Role
+    key: str
+    partitions: int | None
+    replication: int
+    settings: Mapping[str, str]
+
+
+class Level(StrEnum):
+    """Whether a finding ends the command."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a topic, why it matters, and the next step."""
+
+    topic: str
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `windhover topics create` has to do."""
+
+    make: tuple[TopicSpec, ...]
+    grow: tuple[TopicSpec, ...]
+    there: tuple[TopicSpec, ...]
+
+
+_LOG: Final[Mapping[str, str]] = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.ms": FOR_EVER, "retention.bytes": FOR_EVER}
+)
+_TABLE: Final[Mapping[str, str]] = MappingProxyType(
+    # A restore reads the table whole: small segments and a low ratio keep what it reads near what lives.
+    {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
+)
+_OF_SOURCE: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
+
+MUST_BE: Final[Mapping[tuple[Role, str], str]] = MappingProxyType(
+    {
+        (Role.LOG, "cleanup.policy"): "compaction would drop records that open roots need",
+        (
+            Role.LOG,
+            "retention.ms",
+        ): "records that open roots need would be deleted; the ackers delete the others",
+        (
+            Role.LOG,
+            "retention.bytes",
+        ): "records that open roots need would be deleted; the ackers delete the others",
+        (Role.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
+        (Role.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
+        (Role.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
+    }
+)
+"""Settings that a topic must have exactly as it is made, each with the reason."""
+
+_MAY_NOT_BE_UNCLEAN: Final = (Role.LOG, Role.TABLE, Role.REPLAY, Role.DEAD_LETTER)
+
+
+def wanted(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
+    """Say how every topic must be.
+
+    Args:
+        topics: the file.
+        found: what the broker has; a source topic that exists decides about its replay topic.
+
+    Returns:
+        One specification for each topic: those of the ackers first, then those of each input.
+    """
+    replication = topics.acker.replication_factor
+    basic = _basic(replication)
+    tables = (topics.ack_topics.state, topics.ack_topics.due)
+    specs = {}
+    for name in topics.ack_topics.names():
+        role, settings = (Role.TABLE, _TABLE) if name in tables else (Role.LOG, _LOG)
+        size = {"max.message.bytes": str(MESSAGE_BYTES)}
+        count = topics.acker.partitions
+        specs[name] = TopicSpec(
+            name, role, "acker.partitions", count, replication, {**basic, **settings, **size}
+        )
+    named = [each for each in topics.inputs.values() if each.partitions is not None]
+    # Several inputs may read one topic, and it is enough that one of them says how large it is made.
+    sizes = {each.topic: each.partitions for each in reversed(named)}
+    for each in topics.inputs.values():
+        for spec in _of_input(each, sizes.get(each.topic), found, replication):
+            other = specs.get(spec.name)
+            # One input's dead letters may be another's source: they are kept as dead letters.
+            if other is None or (other.role is Role.SOURCE and spec.role is Role.DEAD_LETTER):
+                specs[spec.name] = spec
+    return list(specs.values())
+
+
+def _basic(replication: int) -> dict[str, str]:
+    settings = {"unclean.leader.election.enable": "false"}
+    if replication > 0:
+        settings["min.insync.replicas"] = "2" if replication >= REPLICATION_SAFE else "1"
+    return settings
+
+
+def _of_input(
+    each: Input, partitions: int | None, found: Mapping[str, TopicInfo], replication: int
+) -> Iterator[TopicSpec]:
+    """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
+
+    Args:
+        each: the input.
+        partitions: what it, or another input of its topic, says; None: nobody does.
+        found: what the broker has.
+        replication: copies of each partition.
+    """
+    key, basic, source = f"inputs.{each.name}", _basic(replication), found.get(each.topic)
+    yield TopicSpec(each.topic, Role.SOURCE, f"{key}.topic", partitions, replication, basic)
+    if not each.tracked:
+        return
+    count = source.partitions if source else partitions
+    given = source.settings if source else {}
+    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + HEADER_BYTES
+    # A copy keeps its record's time, so retention by time could delete it as soon as it is written.
+    kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
+    kept |= {name: given[name] for name in _OF_SOURCE if name in given}
+    yield TopicSpec(each.replay_topic, Role.REPLAY, f"{key}.replay_topic", count, replication, basic | kept)
+    dead = each.dead_letter.topic
+    yield TopicSpec(dead, Role.DEAD_LETTER, f"{key}.dead_letter.topic", count, replication, basic | kept)
+
+
+def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
+    """Say which topics are to be made, which get more partitions, and which are there.
+
+    Only a replay topic grows, with its source: a copy keeps the partition number of its record.
+    """
+    grow = [spec for spec in specs if spec.role is Role.REPLAY and _too_few(spec, found.get(spec.name))]
+    return Plan(
+        make=tuple(spec for spec in specs if spec.name not in found and spec.partitions is not None),
+        grow=tuple(grow),
+        there=tuple(spec for spec in specs if spec.name in found and spec not in grow),
+    )
+
+
+def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
+    return info is not None and spec.partitions is not None and info.partitions < spec.partitions
+
+
+def missing(spec: TopicSpec) -> Finding:
+    """Describe a topic that does not exist."""
+    if spec.partitions is not None:
+        text = "does not exist; run `windhover topics create`"
+    elif spec.role is Role.SOURCE:
+        text = f"does not exist; create it, or give {spec.key.removesuffix('topic')}partitions"
+    else:
+        text = f"does not exist; it is made once the source of {spec.key} is there"
+    return Finding(spec.name, Level.ERROR, text)
+
+
+def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
+    """Hold a topic against what it must be.
+
+    Returns:
+        What is wrong, errors and warnings; nothing where all is well.
+    """
+    settings = info.settings
+    found = [*_partitions(spec, info), *_copies(spec, info)]
+    for name, value in spec.settings.items():
+        why = MUST_BE.get((spec.role, name))
+        if why and settings.get(name, value) != value:
+            cure = f"set {name}={value}"
+            found.append(_error(spec, f"has {name}={settings[name]}: {why}; {cure}"))
+    if settings.get("unclean.leader.election.enable") == "true":
+        text = "has unclean.leader.election.enable=true: acknowledged records can vanish; set it to false"
+        hard = spec.role in _MAY_NOT_BE_UNCLEAN
+        found.append(Finding(spec.name, Level.ERROR if hard else Level.WARNING, text))
+    found += _sizes(spec, settings)
+    found += _times(spec, settings)
+    return found
+
+
+def _error(spec: TopicSpec, text: str) -> Finding:
+    return Finding(spec.name, Level.ERROR, text)
+
+
+def _warning(spec: TopicSpec, text: str) -> Finding:
+    return Finding(spec.name, Level.WARNING, text)
+
+
+def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+    if spec.partitions is None or spec.partitions == info.partitions:
+        return
+    has = f"has {info.partitions} partitions"
+    if spec.role in (Role.LOG, Role.TABLE):
+        yield _error(
+            spec,
+            f"{has}, acker.partitions is {spec.partitions}: a root's place is computed from N, so N never "
+            f"changes; give acker.partitions: {info.partitions} if that is what the others have, else drain "
+            "all groups and begin with another acker.topic_prefix",
+        )
+    elif spec.role is Role.REPLAY and _too_few(spec, info):
+        text = (
+            f"{has}, its source {spec.partitions}: a copy keeps its partition; run `windhover topics create`"
+        )
+        yield _error(spec, text)
+    elif spec.role is Role.SOURCE:
+        yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; correct the file")
+
+
+def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+    in_sync = int(info.settings.get("min.insync.replicas", "1"))
+    if in_sync > info.replication:
+        text = f"has min.insync.replicas={in_sync} and {info.replication} copies: no write succeeds; lower it"
+        yield _error(spec, text)
+    if info.replication < spec.replication:
+        text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
+        yield _warning(spec, text)
+    elif info.replication == 1 and spec.replication != 1:
+        yield _warning(spec, "has one copy: a lost disk loses records; give acker.replication_factor: 3")
+    elif info.replication >= REPLICATION_SAFE and in_sync == 1:
+        text = "has min.insync.replicas=1: a write that only one broker has can be lost; set it to 2"
+        yield _warning(spec, text)
+
+
+def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    has = int(settings.get("max.message.bytes", MESSAGE_BYTES))
+    if spec.role in (Role.LOG, Role.TABLE) and has < MESSAGE_BYTES_MIN:
+        text = f"has max.message.bytes={has}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
+        yield _error(spec, text)
+    if spec.role in (Role.REPLAY, Role.DEAD_LETTER):
+        needs = int(spec.settings["max.message.bytes"])
+        if has < needs - HEADER_BYTES:
+            text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
+            yield _error(spec, text)
+
+
+def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    if spec.role in (Role.REPLAY, Role.DEAD_LETTER):
+        for name in ("retention.ms", "retention.bytes"):
+            if settings.get(name, FOR_EVER) != FOR_EVER:
+                why = "a copy keeps its record's time, so it may be deleted before it is read"
+                hard = spec.role is Role.REPLAY
+                text = f"has {name}={settings[name]}: {why}; set it to -1"
+                yield Finding(spec.name, Level.ERROR if hard else Level.WARNING, text)
+        if settings.get("message.timestamp.type") == "LogAppendTime":
+            yield _warning(spec, "has message.timestamp.type=LogAppendTime: copies lose their record's time")
+    if spec.role is Role.SOURCE and "compact" in settings.get("cleanup.policy", ""):
+        text = (
+            "is compacted: a record that fails can be gone before it is replayed, and is then a dead letter "
+            "without payload; raise min.compaction.lag.ms above timeout and back-off"
+        )
+        yield _warning(spec, text)

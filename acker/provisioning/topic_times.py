@@ -1,0 +1,135 @@
+"""Whether a source topic keeps its records for as long as they may be needed; pure.
+
+A record is needed until it is copied for the first time; what is asked for is its whole life, until its last
+attempt has ended, so that there is room for a spout or a replay worker that is down for a while, and whoever
+reads a dead letter still finds the record. What waits to be read at all comes on top, and is not counted.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from acker.config.retry_settings import Retry
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.kafka.port import TopicInfo
+from acker.provisioning.topic_specs import Finding, Level
+from acker.units import UNITS_MS, duration_text
+
+RETENTION = "retention.ms"
+RETENTION_BYTES = "retention.bytes"
+
+KAFKA_DEFAULT_MS = UNITS_MS["d"] * 7
+"""For so long a topic keeps its records that nobody said anything about (``log.retention.hours``)."""
+
+
+def backoff_horizon_ms(retry: Retry) -> int:
+    """Return the sum of all waits between the attempts of one record, with all of their jitter, in ms."""
+    return _waits_ms(retry, retry.attempts - 1)
+
+
+def _waits_ms(retry: Retry, count: int) -> int:
+    if retry.delays is not None:
+        listed = retry.delays[:count]
+        repeated = max(0, count - len(retry.delays))
+        return math.ceil((sum(listed) + repeated * retry.delays[-1]) * (1 + retry.jitter))
+    total, delay = 0.0, float(min(retry.initial_ms, retry.max_ms))
+    for left in range(count, 0, -1):
+        following = min(delay * retry.multiplier, retry.max_ms)
+        if following == delay:
+            total += left * delay
+            break
+        total += delay
+        delay = following
+    return math.ceil(total * (1 + retry.jitter))
+
+
+def longest_need_ms(source: Input) -> int | None:
+    """Return for how long a record may be needed from its emission on, in ms; None: there is no end to it.
+
+    It times out at every attempt, and waits as long as it may between them. With a time limit its last
+    attempt is the one behind the longest wait that began before that. Beside its attempts its session is
+    taken over as often as it may, each time at the end of the timeout; only the first of these waits for
+    nothing. While a session is down no time passes for its records, so that is not counted.
+    """
+    retry, timeout_ms = source.retry, source.timeout_ms
+    if not timeout_ms:
+        return None
+    by_attempts = retry.attempts * timeout_ms + backoff_horizon_ms(retry)
+    if not retry.count_abandoned:
+        by_attempts += retry.max_abandoned * timeout_ms + _waits_ms(retry, max(0, retry.max_abandoned - 1))
+    if not retry.time_limit_ms:
+        return by_attempts
+    longest_ms = math.ceil(max(retry.delays or (retry.max_ms,)) * (1 + retry.jitter))
+    by_time = retry.time_limit_ms + (1 + retry.max_abandoned) * (longest_ms + timeout_ms)
+    return min(by_attempts, by_time) if retry.count_timed_out else by_time
+
+
+def long_needs(topics: Topics) -> Iterator[Finding]:
+    """Yield a warning for each tracked input that may need a record for longer than Kafka's default.
+
+    The broker is not asked: `short_retention` compares with what the topic says.
+    """
+    for each in topics.inputs.values():
+        need_ms = longest_need_ms(each)
+        if each.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
+            least = "-1" if need_ms is None else f"above {math.ceil(need_ms / 1000) * 1000}, or -1"
+            text = (
+                f"input {each.name} {_need(each, need_ms)}, and Kafka keeps records for"
+                f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION} {least};"
+                " `windhover topics check` looks whether it is so"
+            )
+            yield Finding(each.topic, Level.WARNING, text)
+
+
+def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+    """Yield a warning for each tracked input whose topic may delete records that are still needed.
+
+    A limit of bytes is one in any case: how long they last nobody knows.
+
+    Args:
+        topics: the file.
+        found: what the broker has.
+    """
+    for each in topics.inputs.values():
+        info = found.get(each.topic)
+        if each.tracked and info is not None:
+            kept_ms = int(info.settings.get(RETENTION, "-1"))
+            need_ms = longest_need_ms(each)
+            deletes = "delete" in info.settings.get("cleanup.policy", "delete")
+            if deletes and kept_ms >= 0 and (need_ms is None or kept_ms < need_ms):
+                yield Finding(each.topic, Level.WARNING, _text(each, kept_ms, need_ms))
+            if deletes and int(info.settings.get(RETENTION_BYTES, "-1")) >= 0:
+                text = (
+                    f"has {RETENTION_BYTES}={info.settings[RETENTION_BYTES]}, and input {each.name}"
+                    f" {_need(each, need_ms)}: when more than that comes meanwhile, one that is deleted"
+                    f" before it is copied becomes a dead letter without payload; set {RETENTION_BYTES}=-1,"
+                    " or leave room for what comes in that time"
+                )
+                yield Finding(each.topic, Level.WARNING, text)
+
+
+def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
+    has = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
+    if need_ms is None:
+        return f"{has} has timeout: 0: an open record is needed without end; set {RETENTION}=-1, or a timeout"
+    return (
+        f"{has} {_need(source, need_ms)}: one that is deleted before it is copied becomes a dead letter"
+        f" without payload; set {RETENTION} above {math.ceil(need_ms / 1000) * 1000}, or lower timeout or"
+        " retry"
+    )
+
+
+def _need(source: Input, need_ms: int | None) -> str:
+    if need_ms is None:
+        return "may need a record without end (timeout: 0)"
+    retry, each = source.retry, duration_text(source.timeout_ms)
+    takeovers = 0 if retry.count_abandoned else retry.max_abandoned
+    beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
+    return (
+        f"may need a record for {duration_text(math.ceil(need_ms / 1000) * 1000)} ({retry.attempts} attempts"
+        f" of {each}{beside} and their back-off)"
+    )

@@ -1,0 +1,1 @@
+"""One acker partition: step, commit, restore."""

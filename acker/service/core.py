@@ -1,0 +1,396 @@
+"""One acker partition, pure: records of its three topics in, records of the verdict topic out.
+
+A step, as the service drives it; (a) and (b) are the orders between topics of DESIGN.md, section 4:
+
+1. `read_inits`: inits open roots; takes and ticks join the line, lower ones are refused; (a)
+2. `set_ends`: what joined the line gets its barrier; (b)
+3. `apply_fails`, then `apply_acks`: FAILED before ABSENT before ACKED; (a)
+4. `count`: takes and ticks whose barrier is reached; (b)
+5. `take_output`: what to write, all in one transaction.
+
+Source: DESIGN.md, sections 3, 4 and 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from isal import isal_zlib  # CRC-32 ten times as fast as zlib's: every packed value is read by it
+
+from acker.config.limits import AckerLimits
+from acker.errors import CodecError
+from acker.identity import I64, generation_of
+from acker.kafka.port import Record
+from acker.ledger import answers
+from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.contribution import Contribution
+from acker.ledger.counters import AckerEventKind
+from acker.ledger.ledger import Ledger
+from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
+from acker.ledger.outbox import Outbox, Output
+from acker.ledger.pending_clock import Barrier, Pending
+from acker.ledger.sessions import Sessions, Standing
+from acker.ledger.verdicts import Cause
+from acker.service.bins import Bins
+from acker.sorted_arrays import distinct
+from acker.wire import checks
+from acker.wire.acks_decoder import read_acks
+from acker.wire.codec import Codec
+from acker.wire.events import Acks, Event, Fails, Init, Reason, Take, Tick, positions
+
+NONDETERMINISTIC = "NONDETERMINISTIC"
+QUESTION_EPOCH = 0
+
+SWEEP_BYTES = 1 << 20
+"""Contributions are folded in sweeps of about this size, which stay in the processor's cache."""
+
+
+RECORD_BYTES = 4_096
+"""A record costs a restart as much as so many bytes, however short it is: some 50 microseconds."""
+
+
+class PartitionCore:
+    """The state of one acker partition.
+
+    Attributes:
+        init_next: offset of ``_ack_init`` up to which everything was read.
+        ack_next: offset of ``_ack_ack`` up to which everything was applied.
+        fail_next: offset of ``_ack_fail`` up to which everything was applied.
+    """
+
+    def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
+        """Begin as an acker partition that has never seen a record.
+
+        Args:
+            partition: its number.
+            partitions: N.
+            limits: named limits.
+            codec: of the public topics.
+        """
+        self.partition = partition
+        self.partitions = partitions
+        self.limits = limits
+        self.codec = codec
+        self.init_next = self.ack_next = self.fail_next = 0
+        self.ack_bytes = 0
+        self.ledger = Ledger()
+        self.sessions = Sessions(limits.pending_ticks)
+        self.ack_marks = TrailingMarks(limits.lanes)
+        self.fail_marks = Marks(limits.lanes)
+        self.bins = Bins()
+        self.outbox = Outbox(partition, codec)
+        self._acks_header = codec.header(Acks)
+
+    # -- 1. inits, ticks and takes
+
+    def read_inits(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_init``, in the order of the log."""
+        for record in records:
+            event = self._decode(record)
+            if isinstance(event, Take):
+                self._read_take(record, event)
+            elif isinstance(event, Tick):
+                self._read_tick(record, event)
+            elif isinstance(event, Init):
+                self._read_init(record, event)
+            elif event is not None:
+                self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
+            self.init_next = record.offset + 1
+
+    def _read_take(self, record: Record, take: Take) -> None:
+        wrong = checks.wrong_take(take)
+        if wrong:
+            self._quarantine(record, wrong)
+            return
+        objection = self.sessions.objection(take)
+        if take.partitions != self.partitions:
+            objection = f"the ack topics have {self.partitions} partitions, the take says {take.partitions}"
+        if objection:
+            self._quarantine(record, objection)
+            self._refuse(take.group, take.session, objection)
+            return
+        session = Session(take.group, take.epoch, take.session)
+        if take.epoch <= QUESTION_EPOCH:
+            self._answer_question(take)
+        elif self.sessions.standing(session) is Standing.LOWER:
+            self._refuse(take.group, take.session, self._held(take.group))
+        else:
+            for overtaken in self.sessions.take(take):
+                self._refuse(take.group, overtaken.session.id, self._held(take.group))
+
+    def _read_tick(self, record: Record, tick: Tick) -> None:
+        session = Session(tick.group, tick.epoch, tick.session)
+        if self._stands(record, session, checks.wrong_take(tick), 1):
+            self.sessions.tick(session, tick.now)
+
+    def _read_init(self, record: Record, init: Init) -> None:
+        session = Session(init.group, init.epoch, init.session)
+        wrong = checks.wrong_init(init, self.partition, self.partitions, self.limits.init_roots)
+        if init.partitions != self.partitions:
+            wrong = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
+        if not self._stands(record, session, wrong, sum(run.end - run.start for run in init.runs)):
+            return
+        for run in init.runs:
+            stranger = self.sessions.stranger(init.group, run.source, init.topic)
+            if stranger:
+                self._quarantine(record, stranger)
+                return
+        grace_ms = self.sessions.emit(session, init.now)
+        timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
+        emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
+        for run in init.runs:
+            known = self.sessions.sources.get(run.source)
+            ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
+            if known is not None and ends == {known.generation}:
+                self.ledger.init(emission, run, self.ack_next)
+            else:
+                self.ledger.counts.refused += run.end - run.start
+
+    def _stands(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
+        """Tell whether an init or tick counts; count or quarantine it if not."""
+        standing = self.sessions.standing(session)
+        if wrong:
+            self._quarantine(record, wrong)
+        elif standing is Standing.LOWER:
+            self.ledger.counts.refused += weight
+        elif standing is not Standing.HOLDER:
+            self._quarantine(record, "its session has not taken the group")
+        return not wrong and standing is Standing.HOLDER
+
+    # -- 2. barriers
+
+    def waits_for_ends(self) -> bool:
+        """Tell whether `set_ends` is due."""
+        return self.sessions.waits_for_ends()
+
+    def set_ends(self, ack_end: int, fail_end: int) -> None:
+        """Tell where ``_ack_ack`` and ``_ack_fail`` ended, asked after the last `read_inits`."""
+        self.sessions.set_barrier(Barrier(ack_end, fail_end))
+
+    # -- 3. fails and contributions
+
+    def apply_fails(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_fail``, in the order of the log."""
+        for record in records:
+            event = self._decode(record)
+            if isinstance(event, Fails):
+                self._apply_fails(record, event)
+            elif event is not None:
+                self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
+            self.fail_next = record.offset + 1
+
+    def _apply_fails(self, record: Record, fails: Fails) -> None:
+        wrong = checks.wrong_fails(fails, self.partition, self.partitions)
+        wrong = wrong or self.sessions.stranger(fails.group, fails.source)
+        if wrong:
+            self._quarantine(record, wrong)
+            return
+        session = Session(fails.group, fails.epoch, fails.session)
+        seen = self._see_fails(session, fails, record)
+        if seen is Seen.NO_ROOM:
+            self._quarantine(record, f"more than {self.limits.lanes} lanes")
+        elif seen is Seen.DIFFERENT:
+            named = [positions(cause.positions) for cause in fails.causes]
+            self._differs(session, fails, np.concatenate([np.zeros(0, np.int64), *named]))
+        elif seen is Seen.REPEATED:
+            self.ledger.counts.repeated_records += 1
+        else:
+            decided_ms = self.sessions.clock(session).counted_ms
+            for cause in fails.causes:
+                why = Cause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+                self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
+
+    def apply_acks(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_ack``, in the order of the log, after all fails of the step."""
+        sweep: list[Record] = []
+        size = 0
+        for record in records:
+            sweep.append(record)
+            size += len(record.value or b"")
+            if size >= SWEEP_BYTES:
+                self._sweep(sweep)
+                sweep, size = [], 0
+        self._sweep(sweep)
+
+    def _sweep(self, records: Sequence[Record]) -> None:
+        """Apply some contributions: repeats with other content first, then absences, then values."""
+        fresh: list[tuple[Session, Acks, Contribution, Pin]] = []
+        for record in records:
+            event = read_acks(record.value or b"", self._acks_header) or self._decode(record)
+            if isinstance(event, Acks):
+                session = Session(event.group, event.epoch, event.session)
+                contribution = self._accept(record, session, event)
+                if contribution is not None:
+                    fresh.append((session, event, contribution, Pin(record.offset, self.ack_bytes)))
+            elif event is not None:
+                self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
+            self.ack_bytes += weight(record.value)
+            self.ack_next = record.offset + 1
+        for session, acks, _, _ in fresh:
+            if acks.absent:
+                self.ledger.absent(session, acks.source, acks.absent)
+        for session, acks, contribution, pin in fresh:
+            self.ledger.fold(session, contribution, pin)
+            if acks.touched:
+                touched = distinct(positions(acks.touched))
+                self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
+
+    def contribution(self, acks: Acks) -> tuple[Contribution | None, str]:
+        """Look at contributions; return None, and why not, if they cannot be applied."""
+        wrong = checks.wrong_acks(acks, self.partition, self.partitions)
+        wrong = wrong or self.sessions.stranger(acks.group, acks.source)
+        contribution = None if wrong else Contribution(acks)
+        if contribution is not None and contribution.outside:
+            return None, checks.OUTSIDE
+        return contribution, wrong
+
+    def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
+        """Return contributions that are to be folded; deal with those that are not."""
+        contribution, wrong = self.contribution(acks)
+        if contribution is None:
+            self._quarantine(record, wrong)
+            return None
+        seen = self.see_acks(record, session, acks)
+        if seen is Seen.NO_ROOM:
+            self._quarantine(record, f"more than {self.limits.lanes} lanes")
+        elif seen is Seen.REPEATED:
+            self.ledger.counts.repeated_records += 1
+        elif seen is Seen.DIFFERENT:
+            self._differs(session, acks, _named(acks))
+        return contribution if seen is Seen.NEW else None
+
+    def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
+        """Tell what a record of contributions is, by the marks, and mark it."""
+        if self._outlived(session):
+            return Seen.NEW
+        content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
+        return self.ack_marks.see(record.offset, Lane(session, acks.lane), content)
+
+    def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
+        if self._outlived(session):
+            return Seen.NEW
+        content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
+        return self.fail_marks.see(Lane(session, fails.lane), content)
+
+    def _outlived(self, session: Session) -> bool:
+        """Tell whether a higher session holds the group and has abandoned this one's roots: no marks then."""
+        if self.sessions.standing(session) is not Standing.LOWER:
+            return False
+        return session not in self.sessions.groups[session.group].clocks
+
+    def _differs(self, session: Session, record: Acks | Fails, named: I64) -> None:
+        """Fail what a repeat with other content names: a bolt did something else on a re-run."""
+        self.ledger.counts.nondeterministic_records += 1
+        message = f"lane {record.lane}, batch {record.seq}: written again with other content"
+        where = f"source {record.source}, block {record.block}"
+        self.outbox.tell(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
+        decided_ms = self.sessions.clock(session).counted_ms
+        why = Cause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
+        self.ledger.fail(session, record.source, distinct(named), why)
+
+    # -- 4. ticks and takes
+
+    def pass_to(self, init_next: int, fail_next: int, ack_next: int) -> None:
+        """Take note of how far was read; positions pass what is no record."""
+        self.init_next = max(self.init_next, init_next)
+        self.fail_next = max(self.fail_next, fail_next)
+        self.ack_next = max(self.ack_next, ack_next)
+
+    def count(self) -> bool:
+        """Let ticks and takes count whose barrier the applied positions have reached.
+
+        Returns:
+            Whether any did.
+        """
+        counted = False
+        for item in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
+            counted = True
+            if item.take:
+                self._count_take(item)
+            else:
+                self.ledger.expire(item.session, self.sessions.clock(item.session).counted_ms)
+        return counted
+
+    def _count_take(self, item: Pending) -> None:
+        session = item.session
+        decided_ms = self.sessions.clock(session).counted_ms
+        group = self.sessions.groups[session.group]
+        marked = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
+        for other in marked | group.clocks.keys() | set(self.ledger.sessions(session.group)):
+            if other < session:
+                self.ledger.abandon(other, decided_ms)
+                self.ack_marks.forget(other)
+                self.fail_marks.forget(other)
+                self.sessions.forget(other)
+        self._flush_verdicts()
+        open_runs = self.ledger.open_runs(session)
+        answer = answers.accepted(self.sessions, self.ledger.watermark, session, item.before_ms, open_runs)
+        self.outbox.write(answer)
+        self.outbox.tell(AckerEventKind.TAKEN, self._held(session.group))
+
+    # -- 5. output
+
+    @property
+    def has_output(self) -> bool:
+        """Whether anything waits to be written that others are to see."""
+        return bool(self.ledger.settled) or bool(self.outbox)
+
+    def take_output(self) -> Output:
+        """Hand over what the step decided; canonical, and each record below the limit of the wire."""
+        self._flush_verdicts()
+        return self.outbox.take()
+
+    def committed(self, verdicts: Sequence[bytes]) -> None:
+        """Take note that records were appended to the verdict log, with the marker of their transaction."""
+        before = self.ledger.verdict_next
+        if verdicts:
+            size = sum(weight(record) for record in verdicts)
+            self.ledger.verdict_next = Pin(before.offset + len(verdicts) + 1, before.bytes + size)
+
+    def pass_over(self, record: Record, why: str) -> None:
+        """Count and tell of a record that a restart cannot use and need not."""
+        self.ledger.counts.undecodable_records += 1
+        self.outbox.pass_over(record, why)
+
+    def _flush_verdicts(self) -> None:
+        self.outbox.write(self.ledger.take_settled().records())
+
+    def _answer_question(self, take: Take) -> None:
+        """Answer a session that does not know its epoch yet; every start of a query begins so."""
+        why = f"epoch {take.epoch} only asks"
+        self.outbox.write(
+            [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
+        )
+        self.outbox.tell(AckerEventKind.ASKED, f"session {take.session} asks who holds group {take.group}")
+
+    def _refuse(self, group: str, asked_by: str, why: str) -> None:
+        self.ledger.counts.refused_takes += 1
+        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
+        self.outbox.tell(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
+
+    def _held(self, group: str) -> str:
+        holder = self.sessions.groups[group].holder
+        return f"session {holder.id} (epoch {holder.epoch}) holds group {group}"
+
+    def _decode(self, record: Record) -> Event | None:
+        try:
+            return self.codec.decode(record.value)
+        except CodecError as error:
+            self._quarantine(record, str(error))
+            return None
+
+    def _quarantine(self, record: Record, why: str) -> None:
+        self.ledger.counts.quarantined_records += 1
+        self.outbox.quarantine(record, why)
+
+
+def weight(value: bytes | None) -> int:
+    """Return what reading a record again costs, in bytes that would take as long."""
+    return max(len(value or b""), RECORD_BYTES)
+
+
+def _named(acks: Acks) -> I64:
+    """Return every position that a record of contributions names."""
+    spread = [np.arange(run.start, run.end, dtype=np.int64) for run in acks.runs + acks.absent]
+    return np.concatenate([positions(acks.positions), positions(acks.touched), *spread])

@@ -1,0 +1,233 @@
+"""Fetches what a step applies, for all partitions that a process owns, in the order that keeps it right.
+
+Contributions are fetched first. Then the ends of ``_ack_fail`` and after them those of ``_ack_init`` are
+asked for, and both topics are read up to there. So whatever a contribution or a fail speaks of was opened by
+an init that is in the inbox too, and every fail that was flushed before a contribution is there before it.
+
+Source: DESIGN.md, section 4, "Order between the three topics" (a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import Unreachable
+from acker.kafka.port import Log, Reader, Record, TopicPartition
+from acker.kafka.reading import POLLS
+from acker.wire.codec import RECORD_BYTES_MAX
+
+_FETCH = 200
+
+BURST = 10
+"""So many fetches that brought contributions may come one upon the other after a rest, unpaced."""
+
+
+@dataclass(slots=True)
+class Letters:
+    """What was fetched for one partition and not applied yet.
+
+    Attributes:
+        inits: of ``_ack_init``.
+        fails: of ``_ack_fail``.
+        acks: of ``_ack_ack``.
+        fail_end: only fails below it have all their inits here.
+    """
+
+    inits: list[Record] = field(default_factory=list)
+    fails: list[Record] = field(default_factory=list)
+    acks: list[Record] = field(default_factory=list)
+    fail_end: int = 0
+
+
+class Inbox:
+    """The readers of a process, and what they have fetched.
+
+    Attributes:
+        letters: by partition, what was fetched and not applied yet.
+    """
+
+    def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
+        """Make the readers; nothing is assigned yet."""
+        self._log = log
+        self._topics = topics
+        self._limits = limits
+        self._acks: Reader = log.reader(committed=False, patient=True)
+        self._control: Reader = log.reader(committed=False, patient=True)
+        self.letters: dict[int, Letters] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._broken = False
+        self._fetched_ms = 0
+        self._paid_ms = 0
+
+    def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
+        """Replace the partitions.
+
+        Args:
+            starts: by partition, the offsets of ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` to begin at;
+                those of a partition that was assigned before are not looked at, its reading goes on.
+        """
+        wanted: dict[TopicPartition, int] = {}
+        for number, (init, fail, ack) in starts.items():
+            for where, start in (
+                (self._init(number), init),
+                (self._fail(number), fail),
+                (self._ack(number), ack),
+            ):
+                wanted[where] = self._next[where] if number in self.letters else start
+        self._next = wanted
+        self.letters = {number: self.letters.get(number, Letters()) for number in starts}
+        self._reassign()
+        self._broken = False
+
+    def drop(self, number: int) -> None:
+        """Forget a partition and what was fetched for it."""
+        self.letters.pop(number, None)
+        for where in (self._init(number), self._fail(number), self._ack(number)):
+            self._next.pop(where, None)
+        # The readers hear of it by `assign`, or by the next fetch when that does not come.
+        self._broken = True
+
+    def fetch(self, now_ms: int) -> None:
+        """Fetch contributions and what must be applied before them; waits a little when there is nothing.
+
+        Where fetch upon fetch brings some, all there are, only inits are fetched for a while: contributions
+        that trickle in share a transaction then, of which each costs the broker several requests.
+
+        Args:
+            now_ms: wall time.
+
+        Raises:
+            Unreachable: the broker does not answer; what was fetched is kept.
+            OutOfRange: a log begins above the position to read at.
+        """
+        if self._broken:
+            self._reassign()
+        self._broken = True
+        rest_ms = self._rest_ms(now_ms)
+        if rest_ms:
+            self._sort(self._control.poll(min(rest_ms, self._limits.poll_ms), _FETCH))
+        else:
+            is_all = self._fetch_acks()
+            self._sort(self._control.poll(0, _FETCH))
+            numbers = list(self.letters)
+            came = any(self.letters[number].acks or self.letters[number].fails for number in numbers)
+            if came:
+                self._read_control(numbers)
+            self._fetched_ms = now_ms
+            if came and is_all:
+                self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
+        self._broken = False
+
+    def take(self, number: int) -> Letters:
+        """Hand over what may be applied to a partition now, after a `fetch` that raised nothing."""
+        held = self.letters[number]
+        ready = [record for record in held.fails if record.offset < held.fail_end]
+        rest = held.fails[len(ready) :]
+        self.letters[number] = Letters(fails=rest, fail_end=held.fail_end)
+        return Letters(held.inits, ready, held.acks, held.fail_end)
+
+    def positions(self, number: int) -> tuple[int, int, int]:
+        """Return up to where ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed over.
+
+        What is no record (a marker, an aborted record of another program) is passed.
+        """
+        held = self.letters[number]
+        fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
+        return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
+
+    def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Ask where ``_ack_ack`` and ``_ack_fail`` end now.
+
+        Raises:
+            Unreachable: the broker does not answer.
+        """
+        wanted = list(numbers)
+        ends = self._log.ends([where(n) for n in wanted for where in (self._ack, self._fail)])
+        return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in wanted}
+
+    def close(self) -> None:
+        """Close the readers."""
+        self._acks.close()
+        self._control.close()
+
+    def _rest_ms(self, now_ms: int) -> int:
+        """Return how long no contributions are to be fetched; not at all where the clock was set back.
+
+        Each fetch that brought some takes `pace_ms` of the time that passes, and `BURST` of them may be owed.
+        """
+        if now_ms < self._fetched_ms:
+            self._paid_ms = now_ms
+        return max(0, self._paid_ms - BURST * self._limits.pace_ms - now_ms)
+
+    def _fetch_acks(self) -> bool:
+        """Fetch contributions up to the limits of a step; wait only when there are none at all.
+
+        Returns:
+            Whether these were all.
+        """
+        held = [record for letters in self.letters.values() for record in letters.acks]
+        count, size = len(held), sum(len(record.value or b"") for record in held)
+        timeout_ms = 0 if held else self._limits.poll_ms
+        while (room := self._room(count, size)) > 0:
+            records = self._acks.poll(timeout_ms, room)
+            if not records:
+                return True
+            self._sort(records)
+            count += len(records)
+            size += sum(len(record.value or b"") for record in records)
+            timeout_ms = 0
+        return False
+
+    def _room(self, count: int, size: int) -> int:
+        """Return how many records, large as they may be, one more poll may bring."""
+        limits = self._limits
+        if size >= limits.step_bytes:
+            return 0
+        return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
+
+    def _read_control(self, numbers: list[int]) -> None:
+        """Read fails and inits up to their ends; the fails' are asked for first, so their inits are there."""
+        fails = self._log.ends([self._fail(number) for number in numbers])
+        inits = self._log.ends([self._init(number) for number in numbers])
+        ends = {**fails, **inits}
+        idle = 0
+        while self._short_of(ends):
+            before = [self._control.position(where) for where in ends]
+            self._sort(self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH))
+            idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1
+            if idle >= POLLS:
+                raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
+        for where, end in fails.items():
+            self.letters[where.partition].fail_end = end
+
+    def _short_of(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return any(self._control.position(where) < end for where, end in ends.items())
+
+    def _reassign(self) -> None:
+        """Let the readers go on behind what was handed out, whatever a failed call has done to them."""
+        acks = {where: at for where, at in self._next.items() if where.topic == self._topics.ack}
+        self._acks.assign(acks)
+        self._control.assign({where: at for where, at in self._next.items() if where not in acks})
+
+    def _sort(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            letters = self.letters[record.partition]
+            if record.topic == self._topics.ack:
+                letters.acks.append(record)
+            elif record.topic == self._topics.fail:
+                letters.fails.append(record)
+            else:
+                letters.inits.append(record)
+
+    def _init(self, number: int) -> TopicPartition:
+        return TopicPartition(self._topics.init, number)
+
+    def _fail(self, number: int) -> TopicPartition:
+        return TopicPartition(self._topics.fail, number)
+
+    def _ack(self, number: int) -> TopicPartition:
+        return TopicPartition(self._topics.ack, number)

@@ -1,0 +1,172 @@
+"""One acker partition as its owner runs it: restored, stepped, and written in transactions.
+
+Whatever a step decides is written in one transaction: verdicts and answers, State, and quarantined records;
+steps that only read inits and ticks share one. State says how far the three topics are read; as each
+transaction holds it, an owner that was fenced cannot commit one. The group's offsets only follow (`done`).
+Output is kept until it has committed. An aborted one is written again; when that does not help, the
+partition is restored, which reads the same records and decides the same.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import Aborted
+from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
+from acker.ledger.outbox import Output
+from acker.service.core import PartitionCore
+from acker.service.snapshot import carried_of, carry, state_of
+from acker.service.state import BIN_PART, StatePart, Stored, bin_of, key_of, parts_of
+from acker.wire.codec import Codec
+
+ORIGIN_HEADER = "windhover.origin"
+WHY_HEADER = "windhover.why"
+QUARANTINE_BYTES = 900_000
+"""A quarantined key and value that are longer would not fit into a record with its headers; they are cut."""
+
+
+class PartitionAcker:
+    """An acker partition and the transactional id that makes its owner the only one.
+
+    Attributes:
+        core: what is known; its `init_next`, `ack_next` and `fail_next` say what to feed next.
+        unwritten_since_ms: when the core was changed first since the last commit; None if it was not.
+        needed: first offset of each log that a restart reads, as of the last commit; empty before one.
+        done: up to where the three topics are read, as of the last commit.
+    """
+
+    def __init__(
+        self,
+        core: PartitionCore,
+        transactions: Transactions,
+        topics: AckTopics,
+        limits: AckerLimits,
+        stored: Codec[Stored],
+    ) -> None:
+        """Own a restored partition.
+
+        Args:
+            core: as restored after `transactions` was initialised.
+            transactions: under the partition's own transactional id.
+            topics: names of the ack topics.
+            limits: named limits.
+            stored: codec of State.
+        """
+        self.core = core
+        self.unwritten_since_ms: int | None = None
+        self._has_read_acks = False
+        self.needed: dict[TopicPartition, int] = {}
+        self.done: dict[TopicPartition, int] = self._positions(topics)
+        self._transactions = transactions
+        self._topics = topics
+        self._limits = limits
+        self._stored = stored
+
+    def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
+        """Take note that a step changed the core.
+
+        Args:
+            now_ms: wall time.
+            has_read_acks: whether it read contributions or fails, besides inits and ticks.
+        """
+        if self.unwritten_since_ms is None:
+            self.unwritten_since_ms = now_ms
+        self._has_read_acks |= has_read_acks
+
+    def must_write(self, now_ms: int) -> bool:
+        """Tell whether `write` is due.
+
+        At once where others wait for what a step decided, or where it read contributions: read again after
+        a restart, one that was dropped might come behind its init. Inits, and ticks that nothing expired by,
+        mean the same whenever they are read again, and transactions for them alone would cost the broker as
+        much as those with verdicts.
+        """
+        since_ms = self.unwritten_since_ms
+        if since_ms is None:
+            return False
+        is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
+        return is_late or self._has_read_acks or self.core.has_output
+
+    def write(self) -> Output:
+        """Write the output of the step that the core has made; returns when it has committed.
+
+        Raises:
+            Aborted: it was aborted each time; restore.
+            Fenced: another process owns the partition; drop it.
+            Unreachable: it may or may not have committed; restore.
+        """
+        core = self.core
+        output = core.take_output()
+        carry(core)
+        state = state_of(core)
+        records = self._records(output, [*parts_of(self._stored, state)], self._bins())
+        self._commit(records)
+        self.done = self._positions(self._topics)
+        core.committed(output.verdicts)
+        self.unwritten_since_ms = None
+        self._has_read_acks = False
+        core.ledger.counts.transactions += 1
+        verdict = TopicPartition(self._topics.verdict, core.partition)
+        floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
+        ack = TopicPartition(self._topics.ack, core.partition)
+        self.needed = {**self.done, ack: state.safe, verdict: floor}
+        output.events += core.take_output().events
+        return output
+
+    def close(self) -> None:
+        """Give the partition up."""
+        self._transactions.close()
+
+    def _positions(self, topics: AckTopics) -> dict[TopicPartition, int]:
+        core = self.core
+        return {
+            TopicPartition(topics.init, core.partition): core.init_next,
+            TopicPartition(topics.ack, core.partition): core.ack_next,
+            TopicPartition(topics.fail, core.partition): core.fail_next,
+        }
+
+    def _bins(self) -> list[tuple[int, StatePart | None]]:
+        """Return the bins that are due; None for one that is empty now."""
+        written: list[tuple[int, StatePart | None]] = []
+        for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
+            live = self.core.bins.live(number)
+            part = bin_of(self._stored, self.core.partition, number, carried_of(live)) if live else None
+            written.append((BIN_PART + number, part))
+        return written
+
+    def _records(
+        self, output: Output, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
+    ) -> list[Outgoing]:
+        partition = self.core.partition
+        records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
+        records += [self._quarantined(record, why) for record, why in output.quarantined]
+        for number, part in [*bins, *((part.part, part) for part in parts)]:
+            value = None if part is None else self._stored.encode(part)
+            records.append(Outgoing(self._topics.state, partition, value, key=key_of(partition, number)))
+        return records
+
+    def _quarantined(self, record: Record, why: str) -> Outgoing:
+        origin = f"{record.topic}/{record.partition}@{record.offset}"
+        headers = ((ORIGIN_HEADER, origin.encode()), (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]))
+        key = None if record.key is None else record.key[:QUARANTINE_BYTES]
+        room = QUARANTINE_BYTES - len(key or b"")
+        value = None if record.value is None else record.value[:room]
+        return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
+
+    def _commit(self, records: Sequence[Outgoing]) -> None:
+        timeout_ms = self._limits.operation_ms
+        for attempt in range(self._limits.commit_attempts):
+            try:
+                self._transactions.begin()
+                self._transactions.send_all(records)
+                self._transactions.commit(timeout_ms)
+            except Aborted:
+                self._transactions.abort(timeout_ms)
+                if attempt + 1 == self._limits.commit_attempts:
+                    raise
+            else:
+                return

@@ -1,0 +1,72 @@
+"""Records that stop their readers until an operator lets all pass over them: ``windhover topics repair``.
+
+In `_ack_verdict`, `_ack_due` and `_ack_state` a record that cannot be read may be a newer Windhover's, so
+whoever meets one stops. Where it is garbage, a mark lets every process pass over it: a record behind it in
+the same partition, under the key ``passed-over/`` and the offset. So who may read the one may read the other,
+a mark lasts as long as what it is about, and nobody looks for marks who has not met such a record. What a
+mark holds is text: older versions pass over it as over any garbage.
+
+Source: DESIGN.md, section 4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.wire.codec import HEADER_BYTES, MAGIC
+
+PASSED_OVER: Final = b"passed-over/"
+"""Begins the key of a mark; the offset follows, in decimal digits."""
+
+WHY_HEADER: Final = "windhover.why"
+BY_HEADER: Final = "windhover.by"
+
+WAIT_MS: Final = 10_000
+
+_TAIL: Final = 1_000
+"""Records at the end of a partition that are searched for a mark first; then 8 times as many, and so on."""
+
+CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --why lets all pass over it"
+
+
+def mark_of(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
+    """Return the record that lets all pass over the record at an offset of a partition."""
+    headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
+    return Outgoing(*place, b"passed over: " + why.encode(), PASSED_OVER + b"%d" % offset, headers)
+
+
+def marked_offset(record: Record) -> int | None:
+    """Return the offset that a mark names; None for a record that is no mark."""
+    key = record.key
+    if key is None or record.value is None or not key.startswith(PASSED_OVER):
+        return None
+    digits = key[len(PASSED_OVER) :]
+    return int(digits) if digits.isdigit() and len(digits) < 20 else None
+
+
+def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
+    """Tell whether a mark lets all pass over a record. The partition is searched from its end back to it.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    place = TopicPartition(record.topic, record.partition)
+    end = log.stable_ends([place])[place]
+    reach = _TAIL
+    while True:
+        first = max(record.offset + 1, end - reach, log.starts([place])[place])
+        for found in read_piece(log, place, first, end, committed=True, wait_ms=wait_ms):
+            if marked_offset(found) == record.offset:
+                return True
+        if end - reach <= record.offset + 1:
+            return False
+        end, reach = first, reach * 8
+
+
+def kind_of(value: bytes | None) -> str:
+    """Say what a record that cannot be read may be."""
+    if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
+        return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
+    return "garbage: it does not begin with C3 01 as all records of Windhover do"

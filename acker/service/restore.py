@@ -1,0 +1,196 @@
+"""Brings an acker partition back to where its last committed step left it.
+
+1. State: the last record of each of its parts.
+2. Settle what the verdict log, from the first verdict of a live range on, says is settled.
+3. Fold the contributions in [safe, position) again; roots carried by value are left out.
+
+Settled is what the verdict log says; a re-read never infers. ``_ack_init`` and ``_ack_fail`` are not read
+again: what they opened stands in State, and what they failed was settled by the step that read it.
+
+The order of 2 and 3 does not matter to the result; this one folds less.
+
+Source: DESIGN.md, section 5.3, "Restore".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange, UnknownVersion
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import read_piece, require_start
+from acker.ledger.cohort import Pin, Session
+from acker.ledger.marks import Seen
+from acker.service.core import PartitionCore, weight
+from acker.service.passed_over import CURE, is_passed_over, marked_offset
+from acker.service.snapshot import load
+from acker.service.state import Carried, State, Stored
+from acker.service.state_log import loading, read_last_state
+from acker.sorted_arrays import distinct
+from acker.wire.answer_checks import wrong_verdicts
+from acker.wire.codec import Codec
+from acker.wire.events import Acks, Event, Verdicts, positions
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What restoring an acker partition takes: where it lives, and how its records are read."""
+
+    log: Log
+    topics: AckTopics
+    partitions: int
+    limits: AckerLimits
+    codec: Codec[Event]
+    stored: Codec[Stored]
+    at: Callable[[str], None] = lambda _what: None
+
+    def core(self, partition: int) -> PartitionCore:
+        """Restore an acker partition whose predecessor's transaction has ended.
+
+        Raises:
+            Disagreement: its State is of another N, or is missing though it has given verdicts.
+            DataLoss: a log no longer holds what is needed.
+            Fenced: another owner has taken the partition meanwhile.
+            Unreachable: the broker does not answer.
+        """
+        where = TopicPartition(self.topics.state, partition)
+        end = self.log.stable_ends([where])[where]
+        try:
+            return self._core(partition)
+        except (DataLoss, Disagreement, OutOfRange) as error:
+            # Whoever writes State while we restore has fenced us, and deletes what it needs no more: what we
+            # miss is then no loss. Nobody but an owner of our transactional id writes there.
+            if self.log.stable_ends([where])[where] > end:
+                raise Fenced(f"partition {partition} has got another owner; give it up") from error
+            raise
+
+    def _core(self, partition: int) -> PartitionCore:
+        core = PartitionCore(partition, self.partitions, self.limits, self.codec)
+        with loading(TopicPartition(self.topics.state, partition)):
+            state, bins = self._read_state(partition)
+            if state is not None:
+                load(core, state, bins)
+        self._require_logs(core, state)
+        verdict = TopicPartition(self.topics.verdict, partition)
+        end = self.log.stable_ends([verdict])[verdict]
+        if state is None:
+            self._require_no_verdict(verdict, end)
+        else:
+            self._settle(core, state, verdict, end)
+            self._refold(core, state)
+        core.ledger.verdict_next = Pin(end, core.ledger.verdict_next.bytes)
+        core.ledger.take_settled()
+        return core
+
+    # -- 1. State
+
+    def _read_state(self, partition: int) -> tuple[State | None, dict[int, Carried]]:
+        where = TopicPartition(self.topics.state, partition)
+        last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
+        if last is None:
+            return None, {}
+        self._require_n(last.state)
+        return last.state, last.bins
+
+    def _require_n(self, state: State) -> None:
+        if state.partitions != self.partitions:
+            raise Disagreement(
+                f"State of acker partition {state.partition} was written with acker.partitions:"
+                f" {state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it back,"
+                " or begin anew under another acker.topic_prefix once nothing is pending"
+            )
+
+    # -- what must be there
+
+    def _require_logs(self, core: PartitionCore, state: State | None) -> None:
+        needed = {
+            self.topics.init: (core.init_next, "takes and inits"),
+            self.topics.ack: (state.safe if state else 0, "contributions"),
+            self.topics.fail: (core.fail_next, "fails"),
+        }
+        for topic, (offset, what) in needed.items():
+            require_start(self.log, TopicPartition(topic, core.partition), offset, what)
+        if state is not None and state.verdict >= 0:
+            verdict = TopicPartition(self.topics.verdict, core.partition)
+            require_start(self.log, verdict, state.verdict, "verdicts")
+
+    def _require_no_verdict(self, verdict: TopicPartition, end: int) -> None:
+        start = self.log.starts([verdict])[verdict]
+        wait_ms = self.limits.operation_ms
+        self.at("restoring: looking for verdicts without State")
+        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+            raise Disagreement(
+                f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
+                f" {self.topics.state} holds no State for it. Without State no root is known to be settled:"
+                " bring the topic back, or begin anew under another acker.topic_prefix"
+            )
+
+    # -- 2. verdicts
+
+    def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
+        if state.verdict < 0:
+            return
+        read = 0
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):
+            self.at("restoring: verdicts")
+            verdicts = self._verdicts(core, record)
+            if verdicts is not None:
+                core.ledger.settle_logged(verdicts, Pin(record.offset, read))
+            read += weight(record.value)
+        core.ledger.verdict_next = Pin(end, read)
+
+    def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
+        """Read verdicts; None for an answer, and for what no acker wrote, or an operator lets pass.
+
+        Raises:
+            Disagreement: a newer acker wrote it; what it settled must not be settled again.
+        """
+        try:
+            event = self.codec.decode(record.value)
+        except UnknownVersion as error:
+            if not is_passed_over(self.log, record, wait_ms=self.limits.operation_ms):
+                raise Disagreement(
+                    f"{record.topic}/{record.partition}@{record.offset}: {error}: if a newer acker wrote it,"
+                    f" run that version; {CURE}"
+                ) from error
+            core.pass_over(record, str(error))
+            return None
+        except CodecError as error:
+            if marked_offset(record) is None:
+                core.pass_over(record, str(error))
+            return None
+        wrong = wrong_verdicts(event) if isinstance(event, Verdicts) else ""
+        if wrong:
+            core.pass_over(record, wrong)
+        return event if isinstance(event, Verdicts) and not wrong else None
+
+    # -- 3. contributions
+
+    def _refold(self, core: PartitionCore, state: State) -> None:
+        where = TopicPartition(self.topics.ack, core.partition)
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+            self.at("restoring: contributions")
+            self._refold_record(core, record)
+            core.ack_bytes += weight(record.value)
+
+    def _refold_record(self, core: PartitionCore, record: Record) -> None:
+        try:
+            acks = self.codec.decode(record.value)
+        except CodecError:
+            return  # it was quarantined by the step that first read it
+        contribution = core.contribution(acks)[0] if isinstance(acks, Acks) else None
+        if not isinstance(acks, Acks) or contribution is None:
+            return
+        session = Session(acks.group, acks.epoch, acks.session)
+        if core.see_acks(record, session, acks) is not Seen.NEW:
+            return
+        pin = Pin(record.offset, core.ack_bytes)
+        core.ledger.refold(session, contribution, pin)
+        if acks.touched:
+            touched = distinct(positions(acks.touched))
+            core.ledger.retouch(session, acks.source, touched, acks.touched_at, pin)

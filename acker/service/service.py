@@ -1,0 +1,279 @@
+"""The acker: shares the partitions of the ack topics with its peers and gives the verdicts of those it owns.
+
+An object with `AckerService.step`; whoever runs it brings the loop, the clock and the signals. One step:
+
+1. ask the group what is ours; give up what is not, restore one partition that is new;
+2. fetch contributions, then the inits and fails that must be applied before them (``acker.service.inbox``);
+3. for each partition with anything to do: apply, count, and commit in one transaction
+(``acker.service.partition``);
+4. now and then shorten the logs (``acker.service.retention``).
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
+from acker.kafka.port import Log
+from acker.ledger.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
+from acker.service.inbox import Inbox
+from acker.service.partition import PartitionAcker
+from acker.service.partition_counts import PartitionCounts
+from acker.service.restore import Restore
+from acker.service.retention import Retention
+from acker.service.state import state_codec
+from acker.wire.codec import wire_codec
+
+PAUSE_LIMITS: Final = 2
+"""A member keeps its place for so many times as long as what counts as hung; a process that hangs has ended
+before, and one that restores much gets on."""
+
+
+def _nobody(_event: AckerEvent) -> None:
+    """Drop an event."""
+
+
+def _unwatched(_what: str) -> None:
+    """Let nobody watch."""
+
+
+class AckerService:
+    """One acker process: a member of the ackers' consumer group."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: AckTopics,
+        partitions: int,
+        *,
+        group: str,
+        replay_group: str = "windhover-replay",
+        limits: AckerLimits | None = None,
+        report: Callable[[AckerEvent], None] = _nobody,
+        at: Callable[[str], None] = _unwatched,
+    ) -> None:
+        """Join the ackers of a cluster.
+
+        Args:
+            log: the cluster.
+            topics: names of the ack topics.
+            partitions: N, the number of acker partitions, as topics.yaml has it.
+            group: consumer group of the ackers; also the stem of their transactional ids.
+            replay_group: consumer group of the replay workers, whose commit keeps verdicts from deletion.
+            limits: named limits.
+            report: called with each `AckerEvent`, in the thread that calls `step`.
+            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
+
+        Raises:
+            TopicError: an ack topic is missing.
+            Disagreement: the broker's partition counts are not N.
+        """
+        self._log = log
+        self._topics = topics
+        self._group = group
+        self._limits = limits or AckerLimits()
+        self._report = report
+        self._at = at
+        counted = (topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine)
+        self._counts = PartitionCounts(log, counted, partitions)
+        self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec(), at)
+        self._retention = Retention(log, topics, replay_group, self._limits)
+        self._owned: dict[int, PartitionAcker] = {}
+        self._fenced_ms: dict[int, int] = {}
+        self._restores: dict[int, int] = {}
+        self._past = Counts()
+        self._away_since_ms: int | None = None
+        self._inbox = Inbox(log, topics, self._limits)
+        pause_ms = PAUSE_LIMITS * self._limits.hung_ms
+        self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
+
+    def step(self, now_ms: int) -> bool:
+        """Do one bounded round for all partitions owned now.
+
+        Args:
+            now_ms: wall time.
+
+        Returns:
+            Whether anything was done; if not, the step has waited a little for something to do.
+
+        Raises:
+            Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
+            Disagreement: State, or the broker, says something else than topics.yaml.
+            TopicError: an ack topic is gone.
+            DataLoss: a log no longer holds what is needed.
+            LogError: the log refuses what it must not refuse.
+        """
+        try:
+            worked = self._round(now_ms)
+        except Unreachable as error:
+            if self._away_since_ms is None:
+                self._away_since_ms = now_ms
+                self._report(AckerEvent(AckerEventKind.UNREACHABLE, -1, str(error)))
+            if now_ms - self._away_since_ms > self._limits.unreachable_ms:
+                raise
+            return False
+        self._away_since_ms = None
+        return worked
+
+    def close(self) -> None:
+        """Commit what was put off and leave the group; what cannot be, the next owner reads again."""
+        try:
+            for number, acker in list(self._owned.items()):
+                self._at(f"the last commit of partition {number}")
+                if acker.unwritten_since_ms is not None:
+                    try:
+                        acker.write()
+                        self._membership.commit_soon(acker.done)
+                    except WindhoverError as error:  # may not hide what the acker ends with
+                        self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
+                self._give_up(number)
+        finally:
+            self._at("leaving the group")
+            self._inbox.close()
+            self._membership.close()
+
+    def status(self) -> AckerStatus:
+        """Return what this process owns and has counted."""
+        cores = [acker.core for acker in self._owned.values()]
+        counts = Counts()
+        counts.add(self._past)
+        for core in cores:
+            counts.add(core.ledger.counts)
+        cohorts = [cohort for core in cores for cohort in core.ledger.cohorts()]
+        holders = {group.holder for core in cores for group in core.sessions.groups.values()}
+        return AckerStatus(
+            partitions=tuple(sorted(self._owned)),
+            open_roots=sum(core.ledger.open for core in cores),
+            ranges=len(cohorts),
+            never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
+            sessions=tuple(sorted(f"{holder.group}/{holder.id}" for holder in holders)),
+            pending=sum(len(core.sessions.line) for core in cores),
+            counts=counts,
+        )
+
+    # -- the round
+
+    def _round(self, now_ms: int) -> bool:
+        self._at("asking the group what is ours")
+        self._counts.step(now_ms)
+        moved = self._share(now_ms)
+        if not self._owned:
+            return moved
+        self._at("fetching contributions")
+        self._inbox.fetch(now_ms)
+        worked = moved
+        for number in list(self._owned):
+            worked = self._step_partition(number, now_ms) or worked
+        self._at("shortening logs")
+        self._retention.step(self._owned.values(), now_ms)
+        return worked
+
+    def _step_partition(self, number: int, now_ms: int) -> bool:
+        """Apply what was fetched for a partition and commit; give the partition up where that fails."""
+        self._at(f"partition {number}")
+        acker = self._owned[number]
+        core = acker.core
+        letters = self._inbox.take(number)
+        core.read_inits(letters.inits)
+        core.apply_fails(letters.fails)
+        core.apply_acks(letters.acks)
+        core.pass_to(*self._inbox.positions(number))
+        if core.waits_for_ends():
+            core.set_ends(*self._inbox.barriers([number])[number])
+        has_read_acks = bool(letters.fails or letters.acks)
+        worked = core.count() or has_read_acks or bool(letters.inits)
+        if worked:
+            acker.changed(now_ms, has_read_acks=has_read_acks)
+        if acker.must_write(now_ms):
+            self._write(number, acker, now_ms)
+            return True
+        return worked
+
+    def _write(self, number: int, acker: PartitionAcker, now_ms: int) -> None:
+        try:
+            output = acker.write()
+        except Fenced as error:
+            self._fenced_ms[number] = now_ms
+            self._lose(number, AckerEventKind.FENCED, error)
+        except (Aborted, Unreachable) as error:
+            self._lose(number, AckerEventKind.ABORTED, error)
+            self._restores[number] = self._restores.get(number, 0) + 1
+            if self._restores[number] > self._limits.restore_attempts:
+                raise
+        else:
+            self._membership.commit_soon(acker.done)
+            self._restores.pop(number, None)
+            for event in output.events:
+                self._report(event)
+
+    # -- which partitions are ours
+
+    def _share(self, now_ms: int) -> bool:
+        """Follow the group: give up what is not ours any more, restore one partition that is new.
+
+        Returns:
+            Whether something changed, or is still to be restored.
+        """
+        ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
+        self._counts.require(ours)
+        gone = [number for number in self._owned if number not in ours]
+        for number in gone:
+            self._give_up(number)
+            self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
+        for number, since_ms in list(self._fenced_ms.items()):
+            if number not in ours or now_ms - since_ms >= self._limits.fenced_ms:
+                del self._fenced_ms[number]
+        new = sorted(ours - self._owned.keys() - self._fenced_ms.keys())
+        if new:
+            try:
+                self._own(new[0])
+            except Fenced as error:
+                self._fenced_ms[new[0]] = now_ms
+                self._report(AckerEvent(AckerEventKind.FENCED, new[0], str(error)))
+        if new or gone:
+            self._assign()
+        return bool(new or gone)
+
+    def _own(self, number: int) -> None:
+        """End the predecessor's transaction, then restore."""
+        self._at(f"taking over partition {number}")
+        transactions = self._log.transactions(f"{self._group}-{number}")
+        with ExitStack() as undo:
+            undo.callback(transactions.close)
+            transactions.init(self._limits.operation_ms)
+            core = self._restore.core(number)
+            undo.pop_all()
+        self._past.restores += 1
+        self._owned[number] = PartitionAcker(
+            core, transactions, self._topics, self._limits, self._restore.stored
+        )
+        if core.init_next:  # else nothing was ever read, and nothing is to be shown
+            self._membership.commit_soon(self._owned[number].done)
+        detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
+        self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))
+
+    def _assign(self) -> None:
+        self._inbox.assign(
+            {
+                number: (acker.core.init_next, acker.core.fail_next, acker.core.ack_next)
+                for number, acker in self._owned.items()
+            }
+        )
+
+    def _lose(self, number: int, kind: AckerEventKind, error: LogError | Unreachable) -> None:
+        self._give_up(number)
+        self._assign()
+        self._report(AckerEvent(kind, number, str(error)))
+
+    def _give_up(self, number: int) -> None:
+        self._at(f"giving up partition {number}")
+        acker = self._owned.pop(number)
+        self._inbox.drop(number)
+        self._past.add(acker.core.ledger.counts)
+        acker.close()

@@ -1,0 +1,234 @@
+"""From an acker partition to the State that a restart needs, and back.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from acker.identity import I64
+from acker.ledger.cohort import Cohort, Emission, Pin, Session
+from acker.ledger.counters import AckerEventKind
+from acker.ledger.marks import Lane, Mark, Marks
+from acker.ledger.pending_clock import Pending
+from acker.ledger.roots import Roots
+from acker.ledger.sessions import Clock, Group, KnownSource
+from acker.service.core import PartitionCore
+from acker.service.state import (
+    NO_BIN,
+    RESTART,
+    Carried,
+    CarriedRange,
+    State,
+    StoredEmission,
+    StoredLane,
+    StoredPending,
+    StoredRange,
+    StoredSession,
+    StoredSource,
+    pack_ranges,
+    unpack_ranges,
+)  # fmt: skip
+from acker.sorted_arrays import as_array
+
+
+def carry(core: PartitionCore) -> None:
+    """Move cohorts into bins that would keep more of a log than a restart may read again."""
+    limit = core.limits.refold_bytes
+    ledger = core.ledger
+    carried: list[Cohort] = []
+    while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > limit:
+        carried.append(_carry(core, cohort))
+    while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
+        carried.append(_carry(core, cohort))
+    if carried:
+        core.outbox.tell(AckerEventKind.CARRIED, _told(carried, limit))
+
+
+def _age(pin: Pin | None, now: int) -> int:
+    return now - pin.bytes if pin else 0
+
+
+def _carry(core: PartitionCore, cohort: Cohort) -> Cohort:
+    core.bins.put(cohort)
+    core.ledger.changed(cohort)
+    core.ledger.counts.carried += 1
+    return cohort
+
+
+def _told(carried: Sequence[Cohort], limit: int) -> str:
+    """Say in a line what one step carries; it may be thousands of ranges."""
+    oldest = carried[0]
+    count = sum(cohort.roots.open for cohort in carried)
+    return (
+        f"{count} open roots are carried in State, since what they need of a log is more than {limit} bytes"
+        f" back: {len(carried)} ranges, the first of source {oldest.roots.source} from {oldest.start}"
+    )
+
+
+def state_of(core: PartitionCore) -> State:
+    """Take a snapshot; moves the safe position of the contributions to where it can be now."""
+    pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
+    safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
+    core.ack_marks.advance(safe)
+    index = _Index(core)
+    return State(
+        core.partition, core.partitions, core.init_next, core.ack_next, core.fail_next, safe,
+        judged.verdict_pin.offset if judged and judged.verdict_pin else -1,
+        tuple(
+            StoredSource(
+                number, known.group, known.topic, known.topic_id, known.generation, known.from_,
+                core.ledger.watermark(number),
+            )
+            for number, known in sorted(core.sessions.sources.items())
+        ),
+        index.sessions(), index.pending(),
+        index.lanes(core.ack_marks.safe), index.lanes(core.fail_marks),
+        index.emissions(), index.ranges(),
+    )  # fmt: skip
+
+
+def carried_of(cohorts: Iterable[Cohort]) -> Carried:
+    """Take a snapshot of the cohorts of a bin."""
+    ranges = []
+    for cohort in cohorts:
+        at, later_ms = cohort.touched()
+        ranges.append(
+            CarriedRange(
+                cohort.roots.source, cohort.start,
+                as_array(cohort.roots.open_at()).astype("<i4").tobytes(),
+                cohort.roots.missing().astype("<u8", copy=False).tobytes(),
+                at.astype("<i4").tobytes(), later_ms.astype("<i8").tobytes(),
+            )
+        )  # fmt: skip
+    return Carried(tuple(ranges))
+
+
+def load(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
+    """Bring a fresh core to where a state was taken; contributions and verdicts are still to be read again.
+
+    Args:
+        core: a core that has seen nothing.
+        state: the state.
+        bins: the carried ranges of each bin that the state names.
+    """
+    core.init_next, core.ack_next, core.fail_next = state.init, state.ack, state.fail
+    sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
+    for session, stored in zip(sessions, state.sessions, strict=True):
+        if stored.holds:
+            core.sessions.groups[session.group] = Group(session)
+    for session, stored in zip(sessions, state.sessions, strict=True):
+        if stored.timed:
+            core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
+    for source in state.sources:
+        known = KnownSource(source.group, source.topic, source.topic_id, source.generation, source.from_)
+        core.sessions.know(source.source, known)
+        core.ledger.set_watermark(source.source, source.next)
+    for item in state.pending:
+        before_ms = None if item.before == RESTART else item.before
+        core.sessions.line.append(Pending(sessions[item.session], item.now, item.take, before_ms))
+    for lane in state.acks:
+        core.ack_marks.load(Lane(sessions[lane.session], lane.name), _mark(lane))
+    for lane in state.fails:
+        core.fail_marks.load(Lane(sessions[lane.session], lane.name), _mark(lane))
+    _load_ranges(core, state, sessions, bins)
+
+
+def _load_ranges(
+    core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
+) -> None:
+    emissions = [
+        Emission(sessions[e.session], e.topic, e.topic_id, e.now, e.wall, e.timeout_ms)
+        for e in state.emissions
+    ]
+    carried = {(r.source, r.start): r for one in bins.values() for r in one.ranges}
+    for stored in unpack_ranges(state.ranges):
+        roots = Roots(stored.source, stored.start, stored.size)
+        if stored.bin != NO_BIN:
+            values = carried[stored.source, stored.start]
+            roots.load(_int32(values.at), np.frombuffer(values.missing, "<u8"))
+        cohort = core.ledger.adopt(roots, emissions[stored.emission], stored.ack_from)
+        if stored.bin != NO_BIN:
+            core.bins.load(stored.bin, cohort)
+            cohort.load_touched(_int32(values.touched), np.frombuffer(values.deadlines, "<i8"))
+
+
+def _int32(packed: bytes) -> I64:
+    return np.frombuffer(packed, "<i4").astype(np.int64)
+
+
+def _mark(lane: StoredLane) -> Mark:
+    sources = np.frombuffer(lane.sources, "<i4").tolist()
+    blocks = np.frombuffer(lane.blocks, "<i8").tolist()
+    crcs = np.frombuffer(lane.crcs, "<u4").tolist()
+    return Mark(lane.seq, dict(zip(zip(sources, blocks, strict=True), crcs, strict=True)))
+
+
+class _Index:
+    """Numbers the sessions and emissions that a state names, so that each stands in it once."""
+
+    def __init__(self, core: PartitionCore) -> None:
+        self._core = core
+        self._sessions: dict[Session, int] = {}
+        self._emissions: dict[Emission, int] = {}
+        for group in core.sessions.groups.values():
+            for session in (group.holder, *group.clocks):
+                self._number(session)
+        self._ranges = [
+            StoredRange(
+                self._emissions.setdefault(cohort.emission, len(self._emissions)), cohort.roots.source,
+                NO_BIN if cohort.bin is None else cohort.bin,
+                cohort.roots.size, cohort.start, cohort.ack_from,
+            )
+            for cohort in core.ledger.cohorts()
+        ]  # fmt: skip
+        lanes = [lane for marks in (core.ack_marks.safe, core.fail_marks) for lane, _ in marks.items()]
+        for session in [lane.session for lane in lanes] + [e.session for e in self._emissions]:
+            self._number(session)
+
+    def sessions(self) -> tuple[StoredSession, ...]:
+        return tuple(self._session(session) for session in self._sessions)
+
+    def pending(self) -> tuple[StoredPending, ...]:
+        return tuple(
+            StoredPending(
+                self._number(item.session), item.take, item.now_ms,
+                RESTART if item.before_ms is None else item.before_ms,
+            )
+            for item in self._core.sessions.line
+        )  # fmt: skip
+
+    def lanes(self, marks: Marks) -> tuple[StoredLane, ...]:
+        return tuple(
+            StoredLane(
+                self._number(lane.session), lane.name, mark.seq,
+                np.array([source for source, _ in mark.applied], "<i4").tobytes(),
+                np.array([block for _, block in mark.applied], "<i8").tobytes(),
+                np.array(list(mark.applied.values()), "<u4").tobytes(),
+            )
+            for lane, mark in marks.items()
+        )  # fmt: skip
+
+    def emissions(self) -> tuple[StoredEmission, ...]:
+        return tuple(
+            StoredEmission(
+                self._number(e.session), e.topic, e.topic_id, e.at_ms, e.wall_ms, e.timeout_ms,
+            )
+            for e in self._emissions
+        )  # fmt: skip
+
+    def ranges(self) -> bytes:
+        return pack_ranges(self._ranges)
+
+    def _number(self, session: Session) -> int:
+        return self._sessions.setdefault(session, len(self._sessions))
+
+    def _session(self, session: Session) -> StoredSession:
+        group = self._core.sessions.groups.get(session.group)
+        clock = group.clocks.get(session) if group else None
+        holds = group is not None and group.holder == session
+        hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
+        return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)

@@ -1,0 +1,258 @@
+"""State: what an acker partition needs after a restart, as records of ``_ack_state``.
+
+One `State` with every step, cut into pieces where it is long, and one `Carried` for each bin that changed.
+All of a step's records stand in its transaction, so the last value of each key is one consistent whole.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.errors import CodecError
+from acker.wire.codec import Codec, load_schema
+
+BIN_PART: Final = 1_000_000
+"""Part number of the first bin."""
+
+PIECE_BYTES: Final = 800_000
+"""Compressed bytes of one piece."""
+
+STATE_BYTES_MAX: Final = 1 << 30
+"""Bytes of a State or of a bin, unpacked: a hundred times one of a million ranges; more is none of ours."""
+
+_PART_DIGITS: Final = 9
+
+NO_BIN: Final = -1
+RESTART: Final = -1
+
+_RANGE = np.dtype([
+    ("emission", "<i4"), ("source", "<i4"), ("bin", "<i4"), ("size", "<i4"),
+    ("start", "<i8"), ("ack_from", "<i8"),
+])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """One record of ``_ack_state``."""
+
+    partition: int
+    part: int
+    parts: int
+    body: bytes
+
+
+class StoredSource(NamedTuple):
+    """A source, and its watermark."""
+
+    source: int
+    group: str
+    topic: str
+    topic_id: str
+    generation: int
+    from_: int
+    next: int
+
+
+class StoredSession(NamedTuple):
+    """A session, and its clock if it is `timed`."""
+
+    group: str
+    epoch: int
+    session: str
+    holds: bool
+    timed: bool
+    counted: int
+    read: int
+
+
+class StoredPending(NamedTuple):
+    """A tick or take that does not count yet."""
+
+    session: int
+    take: bool
+    now: int
+    before: int
+
+
+class StoredLane(NamedTuple):
+    """The mark of a lane."""
+
+    session: int
+    name: str
+    seq: int
+    sources: bytes
+    blocks: bytes
+    crcs: bytes
+
+
+class StoredEmission(NamedTuple):
+    """What the ranges of one `Init` share."""
+
+    session: int
+    topic: str
+    topic_id: str
+    now: int
+    wall: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that an acker partition knows, but for the values of open roots."""
+
+    partition: int
+    partitions: int
+    init: int
+    ack: int
+    fail: int
+    safe: int
+    verdict: int
+    sources: tuple[StoredSource, ...]
+    sessions: tuple[StoredSession, ...]
+    pending: tuple[StoredPending, ...]
+    acks: tuple[StoredLane, ...]
+    fails: tuple[StoredLane, ...]
+    emissions: tuple[StoredEmission, ...]
+    ranges: bytes
+
+
+class CarriedRange(NamedTuple):
+    """The open roots of a live range."""
+
+    source: int
+    start: int
+    at: bytes
+    missing: bytes
+    touched: bytes
+    deadlines: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The live ranges of a bin."""
+
+    ranges: tuple[CarriedRange, ...]
+
+
+class StoredRange(NamedTuple):
+    """A live range."""
+
+    emission: int
+    source: int
+    bin: int
+    size: int
+    start: int
+    ack_from: int
+
+
+Stored = StatePart | State | Carried
+S = TypeVar("S", State, Carried)
+
+
+@cache
+def state_codec() -> Codec[Stored]:
+    """Make the codec of ``_ack_state``, version 1."""
+    return Codec(
+        {
+            StatePart: load_schema("acker.wire", "state_part"),
+            State: load_schema("acker.wire", "state"),
+            Carried: load_schema("acker.wire", "state_carried"),
+        }
+    )
+
+
+def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
+    """Pack live ranges as columns, which compress well: neighbours in a column are alike."""
+    rows = np.array([tuple(stored) for stored in ranges], _RANGE)
+    return b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in _names())
+
+
+def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
+    """Unpack live ranges.
+
+    Raises:
+        CodecError: the columns are of different lengths.
+    """
+    count, rest = divmod(len(packed), _RANGE.itemsize)
+    if rest:
+        raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
+    columns: list[list[int]] = []
+    first = 0
+    for name in _names():
+        column: npt.NDArray[np.signedinteger] = np.frombuffer(packed, _RANGE[name], count, first)
+        columns.append(column.tolist())
+        first += column.nbytes
+    return (StoredRange(*row) for row in zip(*columns, strict=True))
+
+
+def key_of(partition: int, part: int) -> bytes:
+    """Return the key of a part of State."""
+    return f"{partition}/{part}".encode()
+
+
+def part_of_key(partition: int, key: bytes | None) -> int | None:
+    """Return the part that a key names; None for a key that is not of a part of this partition's State."""
+    number = (key or b"").rpartition(b"/")[2]
+    if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
+        return None
+    return int(number) if key == key_of(partition, int(number)) else None
+
+
+def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
+    """Cut a state into the records it is stored as."""
+    body = zlib.compress(codec.encode(state), 1)
+    cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
+    return [StatePart(state.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
+
+
+def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
+    """Make the record that a bin is stored as."""
+    return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
+
+
+def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
+    """Join the pieces of a state.
+
+    Args:
+        codec: of ``_ack_state``.
+        parts: the last record of each part.
+
+    Returns:
+        The state, or None when there is none, or when not all of its pieces are among `parts`.
+    """
+    head = parts.get(0)
+    if head is None or any(part not in parts for part in range(head.parts)):
+        return None
+    return _open(codec, b"".join(parts[part].body for part in range(head.parts)), State)
+
+
+def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
+    """Open a bin."""
+    return _open(codec, part.body, Carried)
+
+
+def _open(codec: Codec[Stored], body: bytes, kind: type[S]) -> S:
+    try:
+        unpacking = zlib.decompressobj()
+        unpacked = unpacking.decompress(body, STATE_BYTES_MAX)
+        if not unpacking.eof:
+            raise CodecError(f"{kind.__name__} is cut off, or unpacks to more than {STATE_BYTES_MAX} bytes")
+        value = codec.decode(unpacked)
+    except zlib.error as error:
+        raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error
+    if not isinstance(value, kind):
+        raise CodecError(f"{type(value).__name__} where {kind.__name__} belongs")
+    return value
+
+
+def _names() -> tuple[str, ...]:
+    return _RANGE.names or ()

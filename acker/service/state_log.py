@@ -1,0 +1,135 @@
+"""Reads the last State of an acker partition from the end of ``_ack_state``.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from acker.errors import CodecError, Disagreement
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.service.passed_over import CURE, kind_of, marked_offset
+from acker.service.state import (
+    BIN_PART,
+    NO_BIN,
+    Carried,
+    State,
+    StatePart,
+    Stored,
+    carried_from,
+    part_of_key,
+    state_from,
+    unpack_ranges,
+)
+from acker.wire.codec import Codec
+
+_TAIL: Final = 64
+"""Records at the end of the state log that are looked at first; a further look goes 8 times as far back."""
+
+
+class LastState(NamedTuple):
+    """A state, the bins that it names, and the wall time at which it was written, ms."""
+
+    state: State
+    bins: dict[int, Carried]
+    at_ms: int
+
+
+def read_last_state(
+    log: Log, where: TopicPartition, codec: Codec[Stored], *, wait_ms: int
+) -> LastState | None:
+    """Read the last State of an acker partition; None when it never wrote one.
+
+    Args:
+        log: the cluster.
+        where: the partition of ``_ack_state``.
+        codec: of ``_ack_state``.
+        wait_ms: how long to wait for progress.
+
+    Raises:
+        Disagreement: what is there is not a whole State, or cannot be read.
+        OutOfRange: it was shortened meanwhile.
+        Unreachable: the broker does not answer.
+    """
+    end = log.stable_ends([where])[where]
+    start = log.starts([where])[where]
+    reach = _TAIL
+    while True:
+        first = max(start, end - reach)
+        records = _last_records(log, where, first, end, wait_ms)
+        parts = {number: _part(codec, number, record) for number, record in records.items()}
+        state = state_from(codec, parts)
+        if state is not None:
+            needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
+            if all(BIN_PART + number in parts for number in needed):
+                bins = {n: carried_from(codec, parts[BIN_PART + n]) for n in needed}
+                written_ms = max(record.timestamp_ms for record in records.values())
+                return LastState(state, bins, written_ms)
+        if first == start:
+            if parts:
+                raise _incomplete(where)
+            return None
+        reach *= 8
+
+
+def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
+    """Return the last record of each part that nobody is to pass over; other keys are none of ours."""
+    last: dict[int, Record] = {}
+    passed: set[int] = set()
+    again = True
+    while again:
+        last.clear()
+        for record in read_piece(log, where, start, end, committed=True, wait_ms=wait_ms):
+            part = part_of_key(where.partition, record.key)
+            if part is not None and record.value is not None and record.offset not in passed:
+                last[part] = record
+            elif (offset := marked_offset(record)) is not None:
+                passed.add(offset)
+        again = any(record.offset in passed for record in last.values())
+    return last
+
+
+def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
+    try:
+        part = codec.decode(record.value)
+    except CodecError as error:
+        raise _unreadable(record, f"{error} ({kind_of(record.value)})") from error
+    if not isinstance(part, StatePart) or (part.partition, part.part) != (record.partition, number):
+        raise _unreadable(record, "it is not the part of this partition's State that its key names")
+    return part
+
+
+@contextmanager
+def loading(where: TopicPartition) -> Iterator[None]:
+    """Read and load a State: one whose parts decode and contradict each other is refused by name.
+
+    Raises:
+        Disagreement: what is in the parts is no State, or names what does not stand in it.
+    """
+    try:
+        yield
+    except (CodecError, LookupError, ValueError, OverflowError) as error:
+        raise Disagreement(
+            f"{where.topic}/{where.partition} holds a State that cannot be loaded"
+            f" ({type(error).__name__}: {error}); was it written by another program? Begin anew under another"
+            " acker.topic_prefix"
+        ) from error
+
+
+def _incomplete(where: TopicPartition) -> Disagreement:
+    return Disagreement(
+        f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its cleanup.policy"
+        " compact? Begin anew under another acker.topic_prefix"
+    )
+
+
+def _unreadable(record: Record, why: str) -> Disagreement:
+    return Disagreement(
+        f"{record.topic}/{record.partition}@{record.offset} cannot be read as State: {why}. If a newer"
+        f" version of Windhover wrote it, run that; {CURE}, so that the State before it counts. Where the"
+        " topic holds that no more, begin anew under another acker.topic_prefix"
+    )

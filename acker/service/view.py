@@ -1,0 +1,181 @@
+"""Looks at an acker partition from outside: what was emitted, and what of it is open. Nothing is written.
+
+The acker keeps this to itself, but its State and the verdict log tell it to everybody: the State says which
+ranges were live when it was written, the verdicts since then which of their roots are settled. What the open
+roots miss is not looked at, so no contribution is read.
+
+A view is as old as the State that it was made from: an acker writes one at least every second while
+anything happens (``acker.limits.put_off``), and none while nothing does.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from acker.config.limits import AckerLimits
+from acker.config.settings import AckTopics
+from acker.errors import Disagreement, OutOfRange
+from acker.kafka.port import Log, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.ledger.cohort import NEVER, Cohort, Pin
+from acker.ledger.sessions import KnownSource
+from acker.service.core import PartitionCore
+from acker.service.snapshot import load
+from acker.service.state import State, Stored, state_codec
+from acker.service.state_log import loading, read_last_state
+from acker.sorted_arrays import Hits
+from acker.wire.answer_checks import read_verdicts
+from acker.wire.codec import Codec, wire_codec
+
+_TRIES: Final = 3
+"""An acker shortens its logs while we read them; then the look begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRange:
+    """Open roots that were emitted together.
+
+    Attributes:
+        source: their source.
+        start: a position; root number i of `at` is the root at `start` + i.
+        at: which are open, ascending.
+        group: whose they are.
+        session: which session emitted them; likewise `epoch`.
+        epoch: see `session`.
+        emitted_ms: wall time of the emission.
+        ack_from: offset of ``_ack_ack`` from which on contributions may be theirs.
+        carried: whether State carries them by value, and the log may hold their contributions no more.
+        left_ms: until they time out, by their session's clock; None: never. Those that were touched have
+            more time.
+    """
+
+    source: int
+    start: int
+    at: Hits
+    group: str
+    session: str
+    epoch: int
+    emitted_ms: int
+    ack_from: int
+    carried: bool
+    left_ms: int | None
+
+    @property
+    def first(self) -> int:
+        """The first open position."""
+        return self.start + int(self.at[0])
+
+
+class AckerView:
+    """One acker partition as it was at a time.
+
+    Attributes:
+        partition: its number.
+        at_ms: wall time at which its State was written.
+        is_behind: whether inits, ticks or takes have come since, which it does not tell of.
+    """
+
+    def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
+        """Look at a core that nobody drives."""
+        self.partition = core.partition
+        self.at_ms = at_ms
+        self.is_behind = is_behind
+        self._core = core
+
+    @property
+    def next_init(self) -> int:
+        """Offset of ``_ack_init`` up to which the view knows what was announced."""
+        return self._core.init_next
+
+    def sources(self) -> dict[int, KnownSource]:
+        """Return every source that a session ever named, in its present generation."""
+        return dict(self._core.sessions.sources)
+
+    def watermark(self, source: int) -> int:
+        """Return the first position of a source that was never emitted here."""
+        return self._core.ledger.watermark(source)
+
+    def open_ranges(self) -> Iterator[OpenRange]:
+        """Return what is open, in the order in which it was emitted."""
+        return (self._range(cohort) for cohort in self._core.ledger.cohorts())
+
+    def find(self, source: int, position: int) -> OpenRange | None:
+        """Return the range in which a root is open; None when it is not open."""
+        for found in self.open_ranges():
+            at = position - found.start
+            if found.source == source and at in found.at:
+                return found
+        return None
+
+    def _range(self, cohort: Cohort) -> OpenRange:
+        emission = cohort.emission
+        clock = self._core.sessions.clock(emission.session)
+        left_ms = None if cohort.deadline_ms == NEVER else max(0, cohort.deadline_ms - clock.read_ms)
+        return OpenRange(
+            cohort.roots.source, cohort.start, cohort.roots.open_at(), emission.session.group,
+            emission.session.id, emission.session.epoch, emission.wall_ms, cohort.ack_from,
+            cohort.bin is not None, left_ms,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """What looking at acker partitions takes."""
+
+    log: Log
+    topics: AckTopics
+    partitions: int
+    limits: AckerLimits
+
+    def look(self, partition: int) -> AckerView | None:
+        """Look at an acker partition; None when it never wrote a State.
+
+        At most `AckerLimits.refold_bytes` of verdicts are read: further back no live range keeps them.
+
+        Raises:
+            Disagreement: its State is of another N, or cannot be read.
+            OutOfRange: the logs are shortened faster than they are read.
+            Unreachable: the broker does not answer.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                return self._look(partition)
+            except OutOfRange:
+                continue
+        return self._look(partition)
+
+    def _look(self, partition: int) -> AckerView | None:
+        stored: Codec[Stored] = state_codec()
+        wait_ms = self.limits.operation_ms
+        where = TopicPartition(self.topics.state, partition)
+        core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
+        with loading(where):
+            last = read_last_state(self.log, where, stored, wait_ms=wait_ms)
+            if last is None:
+                return None
+            self._require_n(last.state)
+            load(core, last.state, last.bins)
+        if last.state.verdict >= 0:
+            self._settle(core, last.state.verdict)
+        init = TopicPartition(self.topics.init, partition)
+        return AckerView(core, last.at_ms, is_behind=self.log.ends([init])[init] > core.init_next)
+
+    def _require_n(self, state: State) -> None:
+        if state.partitions != self.partitions:
+            raise Disagreement(
+                f"State of acker partition {state.partition} was written with acker.partitions:"
+                f" {state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of the ackers"
+            )
+
+    def _settle(self, core: PartitionCore, start: int) -> None:
+        verdict = TopicPartition(self.topics.verdict, core.partition)
+        end = self.log.stable_ends([verdict])[verdict]
+        wait_ms = self.limits.operation_ms
+        for record in read_piece(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+            event = read_verdicts(record.value)
+            if event is not None:
+                core.ledger.settle_logged(event, Pin(record.offset, 0))

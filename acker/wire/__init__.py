@@ -1,0 +1,1 @@
+"""What the topics hold: records, their schemas, and what is checked of them."""

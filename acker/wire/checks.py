@@ -1,0 +1,157 @@
+"""Records that decode and are wrong all the same: misplaced positions, lengths that differ.
+
+Such a record is quarantined whole; nothing of it is applied. Each function returns what is wrong, in a few
+words, or an empty text.
+
+Source: DESIGN.md, section 4, "Fine print".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from acker.identity import (
+    ACKER_BLOCK_BITS,
+    GENERATION_MAX,
+    INPUT_ID_MAX,
+    REPLAY_ID_OFFSET,
+    WIRE_BLOCK_BITS,
+    acker_partition,
+    input_id_of,
+)
+from acker.wire.events import Acks, Fails, Init, Run, Take, Tick, positions
+
+NAME_CHARS: Final = 1_000
+"""Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
+
+NUMBER_MAX: Final = 1 << 53
+"""No epoch, and no time in ms, lies further from 0: 285,000 years, and sums of some still have 64 bits."""
+
+NAMED_MAX: Final = 1 << 20
+"""Positions that the runs of one record may name, those named twice counted twice; a block has 32,768."""
+
+OUTSIDE: Final = "a position lies outside the block"
+
+_NOT_PACKED: Final = "packed positions are not a multiple of 8 bytes"
+_PACKED = 8
+_BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
+
+
+def wrong_names(*names: str) -> str:
+    """Tell whether a name is longer than `NAME_CHARS`."""
+    longest = max(len(name) for name in names)
+    return f"a name of {longest} characters" if longest > NAME_CHARS else ""
+
+
+def wrong_numbers(*numbers: int) -> str:
+    """Tell whether an epoch or a time lies beyond `NUMBER_MAX`."""
+    for number in numbers:
+        if not -NUMBER_MAX <= number <= NUMBER_MAX:
+            return f"{number} is no epoch and no time"
+    return ""
+
+
+def wrong_source(source: int) -> str:
+    """Tell whether a number is of no source: Avro's decoder lets an int have 64 bits."""
+    is_source = source >> 16 < 2 * REPLAY_ID_OFFSET and 1 <= input_id_of(source) <= INPUT_ID_MAX
+    return "" if is_source else f"source {source} is of no input"
+
+
+def wrong_take(take: Take | Tick) -> str:
+    """Tell what is wrong with the shape of a take or tick."""
+    names = [take.group, take.session]
+    found = ""
+    for source in take.sources if isinstance(take, Take) else ():
+        names += [source.topic, source.topic_id]
+        found = found or wrong_source(source.source)
+        if not 0 <= source.generation <= GENERATION_MAX:
+            found = found or f"generation {source.generation} does not exist"
+    return found or wrong_names(*names) or wrong_numbers(take.epoch, take.now)
+
+
+def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> str:
+    """Tell what is wrong with an init that acker partition `partition` of `partitions` has read."""
+    found = wrong_names(init.group, init.session, init.topic, init.topic_id)
+    found = found or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
+    for source in {run.source for run in init.runs}:
+        found = found or wrong_source(source)
+    if found:
+        return found
+    if any(run.end < run.start for run in init.runs):
+        return "a run ends before it starts"
+    count = sum(run.end - run.start for run in init.runs)
+    if count > roots_max:
+        return f"{count} positions, more than {roots_max}"
+    for run in init.runs:
+        blocks = range(run.start >> ACKER_BLOCK_BITS, ((run.end - 1) >> ACKER_BLOCK_BITS) + 1)
+        for block in blocks if run.end > run.start else ():
+            if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:
+                return f"positions from {block << ACKER_BLOCK_BITS} on are not of this acker partition"
+    return ""
+
+
+def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
+    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
+
+    Whether packed positions lie in the block is told by `Contribution.outside`, which looks at them anyway.
+    """
+    if len(acks.positions) != len(acks.values):
+        return "positions and values differ in length"
+    if len(acks.positions) % _PACKED:
+        return _NOT_PACKED
+    return (
+        _wrong_head(acks, partition, partitions)
+        or wrong_numbers(acks.touched_at)
+        or _wrong_runs(acks.block, acks.runs)
+        or _wrong_runs(acks.block, acks.absent)
+        or _wrong_total(acks)
+        or _wrong_packed(acks.block, (acks.touched,))
+    )
+
+
+def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
+    """Tell what is wrong with fails that acker partition `partition` of `partitions` has read."""
+    return _wrong_head(fails, partition, partitions) or _wrong_packed(
+        fails.block, (cause.positions for cause in fails.causes)
+    )
+
+
+def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
+    if not 0 <= record.block < _BLOCK_MAX:
+        return f"block {record.block} does not exist"
+    if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
+        return "the block is not of this acker partition"
+    found = wrong_source(record.source) or wrong_numbers(record.epoch)
+    return found or wrong_names(record.lane, record.group, record.session)
+
+
+def _wrong_runs(block: int, runs: Iterable[Run]) -> str:
+    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    for run in runs:
+        if run.end < run.start:
+            return "a run ends before it starts"
+        if run.start < first or run.end > end:
+            return "a run leaves the block"
+    return ""
+
+
+def _wrong_total(acks: Acks) -> str:
+    """Tell whether runs that each lie in the block name too many positions together."""
+    if (len(acks.runs) + len(acks.absent)) << WIRE_BLOCK_BITS <= NAMED_MAX:
+        return ""
+    named = sum(run.end - run.start for run in (*acks.runs, *acks.absent))
+    return f"its runs name {named} positions" if named > NAMED_MAX else ""
+
+
+def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
+    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    for column in columns:
+        if len(column) % _PACKED:
+            return _NOT_PACKED
+        if not column:
+            continue
+        named = positions(column)
+        if int(named.min()) < first or int(named.max()) >= end:
+            return OUTSIDE
+    return ""

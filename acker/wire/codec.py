@@ -1,0 +1,219 @@
+"""Avro single-object encoding: two bytes C3 01, the schema's CRC-64-AVRO fingerprint, then the body.
+
+A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.events`` (or of another module
+that has state of its own to keep) and the Avro schema beside it. A published schema is never edited; a
+new version is a further schema, of the same type or of a further one, and every old one stays readable.
+
+Source: Avro 1.12 specification, "Single-object encoding"; DESIGN.md, section 4.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Container, Iterable, Mapping
+from enum import EnumType
+from functools import cache
+from importlib import resources
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import fastavro
+from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+
+from acker.errors import CodecError, UnknownVersion
+from acker.made import made
+from acker.wire import events
+
+MAGIC: Final = b"\xc3\x01"
+HEADER_BYTES: Final = 10
+RECORD_BYTES_MAX: Final = 900_000
+"""A message of the wire stays below this, under the broker's default of 1,048,588 bytes."""
+
+# What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
+_GARBAGE = (
+    EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration,
+)  # fmt: skip
+
+E = TypeVar("E")
+_Convert = Callable[[Any], Any]
+
+
+def load_schema(package: str, name: str) -> dict[str, Any]:
+    """Read an Avro schema that a package carries as data, ``<package>/schemas/<name>.avsc``."""
+    text = resources.files(package).joinpath("schemas", f"{name}.avsc").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _wire_name(field: str) -> str:
+    return field.rstrip("_")
+
+
+def _fields(kind: type) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if not name.startswith("_")}
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and (
+        hasattr(kind, "__dataclass_fields__") or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
+
+
+def _writer_of(kind: Any) -> _Convert:
+    """Make the function that turns a value of a type into what fastavro writes."""
+    if get_origin(kind) is tuple:
+        item = _writer_of(get_args(kind)[0])
+        return list if item is _same else lambda values: [item(value) for value in values]
+    if isinstance(kind, EnumType):
+        return lambda value: value.value
+    if not _is_record(kind):
+        return _same
+    parts = [(_wire_name(name), name, _writer_of(hint)) for name, hint in _fields(kind).items()]
+    if issubclass(kind, tuple) and all(convert is _same for _, _, convert in parts):
+        names = [wire for wire, _, _ in parts]
+        return lambda value: dict(zip(names, value, strict=True))  # runs, by the ten thousand
+    return lambda value: {wire: convert(getattr(value, name)) for wire, name, convert in parts}
+
+
+def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
+    """Make the function that turns what fastavro reads into a value of a type.
+
+    Args:
+        kind: the type.
+        read: the fields that there are; None: all. They are the type's first ones, the others have defaults.
+    """
+    if get_origin(kind) is tuple:
+        item = _reader_of(get_args(kind)[0])
+        return tuple if item is _same else lambda values: tuple([item(value) for value in values])
+    if isinstance(kind, EnumType):
+        members: dict[Any, Any] = dict(kind._value2member_map_)
+        return lambda value: members.get(value) or kind(value)
+    if not _is_record(kind):
+        return _same
+    named = [(_wire_name(name), hint) for name, hint in _fields(kind).items()]
+    parts = [(wire, _reader_of(hint)) for wire, hint in named if read is None or wire in read]
+    if len(parts) == 1:
+        [(wire, convert)] = parts
+        return lambda data: kind(convert(data[wire]))
+    pick = itemgetter(*[wire for wire, _ in parts])
+    converted = [(place, convert) for place, (_, convert) in enumerate(parts) if convert is not _same]
+    make = made(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
+    if not converted:
+        return lambda data: make(pick(data))
+
+    def value_of(data: Any) -> Any:
+        values = list(pick(data))
+        for place, convert in converted:
+            values[place] = convert(values[place])
+        return make(tuple(values))
+
+    return value_of
+
+
+def _parsed(schema: Mapping[str, Any]) -> tuple[bytes, Any]:
+    """Return the ten bytes that a record of a schema begins with, and the schema as fastavro wants it."""
+    mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
+    return MAGIC + mark, parse_schema(dict(schema), named_schemas={})
+
+
+class Codec(Generic[E]):
+    """Encodes and decodes the values of a closed set of record types."""
+
+    def __init__(
+        self, types: Mapping[type[E], Mapping[str, Any]],
+        older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Prepare a set of types.
+
+        Args:
+            types: each value type with its Avro schema; field names are the schema's, with an underscore
+                appended where the name is a Python keyword.
+            older: of some types, schemas of older versions, which are read and never written. They have the
+                type's first fields; the others have defaults.
+        """
+        self._encoders: dict[type, tuple[bytes, Any, _Convert]] = {}
+        self._decoders: dict[bytes, tuple[str, Any, _Convert]] = {}
+        self._headers: dict[type, list[bytes]] = {}
+        for kind, schema in types.items():
+            header, parsed = _parsed(schema)
+            self._encoders[kind] = (header, parsed, _writer_of(kind))
+            self._add(kind, header, parsed)
+            for version in older.get(kind, ()):
+                self._add(kind, *_parsed(version))
+
+    def _add(self, kind: type[E], header: bytes, parsed: Any) -> None:
+        read = {field["name"] for field in parsed["fields"]}
+        self._decoders[header] = (kind.__name__, parsed, _reader_of(kind, read))
+        self._headers.setdefault(kind, []).append(header)
+
+    def headers(self, kind: type[E]) -> frozenset[bytes]:
+        """Return the ten bytes that a record of a type may begin with, in any version."""
+        return frozenset(self._headers[kind])
+
+    def header(self, kind: type[E]) -> bytes:
+        """Return the ten bytes that a record of a type begins with when it is written."""
+        return self._encoders[kind][0]
+
+    def encode(self, value: E) -> bytes:
+        """Encode one value.
+
+        Raises:
+            CodecError: a field is outside what its Avro type can hold.
+        """
+        header, schema, convert = self._encoders[type(value)]
+        body = io.BytesIO()
+        body.write(header)
+        try:
+            fastavro.schemaless_writer(body, schema, convert(value))
+        except (ValueError, TypeError, OverflowError, AttributeError) as error:
+            raise CodecError(f"{type(value).__name__} cannot be encoded: {error}") from error
+        return body.getvalue()
+
+    def decode(self, data: bytes | None) -> E:
+        """Decode one record.
+
+        Raises:
+            CodecError: the bytes are not one whole record of a known type; the message says which of
+                header, body or length is wrong.
+            UnknownVersion: they are a record, of a type that is not among these.
+        """
+        if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:
+            raise CodecError("not a single-object Avro record: the first two bytes are not C3 01")
+        found = self._decoders.get(data[:HEADER_BYTES])
+        if found is None:
+            raise UnknownVersion(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex(' ')}")
+        name, schema, convert = found
+        body = io.BytesIO(data)
+        body.seek(HEADER_BYTES)
+        try:
+            value: E = convert(fastavro.schemaless_reader(body, schema, None))
+        except _GARBAGE as error:
+            raise CodecError(f"{name} does not decode: {type(error).__name__}: {error}") from error
+        if body.tell() != len(data):
+            raise CodecError(f"{name} is followed by {len(data) - body.tell()} bytes that are not part of it")
+        return value
+
+
+WIRE_TYPES: Mapping[type[events.Event], str] = MappingProxyType(
+    {
+        events.Take: "take",
+        events.Taken: "taken",
+        events.Init: "init",
+        events.Tick: "tick",
+        events.Acks: "acks",
+        events.Fails: "fails",
+        events.Verdicts: "verdicts",
+    }
+)
+
+
+@cache
+def wire_codec() -> Codec[events.Event]:
+    """Make the codec of the four public topics, version 1."""
+    return Codec({kind: load_schema("acker.wire", name) for kind, name in WIRE_TYPES.items()})

@@ -1,0 +1,1 @@
+"""Dead letters and paused inputs, handled by a person."""

@@ -1,0 +1,122 @@
+"""Looks through the dead-letter topic of one input for the letters that are meant.
+
+Each partition is read to its stable end, since the mark of a letter stands behind it. Only what is told of a
+letter is kept, never its payload, and of at most `KEPT_MAX` letters.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from acker.collection import uncollected
+from acker.config.settings import Input
+from acker.errors import TopicError
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import read_piece
+from replay.records.headers import parse_location
+from replay.records.letters import Filter, Letter, Mark, read
+
+KEPT_MAX: Final = 100_000
+"""Letters that are kept of one topic, some 2 kB each; further ones that match are only counted."""
+
+
+class LetterBox:
+    """The letters of one topic that are meant, in the order of the log.
+
+    Attributes:
+        left_out: letters beyond the limit; some of them may have been handled.
+        others: records that are neither letters nor marks.
+    """
+
+    def __init__(self, wanted: Filter, kept_max: int = KEPT_MAX) -> None:
+        """Begin empty."""
+        self._wanted = wanted
+        self._kept_max = kept_max
+        self._letters: dict[str, Letter] = {}
+        self.left_out = 0
+        self.others = 0
+
+    @property
+    def letters(self) -> list[Letter]:
+        """What was found."""
+        return list(self._letters.values())
+
+    def put(self, record: Record) -> None:
+        """Take in a record; those of a partition in the order of its log."""
+        found = read(record)
+        if found is None:
+            self.others += 1
+        elif isinstance(found, Mark):
+            self._put_mark(found)
+        elif self._wanted.matches(found):
+            if len(self._letters) < self._kept_max:
+                self._letters[found.place] = found
+            else:
+                self.left_out += 1
+
+    def _put_mark(self, mark: Mark) -> None:
+        letter = self._letters.get(mark.letter)
+        if letter is None:
+            return
+        if self._wanted.handled:
+            self._letters[letter.place] = replace(letter, mark=mark)
+        else:
+            del self._letters[letter.place]
+
+
+def look_through(
+    log: Log, found: Input, wanted: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
+) -> LetterBox:
+    """Read the letters of an input.
+
+    Args:
+        log: the cluster.
+        found: the input.
+        wanted: which letters are meant.
+        wait_ms: how long to wait for progress.
+        kept_max: how many are kept.
+
+    Raises:
+        TopicError: the dead-letter topic does not exist.
+        Unreachable: the broker does not answer.
+    """
+    box = LetterBox(wanted, kept_max)
+    starts = _starts(log, found.dead_letter.topic, found.name, wanted)
+    ends = log.stable_ends(starts)
+    with uncollected():
+        for place, start in starts.items():
+            for record in read_piece(log, place, start, ends[place], committed=True, wait_ms=wait_ms):
+                box.put(record)
+    return box
+
+
+def _starts(log: Log, topic: str, name: str, wanted: Filter) -> Mapping[TopicPartition, int]:
+    info = log.topics([topic]).get(topic)
+    if info is None:
+        raise TopicError(
+            f"dead-letter topic {topic} of input {name} does not exist; run `windhover topics create`"
+        )
+    places = [TopicPartition(topic, number) for number in range(info.partitions)]
+    starts = dict(log.starts(places))
+    if wanted.since_ms is not None:
+        since = log.offsets_at(places, wanted.since_ms)
+        starts = {place: max(start, since[place]) for place, start in starts.items()}
+    if not wanted.places:
+        return starts
+    first = _first_of(topic, info.partitions, wanted)
+    return {place: max(starts[place], offset) for place, offset in first.items() if place in starts}
+
+
+def _first_of(topic: str, partitions: int, wanted: Filter) -> dict[TopicPartition, int]:
+    """Return the partitions that hold the letters that are named, and from where on."""
+    first: dict[TopicPartition, int] = {}
+    for text in wanted.places:
+        of, partition, offset = parse_location(text) or ("", 0, 0)
+        is_own = of == topic
+        place = TopicPartition(topic, partition if is_own else partition % partitions)
+        first[place] = min(first.get(place, offset), offset) if is_own else 0
+    return first

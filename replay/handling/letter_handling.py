@@ -1,0 +1,240 @@
+"""Lets dead letters be emitted again, or gives them up for good; each of them once.
+
+A command that does so may die half-way and be repeated, and two people may give it at the same time. So every
+copy is written in one transaction with the mark of its letter, under one transactional id for each
+dead-letter topic. Who begins ends the transaction of whoever was at it before, fences them, and only then
+reads which letters have their mark. What is committed is known; what is not was never done.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from acker.collection import uncollected
+from acker.config.settings import Input
+from acker.errors import LogError, TopicError, Unreachable
+from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
+from replay.handling.letter_box import KEPT_MAX, look_through
+from replay.policy.limits import ReplayLimits
+from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_of
+from replay.worker.fetch import Absence, Fetcher, Wanted
+from replay.worker.worker import bytes_max
+
+CHUNK_MAX: Final = 2_000
+"""Letters in one transaction."""
+
+
+class Left(StrEnum):
+    """Why a letter was left as it is."""
+
+    NO_PAYLOAD = "it has no payload: the record was gone, too large for this topic, or dropped by a rule"
+    GONE = "it has left the dead-letter topic meanwhile"
+    TOO_LARGE = "with its history it is larger than the replay topic takes; raise its max.message.bytes"
+    NO_PARTITION = "the replay topic lacks its partition; run `windhover topics create`"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be done with which letters.
+
+    Attributes:
+        deed: what.
+        wanted: which.
+        by: who says so.
+        why: for what reason; may be empty.
+    """
+
+    deed: Deed
+    wanted: Filter
+    by: str
+    why: str
+
+
+class LetterHandling:
+    """An order as it is carried out for one input; `open` it, then `step` it until it `is_done`.
+
+    Attributes:
+        done: how many letters were handled.
+        left: how many were left as they are, by why.
+        left_out: letters that were not even tried, since there were too many at once.
+    """
+
+    def __init__(
+        self, log: Log, found: Input, order: Order, *, owner: str, limits: ReplayLimits,
+        kept_max: int = KEPT_MAX,
+    ) -> None:  # fmt: skip
+        """Prepare; nothing is written or fenced before `open`.
+
+        Args:
+            log: the cluster; stays the caller's to close.
+            found: the input.
+            order: what to do.
+            owner: begins the transactional id; the same for all who may handle letters of the installation.
+            limits: deadlines, and how much is fetched at once.
+            kept_max: how many letters are handled by this object.
+        """
+        self._log = log
+        self._input = found
+        self._order = order
+        self._limits = limits
+        self._kept_max = kept_max
+        self._fetcher = Fetcher(log, limits)
+        self._transactions = log.transactions(f"{owner}-letters-{found.dead_letter.topic}")
+        self._letters: deque[Letter] = deque()
+        self._info: TopicInfo | None = None
+        self.done = 0
+        self.left: Counter[Left] = Counter()
+        self.left_out = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._letters
+
+    def open(self) -> int:
+        """Fence whoever is at it, and find what there is to do.
+
+        Returns:
+            How many letters are meant.
+
+        Raises:
+            TopicError: a topic is missing.
+            Unreachable: the broker does not answer.
+        """
+        wait_ms = self._limits.operation_timeout_ms
+        topic = self._input.replay_topic
+        self._info = self._log.topics([topic], settings=True).get(topic)
+        if self._info is None:
+            raise TopicError(
+                f"replay topic {topic} of input {self._input.name} does not exist; run `windhover topics"
+                " create`"
+            )
+        self._transactions.init(wait_ms)
+        box = look_through(
+            self._log, self._input, self._order.wanted, wait_ms=wait_ms, kept_max=self._kept_max
+        )
+        self._letters = deque(box.letters)
+        self.left_out = box.left_out
+        return len(self._letters)
+
+    def step(self, room: int, now_ms: int) -> int:
+        """Handle letters in one transaction.
+
+        1. Take as many as there is room for, and read their payload where a copy is to be made.
+        2. Leave out those of which no copy can be made.
+        3. Write copies and marks.
+        4. Forget them.
+
+        Args:
+            room: how many, 1 or more; at most `CHUNK_MAX` are handled.
+            now_ms: wall time.
+
+        Returns:
+            How many were handled; those that were left out do not count.
+
+        Raises:
+            Aborted: nothing of the transaction was written; repeat the order.
+            Fenced: somebody else handles letters of this topic now.
+            Unreachable: it is not known whether the transaction was committed; repeat the order.
+        """
+        with uncollected():
+            return self._step(room, now_ms)
+
+    def _step(self, room: int, now_ms: int) -> int:
+        chunk = list(islice(self._letters, min(room, CHUNK_MAX)))
+        copies = self._copies(chunk)
+        written: list[Outgoing] = []
+        for letter, copy in zip(chunk, copies, strict=False):
+            if not isinstance(copy, Left):
+                written += [*([copy] if copy else []), self._mark(letter, now_ms)]
+        if written:
+            self._transact(written)
+        left = [copy for copy in copies if isinstance(copy, Left)]
+        for _ in copies:
+            self._letters.popleft()
+        self.left.update(left)
+        self.done += len(copies) - len(left)
+        return len(copies) - len(left)
+
+    def close(self) -> None:
+        """Undo what is open and leave."""
+        self._fetcher.close()
+        try:
+            self._transactions.abort(self._limits.operation_timeout_ms)
+        except (LogError, Unreachable):
+            pass  # the next who opens, or the broker in a minute, ends the transaction
+        finally:
+            self._transactions.close()
+
+    def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
+        """Return for each letter its copy, why there is none, or None where none is wanted.
+
+        Letters whose payload did not fit into one fetch, and those behind them, are left out.
+        """
+        if self._order.deed is Deed.DROPPED:
+            return [None] * len(chunk)
+        answers = self._fetcher.fetch(_place(letter, self._input) for letter in chunk if not letter.missing)
+        copies: list[Outgoing | Left | None] = []
+        for letter in chunk:
+            if letter.missing:
+                copies.append(Left.NO_PAYLOAD)
+                continue
+            record = answers.get(_place(letter, self._input))
+            if record is None:
+                break
+            copies.append(Left.GONE if isinstance(record, Absence) else self._copy(letter, record))
+        return copies
+
+    def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
+        if self._info is None or letter.origin_partition >= self._info.partitions:
+            return Left.NO_PARTITION
+        copy = copy_of(letter, record, self._info.name)
+        return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
+
+    def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
+        mark = Mark(letter.place, self._order.deed, self._order.by, self._order.why, now_ms)
+        return mark_of(letter, self._input.dead_letter.topic, mark)
+
+    def _transact(self, records: Sequence[Outgoing]) -> None:
+        self._transactions.begin()
+        self._transactions.send_all(records)
+        self._transactions.commit(self._limits.operation_timeout_ms)
+
+
+class Pace:
+    """How many letters may be handled at a time, so that there are no more than so many in a second."""
+
+    def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
+        """Begin now; `rate` in letters a second, more than 0, or None for as many as there can be."""
+        self._rate = rate
+        self._at_once = at_once
+        self._began_ms = now_ms
+        self._spent = 0
+
+    def room(self, now_ms: int) -> int:
+        """Return how many may be handled now."""
+        if self._rate is None:
+            return self._at_once
+        due = int(max(0, now_ms - self._began_ms) * self._rate / 1000) + 1
+        return max(0, min(self._at_once, due - self._spent))
+
+    def spend(self, count: int) -> None:
+        """Take note of what was handled."""
+        self._spent += count
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return how long to wait until one more may be handled; 0: it may be now."""
+        if self._rate is None or self.room(now_ms):
+            return 0
+        return max(1, self._began_ms + int(self._spent * 1000 / self._rate) - now_ms + 1)
+
+
+def _place(letter: Letter, found: Input) -> Wanted:
+    return Wanted(found.dead_letter.topic, letter.partition, letter.offset)

@@ -1,0 +1,78 @@
+"""Lets an input go on that its breaker has paused: ``windhover replay resume``.
+
+An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`), and nobody
+but the owner of the partition's transactional id writes there. So this takes each paused partition over as a
+new worker does: this ends and fences the transaction of its owner. It writes the tombstone and leaves. The
+worker that was fenced opens the partition anew after `ReplayLimits.fenced_pause_ms`, and finds the pause
+gone.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from acker.config.topics import Topics
+from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.kafka.reading import read_piece
+from replay.records.due import PAUSE_KEY, Pause, pause_key, sound_if_known
+
+
+def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
+    """Return what is paused: by the partition of `_ack_due`, and the id of the input.
+
+    Raises:
+        TopicError: `_ack_due` is missing.
+        Unreachable: the broker does not answer.
+    """
+    return {
+        number: found for number in range(topics.acker.partitions) if (found := _paused(log, topics, number))
+    }
+
+
+def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
+    """Let an input go on wherever it is paused.
+
+    Args:
+        log: the cluster.
+        topics: as the replay workers have it.
+        input_id: which.
+
+    Returns:
+        The pauses that were ended, by the partition of `_ack_due`; empty: it was not paused.
+
+    Raises:
+        Aborted: a transaction was aborted; the command may be repeated.
+        NotAuthorized: we lack a right that a replay worker has.
+        TopicError: `_ack_due` is missing.
+        Unreachable: the broker does not answer; the command may be repeated.
+    """
+    ended: dict[int, Pause] = {}
+    timeout_ms = topics.replay.limits.operation_timeout_ms
+    for number, found in pauses(log, topics).items():
+        if input_id not in found:
+            continue
+        with closing(log.transactions(f"{topics.acker.replay_group}-{number}")) as transactions:
+            transactions.init(timeout_ms)
+            transactions.begin()
+            transactions.send(Outgoing(topics.ack_topics.due, number, None, pause_key(input_id)))
+            transactions.commit(timeout_ms)
+        ended[number] = found[input_id]
+    return ended
+
+
+def _paused(log: Log, topics: Topics, number: int) -> dict[int, Pause]:
+    place = TopicPartition(topics.ack_topics.due, number)
+    start, end = log.starts([place])[place], log.stable_ends([place])[place]
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    found: dict[bytes, Pause] = {}
+    for record in read_piece(log, place, start, end, committed=True, wait_ms=wait_ms):
+        if record.key is None or not record.key.startswith(PAUSE_KEY):
+            continue
+        found.pop(record.key, None)
+        value = None if record.value is None else sound_if_known(record)
+        if isinstance(value, Pause):
+            found[record.key] = value
+    return {pause.input: pause for pause in found.values()}

@@ -1,0 +1,93 @@
+"""The breaker: pauses an input before a worker drains a broken stream into dead letters.
+
+One breaker watches one input. It opens when `max_consecutive` records in a row have become dead letters and
+one more would, or when in a window more than `max_ratio` of the settled roots would, once the window holds
+enough to tell. Whoever asks it for room and gets none pauses the input (`replay.worker.partition`), and a
+person resumes it. What a breaker has seen is lost with the process.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_BUCKET_MS: Final = 1_000
+
+
+class Breaker:
+    """Counts what became of the roots of one input.
+
+    Attributes:
+        why: what has opened it; empty while it is closed.
+    """
+
+    def __init__(
+        self, *, max_ratio: float, max_consecutive: int, window_ms: int, dead_min: int, settled_min: int
+    ) -> None:
+        """Begin closed.
+
+        Args:
+            max_ratio: 0 to 1; the share of dead letters among acked roots and dead letters.
+            max_consecutive: dead letters without a root acked between them.
+            window_ms: the span of the ratio.
+            dead_min: with fewer dead letters in the window the ratio says nothing.
+            settled_min: nor with fewer acked roots and dead letters.
+        """
+        self._max_ratio = max_ratio
+        self._max_consecutive = max_consecutive
+        self._window_ms = window_ms
+        self._dead_min = dead_min
+        self._settled_min = settled_min
+        self.why = ""
+        self._consecutive = 0
+        self._buckets: deque[list[int]] = deque()  # [begin in ms, acked, dead]
+
+    def acked(self, count: int, now_ms: int) -> None:
+        """Count roots that were acked."""
+        if count:
+            self._consecutive = 0
+            self._bucket(now_ms)[1] += count
+
+    def dead(self, count: int, now_ms: int) -> None:
+        """Count records that became dead letters."""
+        if count:
+            self._consecutive += count
+            self._bucket(now_ms)[2] += count
+
+    def room(self, now_ms: int) -> int:
+        """Return how many more records may be buried now; 0: too large a share of the input dies."""
+        in_a_row = self._max_consecutive - self._consecutive
+        self._bucket(now_ms)
+        acked = sum(bucket[1] for bucket in self._buckets)
+        dead = sum(bucket[2] for bucket in self._buckets)
+        by_share = in_a_row
+        if self._max_ratio < 1:
+            by_share = int((self._max_ratio * (acked + dead) - dead) / (1 - self._max_ratio))
+        in_window = max(by_share, self._dead_min - dead, self._settled_min - acked - dead)
+        if in_a_row <= 0:
+            self.why = (
+                f"{self._consecutive} records in a row became dead letters and none was acked between them"
+                f" (max_consecutive {self._max_consecutive})"
+            )
+        elif in_window <= 0:
+            self.why = (
+                f"{dead} of {acked + dead} roots settled within {self._window_ms} ms became dead letters"
+                f" (max_ratio {self._max_ratio})"
+            )
+        return max(0, min(in_a_row, in_window))
+
+    def close(self) -> None:
+        """Count anew: somebody has looked, and resumed the input."""
+        self._consecutive = 0
+        self._buckets.clear()
+        self.why = ""
+
+    def _bucket(self, now_ms: int) -> list[int]:
+        begin_ms = now_ms - now_ms % _BUCKET_MS
+        if not self._buckets or self._buckets[-1][0] < begin_ms:
+            self._buckets.append([begin_ms, 0, 0])
+        while self._buckets[0][0] <= now_ms - self._window_ms and len(self._buckets) > 1:
+            self._buckets.popleft()
+        return self._buckets[-1]

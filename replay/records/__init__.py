@@ -1,0 +1,1 @@
+"""What a replay worker writes: copies, dead letters, and what waits in `_ack_due`."""

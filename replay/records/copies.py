@@ -1,0 +1,64 @@
+"""The copy of a lost record that goes to its input's replay topic.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from acker.kafka.port import Headers, Outgoing, Record
+from acker.made import made
+from replay.records.due import Due, Loss, history_json
+from replay.records.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
+
+_outgoing = made(Outgoing)
+
+
+def told_headers(due: Due, attempt: int) -> Headers:
+    """Return what headers say of a lost root: its past, and why its last emission was lost."""
+    last = due.history[-1][:-1] if due.history else None
+    shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
+    return ((ORIGIN, due.origin.encode()),) + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+
+
+@lru_cache(maxsize=1_024)
+def _shared_headers(
+    attempt: int, free: tuple[int, int, int], first_emitted_ms: int, last: tuple[object, ...] | None
+) -> Headers:
+    """Return all but the origin, which roots that are lost together share.
+
+    `free`: how many emissions were abandoned, timed out, and held.
+    """
+    loss = None if last is None else Loss._make([*last, ""])
+    abandoned, timed_out, held = free
+    lineage = Lineage(
+        origin="",
+        attempt=attempt,
+        abandoned=abandoned,
+        timed_out=timed_out,
+        held=held,
+        first_emitted_ms=first_emitted_ms if first_emitted_ms >= 0 else None,
+        reason=loss.reason if loss else "",
+        cause=": ".join(part for part in (loss.error, loss.message) if part) if loss else "",
+        operator=loss.operator if loss else "",
+    )
+    return build_headers(lineage)[1:]
+
+
+def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
+    """Copy a lost record: same partition number, key, value, headers and timestamp, the next attempt.
+
+    Headers of an earlier copy that begin with ``windhover.`` give way to the present ones.
+    """
+    told = told_headers(due, due.attempt + 1)
+    return _outgoing(
+        (
+            replay_topic,
+            record.partition,  # that of the source, as it was read from there
+            record.value,
+            record.key,
+            without_ours(record.headers) + told if record.headers else told,
+            record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        )
+    )

@@ -1,0 +1,413 @@
+"""What `_ack_due` holds: each lost root that waits, and how far the verdicts are taken over.
+
+The topic is compacted. A root's key is its source and position; a tombstone removes it in the transaction
+that writes its copy or dead letter. One more key, ``progress``, says where in the verdict partition to go
+on: it is written together with the roots, so it is exact where a committed group offset may have expired,
+and it can point into the middle of a large verdict record. A key ``pause/<input id>`` stands there while
+the input is paused (`replay.handling.resume` removes it).
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from json.encoder import encode_basestring
+from typing import Any, Final, NamedTuple
+
+from acker.errors import CodecError, UnknownVersion
+from acker.identity import Position, Root, Source
+from acker.kafka.port import Record
+from acker.wire.causes import HELD
+from acker.wire.checks import wrong_source
+from acker.wire.codec import HEADER_BYTES, Codec, load_schema
+from acker.wire.events import Reason
+from replay.policy.disposition import DeadReason
+from replay.records.headers import clipped
+
+PROGRESS_KEY: Final = b"progress"
+PAUSE_KEY: Final = b"pause/"
+"""Before the id of an input, in decimal digits."""
+
+HISTORY_MAX: Final = 100
+"""So many entries a history has at most. Where that is too few it keeps the first loss and the latest ones,
+and an entry between them says how many were left out."""
+
+HISTORY_BYTES_MAX: Final = 48_000
+"""Text in a history; a hundred causes of usual length have half of it. Many roots are in memory at once."""
+
+LEFT_OUT: Final = "LEFT_OUT"
+"""Error of the entry of a history that stands for those that were left out."""
+
+MESSAGE_BYTES_MAX: Final = 512
+"""A cause's message in a history is cut to this many bytes."""
+
+NAME_BYTES_MAX: Final = 256
+"""An operator's name and an error's class are cut to this many bytes."""
+
+_LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
+_FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
+"""So few entries fit whatever they say."""
+
+_JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
+"""What `history_json` may write of what `parse_history` returns, if every character has to be escaped."""
+
+_LEFT_OUT_TEXT: Final = "losses left out here: "
+_LEFT_OUT = re.compile(re.escape(_LEFT_OUT_TEXT) + r"([0-9]{1,9})\Z")
+_KEY = struct.Struct(">iq")
+
+ROOT_KEY_BYTES: Final = _KEY.size
+"""Length of a root's key; no other key of `_ack_due` is as long."""
+
+_DEAD = frozenset({"", *DeadReason})
+
+
+class Loss(NamedTuple):
+    """How one emission was lost.
+
+    Attributes:
+        attempt: which emission it was, from 1.
+        reason: why it was lost.
+        operator: who failed it; empty when nobody did. Likewise `error`, its class, and `message`.
+        error: see `operator`.
+        message: see `operator`.
+        emitted_ms: wall time of the emission.
+        age_ms: from the emission to the verdict, by the session's clock.
+        root: ``topic/partition@offset`` of the emission.
+    """
+
+    attempt: int
+    reason: Reason
+    operator: str
+    error: str
+    message: str
+    emitted_ms: int
+    age_ms: int
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A lost root that waits.
+
+    Attributes:
+        source: of the lost emission, as `position`.
+        position: see `source`.
+        due_ms: wall time at which it is replayed or buried, not before.
+        dead: a `DeadReason`, or empty when it is to be replayed.
+        group: the group that it was emitted for.
+        topic: the topic that the lost emission is read from.
+        topic_id: Kafka's id of that topic when it was emitted.
+        origin: ``topic/partition@offset`` of the first emission.
+        attempt: which emission was lost, from 1.
+        abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
+        first_emitted_ms: wall time of the first emission.
+        history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
+        timed_out: see `abandoned`; 0 in what a worker of version 1 wrote.
+        held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
+    """
+
+    source: int
+    position: int
+    due_ms: int
+    dead: str
+    group: str
+    topic: str
+    topic_id: str
+    origin: str
+    attempt: int
+    abandoned: int
+    first_emitted_ms: int
+    history: tuple[Loss, ...]
+    timed_out: int = 0
+    held: int = 0
+
+    @property
+    def last_was_held(self) -> bool:
+        """Whether no bolt has seen the lost emission."""
+        return bool(self.history) and self.history[-1].error == HELD
+
+    @property
+    def root(self) -> Root:
+        """The lost emission."""
+        return Root(Source(self.source), Position(self.position))
+
+
+@dataclass(frozen=True, slots=True)
+class Aside(Due):
+    """A lost root of which nothing is decided yet, since its input cannot go on.
+
+    It says what its verdict says. Of a copy, attempt, origin and all that was before stand in the copy's
+    headers, and are read when it is decided; until then `attempt` is 1 and `origin` is empty.
+
+    Attributes:
+        error: the cause's error as the verdict has it, for the rules by cause.
+    """
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That an input is paused in a verdict partition: nothing of it is copied or buried.
+
+    Attributes:
+        input: the input's id.
+        since_ms: wall time.
+        why: what opened its breaker.
+    """
+
+    input: int
+    since_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a verdict partition is taken over.
+
+    Attributes:
+        next: offset of the first verdict record that is not wholly taken over.
+        skip: how many lost roots of that record are.
+    """
+
+    next: int
+    skip: int
+
+
+Stored = Due | Progress | Pause
+"""What a value of `_ack_due` may be."""
+
+
+class DueCodec(Codec[Stored]):
+    """Reads and writes the values of `_ack_due`; of a `Due` version 3, and versions 1 and 2 as version 3."""
+
+    def __init__(self) -> None:
+        """Parse the schemas, which takes a while."""
+        due, due_2, due_1, aside, progress, pause = (
+            load_schema("replay.records", name)
+            for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
+        )
+        types = {Due: due, Aside: aside, Progress: progress, Pause: pause}
+        super().__init__(types, older={Due: (due_2, due_1)})
+        self._of_roots = self.headers(Due) | self.headers(Aside)
+
+    def is_aside(self, data: bytes | None) -> bool:
+        """Tell whether a value is that of a root that was put aside; it is not decoded."""
+        return data is not None and data[:HEADER_BYTES] in self.headers(Aside)
+
+    def glance(self, data: bytes) -> tuple[Root, int]:
+        """Read the root and the due time of a value, which all versions begin with, and nothing else.
+
+        Raises:
+            UnknownVersion: a newer Windhover wrote it.
+            CodecError: the value is none of a root that waits.
+        """
+        if data[:HEADER_BYTES] not in self._of_roots:
+            self.decode(data)  # tells a newer version from garbage
+            raise CodecError("it tells of no root that waits")
+        source, at = _long(data, HEADER_BYTES)
+        position, at = _long(data, at)
+        due_ms, _ = _long(data, at)
+        return Root(Source(source), Position(position)), due_ms
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """Read one of Avro's longs, zigzag, seven bits to a byte; return it and where the next field begins."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 and value < 1 << 64:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    raise CodecError(f"a number before byte {at} does not end, or has more than 64 bits")
+
+
+@cache
+def due_codec() -> DueCodec:
+    """Return the codec of `_ack_due`, made once."""
+    return DueCodec()
+
+
+def root_key(root: Root) -> bytes:
+    """Return the key that a root has in `_ack_due`: 12 bytes."""
+    return _KEY.pack(root.source, root.position)
+
+
+def key_of(due: Due) -> bytes:
+    """Return the key that a root that waits has."""
+    return _KEY.pack(due.source, due.position)
+
+
+def parse_root_key(key: bytes | None) -> Root | None:
+    """Return the root that a key names; None when it names none."""
+    if key is None or len(key) != _KEY.size:
+        return None
+    source, position = _KEY.unpack(key)
+    return Root(Source(source), Position(position))
+
+
+def pause_key(input_id: int) -> bytes:
+    """Return the key under which an input's pause stands in `_ack_due`."""
+    return PAUSE_KEY + b"%d" % input_id
+
+
+def flaw_of(key: bytes | None, value: Stored) -> str:
+    """Say what in a decoded record cannot be; empty when all of it can."""
+    if isinstance(value, Pause):
+        return "" if key == pause_key(value.input) else "it tells no pause"
+    if isinstance(value, Progress):
+        wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
+        return "it tells no progress" if wrong else ""
+    if parse_root_key(key) != (value.source, value.position):
+        return "the key is not that of the value"
+    if wrong_source(value.source) or value.position < 0:
+        return "it names no root"
+    return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
+
+
+def sound(record: Record) -> Stored | None:
+    """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
+
+    Raises:
+        UnknownVersion: a newer replay worker wrote it.
+    """
+    try:
+        value = due_codec().decode(record.value)
+    except UnknownVersion:
+        raise
+    except CodecError:
+        return None
+    return None if flaw_of(record.key, value) else value
+
+
+def sound_if_known(record: Record) -> Stored | None:
+    """Return what `sound` does, and None of an unknown version too: who works by it tells of it."""
+    try:
+        return sound(record)
+    except UnknownVersion:
+        return None
+
+
+def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
+    """Append a loss to a history, within its limits: the first loss and the latest ones stay.
+
+    The second entry then stands for those that were left out, and says how many: its error is `LEFT_OUT`, it
+    names no root, and its attempt and time are those of the last of them.
+
+    Of losses in a row that were held the last one stands for all: the attempts between it and the loss before
+    it tell how many there were.
+    """
+    bounded = loss._replace(
+        operator=clipped(loss.operator, NAME_BYTES_MAX),
+        error=clipped(loss.error, NAME_BYTES_MAX),
+        message=clipped(loss.message, MESSAGE_BYTES_MAX),
+    )
+    if history and loss.error == history[-1].error == HELD:
+        history = history[:-1]
+    whole = (*history, bounded)
+    return whole if len(whole) <= _FREE_MAX else _shortened(whole)
+
+
+def left_out_by(loss: Loss) -> int:
+    """Return how many losses an entry stands for that were left out; 0 for an entry that is a loss itself."""
+    found = _LEFT_OUT.match(loss.message) if loss.error == LEFT_OUT and not loss.root else None
+    return int(found[1]) if found else 0
+
+
+def left_out_entry(last: Loss, count: int) -> Loss:
+    """Return the entry that stands for losses that were left out.
+
+    Args:
+        last: the last of them.
+        count: how many they are.
+    """
+    message = f"{_LEFT_OUT_TEXT}{count}"
+    return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
+
+
+def left_out_of(history: tuple[Loss, ...]) -> int:
+    """Return how many losses a history has left out."""
+    return sum(map(left_out_by, history))
+
+
+def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
+    """Leave out of a history, behind its first loss, what does not fit."""
+    first, *rest = history
+    size = sum(map(_text_bytes, history))
+    if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
+        return history
+    count = left_out_by(rest[0])
+    at = 1 if count else 0
+    last = rest[0]
+    size += _LOSS_BYTES_MAX  # room for the entry that says so
+    while len(rest) - at > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
+        last = rest[at]
+        size -= _text_bytes(last)
+        count += 1
+        at += 1
+    return (first, left_out_entry(last, count), *rest[at:])
+
+
+def _text_bytes(loss: Loss) -> int:
+    texts = (loss.operator, loss.error, loss.message, loss.root)
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+def history_json(history: tuple[Loss, ...]) -> bytes:
+    """Write a history as the value of its header: a JSON array of objects, oldest first."""
+    if len(history) == 1:  # most have one, and there are many of them
+        return f"[{_loss_json(history[0][:-1])}{encode_basestring(history[0].root)}}}]".encode(
+            "utf-8", "replace"
+        )
+    texts = [f"{_loss_json(loss[:-1])}{encode_basestring(loss.root)}}}" for loss in history]
+    return f"[{', '.join(texts)}]".encode("utf-8", "replace")
+
+
+@lru_cache(maxsize=1_024)
+def _loss_json(all_but_root: tuple[object, ...]) -> str:
+    """Write a loss up to its root, which is the last of it: roots that are lost together share the rest."""
+    shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
+    return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
+
+
+def parse_history(value: bytes | None) -> tuple[Loss, ...]:
+    """Read a history from its header; what is not one of ours is empty, and nothing raises."""
+    if value is None or len(value) > _JSON_BYTES_MAX:
+        return ()
+    try:
+        entries = json.loads(value)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(entries, list) or len(entries) > HISTORY_MAX:
+        return ()
+    losses = [_loss(entry) for entry in entries]
+    return tuple(loss for loss in losses if loss is not None)
+
+
+def _loss(entry: Any) -> Loss | None:
+    try:
+        return Loss(
+            attempt=_whole(entry["attempt"]),
+            reason=Reason(entry["reason"]),
+            operator=clipped(entry["operator"], NAME_BYTES_MAX),
+            error=clipped(entry["error"], NAME_BYTES_MAX),
+            message=clipped(entry["message"], MESSAGE_BYTES_MAX),
+            emitted_ms=_whole(entry["emitted_ms"]),
+            age_ms=_whole(entry["age_ms"]),
+            root=clipped(entry["root"], MESSAGE_BYTES_MAX),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
+        raise ValueError(f"{value!r} is no number of a history")
+    return value

@@ -1,0 +1,168 @@
+"""The headers that tell a replayed record's story: where it began, how often it was tried, why it came back.
+
+A record of a source topic is a first emission, whatever headers it carries: they may have been copied from
+a dead letter or from another pipeline. A record of a replay topic carries what the replay worker wrote:
+
+===========================  ==================================================================
+windhover.origin             ``topic/partition@offset`` of the first emission
+windhover.attempt            which emission this is; the first is 1
+windhover.abandoned          how many of the emissions before ended because a session was taken over
+windhover.timed-out          how many of them timed out; 0 where it is missing
+windhover.held               how many of them were held back, behind a record that waited; 0 where missing
+windhover.reason             why the emission before this one was lost: FAILED, TIMED_OUT, ABANDONED
+windhover.cause              its error class and message
+windhover.operator           the operator that failed it; empty when none did
+windhover.first-emitted      wall time of the first emission, ms
+windhover.history            every loss so far, JSON (see `replay.records.due.Loss`); one that left some out
+says so ===========================  ==================================================================
+
+Reading is tolerant, since anybody may write to a topic: what cannot be read counts as missing, and nothing
+raises. Of a header that comes twice the last counts, as in Kafka's own clients.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from acker.kafka.port import Headers
+
+PREFIX: Final = "windhover."
+ORIGIN: Final = "windhover.origin"
+ATTEMPT: Final = "windhover.attempt"
+ABANDONED: Final = "windhover.abandoned"
+TIMED_OUT: Final = "windhover.timed-out"
+HELD: Final = "windhover.held"
+REASON: Final = "windhover.reason"
+CAUSE: Final = "windhover.cause"
+OPERATOR: Final = "windhover.operator"
+FIRST_EMITTED: Final = "windhover.first-emitted"
+HISTORY: Final = "windhover.history"
+
+CAUSE_BYTES_MAX: Final = 1_024
+"""A header value of ours that holds free text is cut to this many bytes."""
+
+ATTEMPT_MAX: Final = 1_000_000
+"""A higher attempt, or abandoned count, is not one that a worker wrote."""
+
+_NUMBER = re.compile(rb"[0-9]{1,15}\Z")
+_ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,15})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the headers of an emission say about the emissions before it.
+
+    Attributes:
+        origin: ``topic/partition@offset`` of the first emission.
+        attempt: which emission this is, from 1.
+        abandoned: how many emissions before this one were abandoned, from 0.
+        first_emitted_ms: wall time of the first emission; None when this is the first, or it is not known.
+        reason: why the emission before was lost; empty for a first emission. Likewise `cause`, `operator`.
+        timed_out: how many emissions before this one timed out, from 0.
+        held: how many emissions before this one were held: no bolt has seen them; from 0.
+    """
+
+    origin: str
+    attempt: int = 1
+    abandoned: int = 0
+    first_emitted_ms: int | None = None
+    reason: str = ""
+    cause: str = ""
+    operator: str = ""
+    timed_out: int = 0
+    held: int = 0
+
+
+def location(topic: str, partition: int, offset: int) -> str:
+    """Name one record of a log, ``topic/partition@offset``."""
+    return f"{topic}/{partition}@{offset}"
+
+
+def parse_location(text: str) -> tuple[str, int, int] | None:
+    """Split ``topic/partition@offset``; None when the text is not one."""
+    match = _ORIGIN.match(text)
+    return match and (match["topic"], int(match["partition"]), int(match["offset"]))
+
+
+def clipped(text: str, bytes_max: int) -> str:
+    """Cut a text so that its UTF-8 form has at most `bytes_max` bytes, never within a character."""
+    data = text.encode("utf-8", "replace")
+    return data[:bytes_max].decode("utf-8", "ignore")
+
+
+def parse_lineage(
+    headers: Headers | None, topic: str, partition: int, offset: int, *, replayed: bool = True
+) -> Lineage:
+    """Read what the headers of an emission tell of its past.
+
+    Args:
+        headers: the record's headers, as the log returned them; None and () are the same.
+        topic: the topic, partition and offset that the record was read from.
+        partition: see `topic`.
+        offset: see `topic`.
+        replayed: whether the topic is the input's replay topic; False ignores the headers.
+
+    Returns:
+        The lineage; attempt 1 with the record's own place as origin when the headers tell nothing.
+    """
+    here = location(topic, partition, offset)
+    if not headers or not replayed:
+        return Lineage(here)
+    ours = {name: value for name, value in headers if value is not None and name.startswith(PREFIX)}
+    if not ours:
+        return Lineage(here)
+    origin = _text(ours.get(ORIGIN))
+    attempt = max(1, _number(ours.get(ATTEMPT), 1, ATTEMPT_MAX))
+    abandoned = min(_number(ours.get(ABANDONED), 0, ATTEMPT_MAX), attempt - 1)
+    timed_out = min(_number(ours.get(TIMED_OUT), 0, ATTEMPT_MAX), attempt - 1 - abandoned)
+    return Lineage(
+        origin=origin if parse_location(origin) else here,
+        attempt=attempt,
+        abandoned=abandoned,
+        first_emitted_ms=_number_or_none(ours.get(FIRST_EMITTED)),
+        reason=_text(ours.get(REASON)),
+        cause=_text(ours.get(CAUSE)),
+        operator=_text(ours.get(OPERATOR)),
+        timed_out=timed_out,
+        held=min(_number(ours.get(HELD), 0, ATTEMPT_MAX), attempt - 1 - abandoned - timed_out),
+    )
+
+
+def build_headers(lineage: Lineage) -> Headers:
+    """Write a lineage as headers, in the order of the table above; the history is not among them."""
+    first = [] if lineage.first_emitted_ms is None else [(FIRST_EMITTED, b"%d" % lineage.first_emitted_ms)]
+    return (
+        (ORIGIN, lineage.origin.encode()),
+        (ATTEMPT, b"%d" % lineage.attempt),
+        (ABANDONED, b"%d" % lineage.abandoned),
+        *([(TIMED_OUT, b"%d" % lineage.timed_out)] if lineage.timed_out else []),
+        *([(HELD, b"%d" % lineage.held)] if lineage.held else []),
+        (REASON, lineage.reason.encode()),
+        (CAUSE, clipped(lineage.cause, CAUSE_BYTES_MAX).encode()),
+        (OPERATOR, clipped(lineage.operator, CAUSE_BYTES_MAX).encode()),
+        *first,
+    )
+
+
+def without_ours(headers: Headers, *prefixes: str) -> Headers:
+    """Return the headers whose names begin with none of the prefixes (default ``windhover.``), in order."""
+    if not headers:
+        return ()
+    return tuple([header for header in headers if not header[0].startswith(prefixes or (PREFIX,))])
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value[:CAUSE_BYTES_MAX].decode("utf-8", "replace")
+
+
+def _number_or_none(value: bytes | None) -> int | None:
+    return int(value) if value is not None and _NUMBER.match(value) else None
+
+
+def _number(value: bytes | None, default: int, most: int) -> int:
+    number = _number_or_none(value)
+    return default if number is None or number > most else number

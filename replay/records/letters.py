@@ -1,0 +1,267 @@
+"""What a dead-letter topic holds: letters, and the marks of those that were handled.
+
+A letter is handled once somebody let it be emitted again, or gave it up for good. A dead-letter topic is not
+compacted and every letter in it stays as it was, so the mark is a further record of the same partition, with
+neither key nor value. It is written in the transaction that writes the copy: there is never one without the
+other.
+
+==========================  ===================================================================
+windhover.handled           ``REPLAYED`` or ``DROPPED``
+windhover.letter            ``topic/partition@offset`` of the letter; it stands on the copy as well
+windhover.by                who did it
+windhover.why               for what reason, as they gave it
+==========================  ===================================================================
+
+What is neither of the two was written by somebody else, and is left alone.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from acker.kafka.port import Headers, Outgoing, Record, record_bytes
+from replay.policy.disposition import DeadReason
+from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
+from replay.records.due import Loss, history_json, parse_history
+from replay.records.headers import (
+    CAUSE_BYTES_MAX,
+    HISTORY,
+    PREFIX,
+    Lineage,
+    build_headers,
+    clipped,
+    location,
+    parse_lineage,
+    parse_location,
+    without_ours,
+)
+
+HANDLED: Final = "windhover.handled"
+LETTER: Final = "windhover.letter"
+BY: Final = "windhover.by"
+WHY: Final = "windhover.why"
+
+FIRST_ATTEMPT: Final = 1
+"""What a letter is emitted with again: none of its new life was made before."""
+
+
+class Deed(StrEnum):
+    """What was done with a letter."""
+
+    REPLAYED = "REPLAYED"
+    DROPPED = "DROPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That a letter was handled.
+
+    Attributes:
+        letter: ``topic/partition@offset`` of the letter.
+        deed: what was done.
+        by: who did it.
+        why: for what reason; empty when none was given.
+        at_ms: wall time.
+    """
+
+    letter: str
+    deed: Deed
+    by: str
+    why: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter without its payload.
+
+    Attributes:
+        place: ``topic/partition@offset`` of the letter.
+        partition: the partition, and the offset, of `place`.
+        offset: see `partition`.
+        dead: why it was given up, a `DeadReason` or one of a later version.
+        group: the group that gave it up.
+        lineage: where it began, the last attempt made, and why that was lost.
+        history: how each emission was lost, oldest first, as far as it is kept.
+        died_ms: wall time at which it was buried.
+        timestamp_ms: of the record when it was first emitted; None where the letter does not say.
+        key: the record's.
+        bytes: what the letter takes in its topic.
+        missing: why there is no payload; empty when there is.
+        mark: that it was handled, or None.
+    """
+
+    place: str
+    partition: int
+    offset: int
+    dead: str
+    group: str
+    lineage: Lineage
+    history: tuple[Loss, ...]
+    died_ms: int
+    timestamp_ms: int | None
+    key: bytes | None
+    bytes: int
+    missing: str
+    mark: Mark | None = None
+
+    @property
+    def error(self) -> str:
+        """The class of the last error; where there was none, why the last emission was lost."""
+        return (self.history[-1].error if self.history else "") or self.lineage.reason
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it only tells that a rule dropped the record: no letter that waits for anybody."""
+        return self.dead == DeadReason.DROPPED
+
+    @property
+    def origin_partition(self) -> int:
+        """The partition of the first emission."""
+        found = parse_location(self.lineage.origin)
+        return found[1] if found else self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which letters are meant; what is None or empty does not matter.
+
+    What a rule dropped left a note, which is no letter that waits for anybody: it is meant only where its
+    place or its reason is named, or all letters are.
+
+    Attributes:
+        places: letters by their own place, or by their origin.
+        error: the last error's class, or a reason such as ``TIMED_OUT`` where there was no error.
+        operator: who failed it last.
+        dead: why it was given up.
+        key: the record's key.
+        since_ms: buried at this wall time or later.
+        until_ms: buried before this wall time.
+        handled: also letters that were handled before.
+    """
+
+    places: frozenset[str] = frozenset()
+    error: str | None = None
+    operator: str | None = None
+    dead: str | None = None
+    key: bytes | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    handled: bool = False
+
+    def matches(self, letter: Letter) -> bool:
+        """Tell whether a letter is meant, its mark left aside: that comes later in the log."""
+        return (
+            (self._means_notes or not letter.is_note)
+            and (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
+            and self.error in (None, letter.error)
+            and self.operator in (None, letter.lineage.operator)
+            and self.dead in (None, letter.dead)
+            and self.key in (None, letter.key)
+            and (self.since_ms is None or letter.died_ms >= self.since_ms)
+            and (self.until_ms is None or letter.died_ms < self.until_ms)
+        )
+
+    @property
+    def _means_notes(self) -> bool:
+        return self.handled or bool(self.places) or self.dead == DeadReason.DROPPED
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is left out but what was handled."""
+        return self in (Filter(), Filter(handled=True))
+
+
+def read(record: Record) -> Letter | Mark | None:
+    """Read a record of a dead-letter topic; None when it is neither letter nor mark."""
+    ours = {name: value for name, value in record.headers if name.startswith(PREFIX) and value is not None}
+    if HANDLED in ours:
+        return _mark(record, ours)
+    if DEAD not in ours:
+        return None
+    place = location(record.topic, record.partition, record.offset)
+    groups = [value for name, value in record.headers if name == f"{KIP_PREFIX}group"]
+    stamp = ours.get(TIMESTAMP, b"")
+    return Letter(
+        place=place,
+        partition=record.partition,
+        offset=record.offset,
+        dead=_text(ours[DEAD]),
+        group=_text(groups[-1]) if groups else "",
+        lineage=parse_lineage(record.headers, record.topic, record.partition, record.offset),
+        history=parse_history(ours.get(HISTORY)),
+        died_ms=record.timestamp_ms,
+        timestamp_ms=int(stamp) if stamp.isdigit() and len(stamp) < 16 else None,
+        key=record.key,
+        bytes=record_bytes(record),
+        missing=_text(ours.get(MISSING)),
+    )
+
+
+def own_headers(headers: Headers) -> Headers:
+    """Return the headers that the record had before it died, in order."""
+    return without_ours(headers, PREFIX, KIP_PREFIX)
+
+
+def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
+    """Build what lets a letter live again: the record as it was, its attempts and its time counted anew.
+
+    Its history goes with it, so that a further dead letter tells of both lives. The partition is that of the
+    first emission.
+    """
+    past = letter.lineage
+    lineage = Lineage(
+        origin=past.origin,
+        attempt=FIRST_ATTEMPT,
+        reason=past.reason,
+        cause=past.cause,
+        operator=past.operator,
+    )
+    return Outgoing(
+        topic=replay_topic,
+        partition=letter.origin_partition,
+        value=record.value,
+        key=record.key,
+        headers=(
+            *own_headers(record.headers),
+            *build_headers(lineage),
+            (LETTER, letter.place.encode()),
+            (HISTORY, history_json(letter.history)),
+        ),
+        timestamp_ms=letter.timestamp_ms,
+    )
+
+
+def mark_of(letter: Letter, topic: str, mark: Mark) -> Outgoing:
+    """Build the record that says of a letter that it was handled."""
+    return Outgoing(
+        topic=topic,
+        partition=letter.partition,
+        value=None,
+        headers=(
+            (HANDLED, mark.deed.encode()),
+            (LETTER, mark.letter.encode()),
+            (BY, clipped(mark.by, CAUSE_BYTES_MAX).encode()),
+            (WHY, clipped(mark.why, CAUSE_BYTES_MAX).encode()),
+        ),
+        timestamp_ms=mark.at_ms,
+    )
+
+
+def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
+    try:
+        deed = Deed(_text(ours[HANDLED]))
+    except ValueError:
+        return None
+    letter = _text(ours.get(LETTER))
+    if parse_location(letter) is None:
+        return None
+    return Mark(letter, deed, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"")[:CAUSE_BYTES_MAX].decode("utf-8", "replace")

@@ -1,0 +1,91 @@
+"""The verdicts of one partition that were read and are not yet taken over into `_ack_due`.
+
+A verdict record may name more lost roots than one transaction should hold, so a batch may end in the middle
+of a record; `Progress` says where. Nothing here is forgotten before `advance` was told that a transaction
+committed, so an aborted one is simply made again.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from acker.wire.events import Lost, Verdicts, positions
+from replay.records.due import Progress
+
+
+class LostRoot(NamedTuple):
+    """One lost root: its position, and what the verdict says of it and others."""
+
+    lost: Lost
+    position: int
+
+
+class Batch(NamedTuple):
+    """Lost roots in the order of the verdicts, and how far the verdicts are taken over with them."""
+
+    roots: Sequence[LostRoot]
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffered:
+    offset: int
+    lost: tuple[Lost, ...]
+
+    def roots(self) -> Iterator[LostRoot]:
+        for lost in self.lost:
+            for position in positions(lost.positions).tolist():
+                yield LostRoot(lost, position)
+
+    @property
+    def count(self) -> int:
+        return sum(len(lost.positions) // 8 for lost in self.lost)
+
+
+class Intake:
+    """A queue of verdict records that is consumed by the root."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Begin where a predecessor, or nobody, stopped."""
+        self.progress = progress
+        self.read_to = progress.next
+        self._records: deque[_Buffered] = deque()
+
+    def __len__(self) -> int:
+        """Return how many records with lost roots are buffered."""
+        return len(self._records)
+
+    def offer(self, offset: int, verdicts: Verdicts) -> None:
+        """Take in the record read at an offset; offsets ascend."""
+        if verdicts.lost:
+            self._records.append(_Buffered(offset, verdicts.lost))
+
+    def passed(self, position: int) -> None:
+        """Learn that everything below a position of the log was read."""
+        self.read_to = max(self.read_to, position)
+
+    def peek(self, limit: int) -> Batch:
+        """Return up to `limit` roots, and the progress that stands when they are taken over."""
+        roots: list[LostRoot] = []
+        skip = self.progress.skip
+        for record in self._records:
+            room = limit - len(roots)
+            roots += islice(record.roots(), skip, skip + room)
+            if record.count - skip > room:
+                return Batch(roots, Progress(record.offset, skip + room))
+            skip = 0
+        if self.read_to == self.progress.next:
+            return Batch(roots, self.progress)  # the record that was begun may not have been read again yet
+        return Batch(roots, Progress(self.read_to, 0))
+
+    def advance(self, progress: Progress) -> None:
+        """Forget what is durably taken over."""
+        self.progress = progress
+        while self._records and self._records[0].offset < progress.next:
+            self._records.popleft()

@@ -1,0 +1,210 @@
+"""From `_ack_due` to the replay topic or the dead-letter topic: what is written for each root that is due.
+
+Kafka's id of the topic is compared with the verdict's before the fetch and again after it: offsets of a
+topic that was created again name other records.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from acker.config.topics import Input
+from acker.errors import TopicError
+from acker.identity import input_id_of, offset_of, partition_of
+from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
+from acker.made import made
+from replay.policy.disposition import DeadReason
+from replay.records.copies import build_copy
+from replay.records.dead_letter import build_dead_letter
+from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due
+from replay.records.proof import was_a_record
+from replay.worker.fetch import Absence, Wanted
+from replay.worker.worker import Worker, bytes_max, unchanged
+
+OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
+"""No copy is larger than its record by more: a history's text is six times as long in JSON if all of it has
+to be escaped. To add up what a copy has would cost more than to build it."""
+
+
+class Outcome(NamedTuple):
+    """What is written for one root. `dead` is None for a copy; `input` is whose root it is.
+
+    Nothing is written, but for the tombstone, where there never was a record and nothing proves one.
+    """
+
+    due: Due
+    input: Input
+    written: Outgoing | None
+    dead: DeadReason | None
+    has_payload: bool = True
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the record goes to the replay topic."""
+        return self.dead is None and self.written is not None
+
+    @property
+    def dies(self) -> bool:
+        """Whether the breaker counts it: what a rule drops was expected to fail."""
+        return self.dead not in (None, DeadReason.DROPPED)
+
+
+_outcome = made(Outcome)
+_wanted = made(Wanted)
+
+
+def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+    """Read what is due and build what is to be written: of each input in the order of the origins.
+
+    Those whose payload did not fit into one fetch are left out, and so are those of an input that cannot go
+    on: they go on waiting.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    dues = sorted(dues, key=_rank)
+    parts = worker.apart(dues, _input_of, lambda some: _outcomes(worker, some, now_ms), now_ms)
+    return [outcome for part in parts for outcome in part]
+
+
+def _input_of(due: Due) -> int:
+    return input_id_of(due.source)
+
+
+def _rank(due: Due) -> tuple[int, str, int, int]:
+    topic, _, place = due.origin.rpartition("/")
+    partition, _, offset = place.partition("@")
+    try:
+        return input_id_of(due.source), topic, int(partition), int(offset)
+    except ValueError:  # nobody knows its origin
+        return input_id_of(due.source), "", 0, 0
+
+
+def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+    """Return the outcomes, in the order given.
+
+    Raises:
+        Disagreement: a root is of another group than its input in topics.yaml.
+        TopicError: a replay or dead-letter topic is missing, or has too few partitions.
+        NotAuthorized: we may not read one.
+        Unreachable: a log does not answer.
+    """
+    owners = _Owners(worker)
+    targets = [(due, owners.of(due), _place(due), (due.topic, due.topic_id)) for due in dues]
+    topics = {target[3] for target in targets}
+    infos = worker.writable(owners.all, {topic for topic, _ in topics})
+    found = _fetch(worker, targets, unchanged(topics, infos))
+    build = _Build(infos, now_ms)
+    return [build.outcome(*each) for each in found]
+
+
+_Target = tuple[Due, Input, Wanted, tuple[str, str]]
+"""A root that is due, whose it is, where its record is, and name and id of that topic."""
+
+_Found = tuple[Due, Input, Record | Absence, DeadReason | None]
+"""A root, whose it is, and its record, or why there is none and what it dies of."""
+
+
+class _Owners:
+    """Whose roots are due; those of one source ask once."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._known: dict[tuple[int, str], Input] = {}
+
+    def of(self, due: Due) -> Input:
+        found = self._known.get((due.source, due.group))
+        if found is None:
+            found = self._known[due.source, due.group] = self._worker.input_of(due.source, due.group)
+        return found
+
+    @property
+    def all(self) -> Sequence[Input]:
+        return list({owner.id: owner for owner in self._known.values()}.values())
+
+
+def _place(due: Due) -> Wanted:
+    return _wanted((due.topic, partition_of(due.source), offset_of(due.position)))
+
+
+def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
+    wanted = [place for _, _, place, topic in targets if topic in there]
+    answers = worker.fetcher.fetch(wanted)
+    there = worker.same_topics(there)
+    found: list[_Found] = []
+    for due, owner, place, topic in targets:
+        if due.dead == DeadReason.UNREADABLE:
+            found.append((due, owner, Absence.GONE, DeadReason.UNREADABLE))
+        elif topic not in there:
+            found.append((due, owner, Absence.GONE, DeadReason.RECREATED))
+        elif (record := answers.get(place)) is not None:
+            if record is Absence.NEVER and was_a_record(due):
+                record = Absence.GONE
+            found.append((due, owner, record, DeadReason.GONE if record is Absence.GONE else None))
+    return found
+
+
+class _Build:
+    """Builds what is written, for topics as they are."""
+
+    def __init__(self, infos: Mapping[str, TopicInfo], now_ms: int) -> None:
+        self._infos = infos
+        self._rooms = {name: bytes_max(info) for name, info in infos.items()}
+        self._now_ms = now_ms
+
+    def outcome(self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None) -> Outcome:
+        """Build what is written for a root.
+
+        Raises:
+            TopicError: the replay topic has too few partitions for it.
+        """
+        if found is Absence.NEVER:
+            return Outcome(due, owner, None, None, has_payload=False)
+        record = None if isinstance(found, Absence) else found
+        dead = dead or (DeadReason(due.dead) if due.dead else None)
+        if dead is None and record is not None:
+            copy, room = build_copy(due, record, owner.replay_topic), self._rooms[owner.replay_topic]
+            if copy.partition >= self._infos[owner.replay_topic].partitions:
+                raise TopicError(
+                    f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"
+                    f" {owner.topic} has; run `windhover topics create`"
+                )
+            if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
+                return _outcome((due, owner, copy, None, True))
+            dead = DeadReason.TOO_LARGE
+        info = self._infos[owner.dead_letter.topic]
+        letter = build_dead_letter(
+            due,
+            dead or DeadReason.GONE,
+            record,
+            topic=info.name,
+            partitions=info.partitions,
+            bytes_max=self._rooms[info.name],
+            now_ms=self._now_ms,
+        )
+        has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
+        return Outcome(due, owner, letter, dead, has_payload)
+
+
+def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[list[Outcome], list[Input]]:
+    """Leave out the dead letters that the breakers do not let die now.
+
+    Returns:
+        What is left, and the inputs of which nothing may die any more: they are to be paused.
+    """
+    dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
+    room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
+    open_ones = [found for key, found in dying.items() if not room[key]]
+    buried: Counter[int] = Counter()
+    kept: list[Outcome] = []
+    for outcome in outcomes if dying else ():
+        if outcome.dies:
+            if buried[outcome.input.id] >= room[outcome.input.id]:
+                continue
+            buried[outcome.input.id] += 1
+        kept.append(outcome)
+    return (kept if dying else list(outcomes)), open_ones

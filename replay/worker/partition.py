@@ -1,0 +1,423 @@
+"""One verdict partition in the hands of one worker: the two transactions of a lost root.
+
+First transaction: the verdicts' progress, and each lost root into `_ack_due` with its due time and history.
+The progress in `_ack_due` is the truth; the group's offset of the verdicts only follows it (`done`).
+Second transaction, at the due time: the copy or the dead letter, and the tombstone in `_ack_due`. Both run
+under one transactional id, named after the partition: a new owner fences the old one with it and ends what
+that one left open, reads `_ack_due` to its stable end, and then knows exactly what waits.
+
+What waits of an input that cannot go on is left where it is (`replay.worker.worker`). An input of which too
+much dies is paused: a note in `_ack_due` keeps every owner of the partition from it until somebody resumes it
+(`replay.handling.resume`).
+
+What is kept in memory changes only after a commit. When a transaction was aborted, or it is not known what
+became of it, the partition is dropped and opened again: what is durable says what is still to be done.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from acker.collection import uncollected
+from acker.errors import (
+    CodecError,
+    DataLoss,
+    Disagreement,
+    NotAuthorized,
+    TopicError,
+    UnknownVersion,
+    WindhoverError,
+)  # fmt: skip
+from acker.identity import input_id_of
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.made import made
+from acker.service.passed_over import marked_offset
+from acker.wire.answer_checks import wrong_verdicts
+from acker.wire.events import Verdicts
+from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, key_of, pause_key
+from replay.worker.intake import Batch, Intake
+from replay.worker.known import known_of
+from replay.worker.outcome import Outcome, bounded, outcomes_of
+from replay.worker.restore import restore
+from replay.worker.takeover import decided, dues_of
+from replay.worker.waiting import Waiting
+from replay.worker.worker import Worker, newer
+
+_outgoing = made(Outgoing)
+
+_LOOK_MS: Final = 1_000
+"""So often an owner of a partition in which an input is paused looks whether it still is the owner."""
+
+_Decision = tuple[Due | None, bytes | None]
+"""What becomes of a root that was put aside, with its value; None where there never was a record."""
+
+
+class VerdictPartition:
+    """A verdict partition that this worker owns.
+
+    Attributes:
+        waiting: the roots that wait.
+        intake: the verdicts that are read and not taken over.
+        pauses: the inputs that are paused here, by their ids.
+    """
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        """Take the partition over.
+
+        1. End the transaction of a predecessor and fence it.
+        2. Read `_ack_due` to its stable end: what waits, how far the verdicts are taken over, and what the
+           first step has to mend, since somebody else wrote over it.
+        3. Compare that with what the verdict log still holds.
+
+        Raises:
+            DataLoss: verdicts that were not taken over are no longer in the log.
+            Disagreement: the verdict log ends before what was taken over.
+            UnknownVersion: a newer Windhover wrote to `_ack_due`.
+            Unreachable: the broker does not answer.
+        """
+        self.number = number
+        self._worker = worker
+        self._verdict = TopicPartition(worker.names.verdict, number)
+        self._due = TopicPartition(worker.names.due, number)
+        self._progress_ms = 0
+        self._owned_ms = 0
+        self._placed: list[int] = []
+        self._transactions = worker.log.transactions(f"{worker.group}-{number}")
+        try:
+            self._transactions.init(worker.limits.operation_timeout_ms)
+            restored = restore(worker, self._due)
+            self._mends = restored.mends
+            self.waiting = Waiting(restored.table.by_input(), worker.limits.waiting_bytes_max)
+            self.pauses = dict(restored.pauses)
+            worker.close_breakers(but=self.pauses)
+            self.intake = Intake(self._begin(restored.progress))
+        except WindhoverError:
+            self._transactions.close()
+            raise
+
+    @property
+    def reads(self) -> TopicPartition:
+        """The partition of the verdict topic."""
+        return self._verdict
+
+    @property
+    def done(self) -> Mapping[TopicPartition, int]:
+        """Up to where the verdicts are durably taken over."""
+        return {self._verdict: self.intake.progress.next}
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next root is due whose input can go on; None when there is none."""
+        ready = {each: self._worker.ready_ms(each) for each in self.waiting.next_due()}
+        found = (
+            max(due_ms, ready_ms)
+            for each, due_ms in self.waiting.next_due().items()
+            if each not in self.pauses and (ready_ms := ready[each]) is not None
+        )
+        return min(found, default=None)
+
+    def aside(self, now_ms: int) -> Mapping[int, int]:
+        """Return of each input that cannot go on, by its id, how many roots wait."""
+        return {
+            each: count
+            for each, count in self.waiting.counts().items()
+            if each in self.pauses or not self._worker.is_ready(each, now_ms)
+        }
+
+    @property
+    def wants_verdicts(self) -> bool:
+        """Whether there is room for more verdicts."""
+        return self._room > 0 and len(self.intake) < self._worker.limits.verdict_records_max
+
+    @property
+    def _room(self) -> int:
+        limits = self._worker.limits
+        return min(limits.intake_max, limits.waiting_max - len(self.waiting))
+
+    def offer(self, record: Record, now_ms: int) -> None:
+        """Take in a record of the verdict topic; answers to sessions are not for us.
+
+        Raises:
+            UnknownVersion: a newer acker wrote it. Passing over it would lose what it says was lost.
+        """
+        try:
+            event = self._worker.verdicts.decode(record.value)
+        except UnknownVersion as error:
+            self._worker.undecodable(*self._verdict, record.offset, newer(self._worker.log, record, error))
+            return
+        except CodecError as error:
+            if marked_offset(record) is None:
+                self._worker.undecodable(*self._verdict, record.offset, str(error))
+            return
+        if not isinstance(event, Verdicts):
+            return
+        flaw = wrong_verdicts(event)
+        if flaw:
+            self._worker.undecodable(*self._verdict, record.offset, flaw)
+            return
+        for source, start, end in event.acked:
+            self._worker.acked(source, end - start, now_ms)
+        self.intake.offer(record.offset, event)
+
+    def step(self, now_ms: int) -> bool:
+        """Mend, write what is due, take over what was lost; True if anything was done.
+
+        Raises:
+            Aborted: a transaction was aborted; drop the partition and open it again.
+            Fenced: another worker owns the partition; drop it.
+            Unreachable: it is not known what the broker did; drop the partition and open it again.
+        """
+        with uncollected():
+            if self.pauses and abs(now_ms - self._owned_ms) >= _LOOK_MS:
+                self._owned_ms = now_ms
+                self._require_owned()  # who resumes an input takes the partition from us
+            worked = self._mend()
+            worked = self._fire(now_ms) or worked
+            return self._take_over(now_ms) or worked
+
+    def finish(self) -> None:
+        """Commit how far the verdicts are taken over, where that was put off."""
+        batch = self.intake.peek(0)
+        if batch.progress != self.intake.progress:
+            self._commit_progress(batch, [])
+
+    def close(self) -> None:
+        """Leave; a transaction that is open is ended by the next owner."""
+        self._transactions.close()
+
+    def _take_over(self, now_ms: int) -> bool:
+        """Run the first transaction.
+
+        1. Take a batch of lost roots off the verdicts, as many as there is room for.
+        2. Decide what becomes of each.
+        3. Write them with the progress.
+        4. Let them wait.
+        """
+        room = self._room
+        if room <= 0:
+            return False
+        batch = self.intake.peek(room)
+        interval_ms = self._worker.limits.position_interval_ms
+        put_off = not batch.roots and now_ms - self._progress_ms < interval_ms
+        if batch.progress == self.intake.progress or put_off:
+            return False
+        dues = dues_of(self._worker, batch.roots, now_ms)
+        encoded = [(due, self._worker.dues.encode(due)) for due in dues]
+        self._commit_progress(batch, [Outgoing(*self._due, value, key_of(due)) for due, value in encoded])
+        self._progress_ms = now_ms
+        self._worker.counters.lost += len(batch.roots)
+        self._worker.counters.held += sum(due.last_was_held for due in dues)
+        self._worker.counters.absent += len(batch.roots) - len(dues)
+        for (due, value), offset in zip(encoded, self._placed, strict=True):
+            self.waiting.put(due, offset, len(value))
+        return True
+
+    def _commit_progress(self, batch: Batch, dues: Sequence[Outgoing]) -> None:
+        self._transact((*dues, self._written(batch.progress)))
+        self.intake.advance(batch.progress)
+
+    def _written(self, progress: Progress) -> Outgoing:
+        return Outgoing(*self._due, self._worker.dues.encode(progress), PROGRESS_KEY)
+
+    def _fire(self, now_ms: int) -> bool:
+        """Run the second transaction.
+
+        1. Take what is due of inputs that can go on.
+        2. Know of each what `_ack_due` holds.
+        3. Decide what was put aside; fetch the records of the others, and build copies and dead letters.
+        4. Write them with their tombstones, and what was decided over what was put aside. Where no more of an
+           input may die, its pause is written with them.
+        5. Forget what is done; the rest goes on waiting.
+
+        What fails before the transaction leaves all waiting; where that fails, the partition is dropped. That
+        `_ack_due` no longer holds a root tells nothing before it is known that no other worker took it out.
+        """
+        worker = self._worker
+        taken = self.waiting.take(now_ms, worker.limits.fire_max, self._ready(now_ms))
+        if not taken:
+            return False
+        try:
+            known = known_of(worker, self._due, self.waiting.kept(taken))
+            asides = {at: due for at, due in known.items() if isinstance(due, Aside)}
+            decisions = self._decide(asides, now_ms) if asides else {}
+            dues = [due for at, due in known.items() if due is not None and at not in asides]
+            outcomes, open_ones = bounded(worker, outcomes_of(worker, dues, now_ms) if dues else [], now_ms)
+        except WindhoverError as error:
+            self.waiting.done((), taken)
+            if isinstance(error, DataLoss):
+                self._require_owned()
+            raise
+        pauses = [Pause(found.id, now_ms, worker.breaker_of(found).why) for found in open_ones]
+        inputs = {outcome.input.id for outcome in outcomes}
+        inputs |= {input_id_of(asides[at].source) for at in decisions}
+        if inputs or pauses:
+            try:
+                self._write(outcomes, [(asides[at], *decided) for at, decided in decisions.items()], pauses)
+            except (TopicError, NotAuthorized) as error:
+                self.waiting.done((), taken)
+                self._refused(inputs, error, now_ms)
+                return True
+        done = {*decisions, *(at for at, due in known.items() if due is None)}
+        if len(outcomes) + len(done) == len(taken):
+            self.waiting.done(taken, ())
+        else:
+            ended = {id(outcome.due) for outcome in outcomes}
+            done |= {at for at, due in known.items() if id(due) in ended}
+            left = [entry for entry in taken if entry.offset not in done]
+            self.waiting.done([entry for entry in taken if entry.offset in done], left)
+        waiting = [decided for decided in decisions.values() if decided[0] is not None]
+        placed = self._placed if waiting else ()  # else they are those of another transaction
+        for (due, value), offset in zip(waiting, placed, strict=True):
+            if due is not None:
+                self.waiting.put(due, offset, len(value or b""))
+        worker.works(inputs)
+        self._count_all(outcomes, decisions, pauses, now_ms)
+        return bool(inputs or pauses)
+
+    def _ready(self, now_ms: int) -> Sequence[int]:
+        """Return the inputs of which something is due, and which can go on; a suspect one alone."""
+        ready = [
+            each
+            for each, due_ms in self.waiting.next_due().items()
+            if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)
+        ]
+        return [each for each in ready if each in self._worker.suspects][:1] or ready
+
+    def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
+        """Return by its offset what becomes of each root that was put aside, where that can be told now."""
+        found = decided(self._worker, list(asides.values()), now_ms)
+        offsets = list(asides)
+        encode = self._worker.dues.encode
+        return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
+
+    def _write(
+        self, outcomes: Sequence[Outcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        pauses: Sequence[Pause],
+    ) -> None:  # fmt: skip
+        """Write what becomes of roots, and pauses, in one transaction."""
+        topic, number = self._due
+        records = [outcome.written for outcome in outcomes if outcome.written is not None]
+        records += [_outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes]
+        records += [Outgoing(topic, number, value, key_of(aside)) for aside, _, value in decisions]
+        encode = self._worker.dues.encode
+        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
+        self._transact(records)
+
+    def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
+        """Undo a transaction that was refused a topic; each input tried alone tells whose it is."""
+        with suppress(WindhoverError):  # the next transaction tells it
+            self._transactions.abort(self._worker.limits.operation_timeout_ms)
+        if len(inputs) > 1:
+            self._worker.suspects |= set(inputs)
+            return
+        for input_id in inputs:
+            self._worker.suspects.discard(input_id)
+            self._worker.trouble(input_id, error, now_ms)
+
+    def _mend(self) -> bool:
+        """Write what was written over again, and let the roots that it is about wait."""
+        if not self._mends:
+            return False
+        self._transact([mend.written for mend in self._mends])
+        waiting = [mend for mend in self._mends if mend.due is not None]
+        for mend, offset in zip(waiting, self._placed, strict=True):
+            if mend.due is not None:
+                self.waiting.put(mend.due, offset, len(mend.written.value or b""))
+        for mend in self._mends:
+            self._worker.tell("mended", partition=self.number, root=mend.name)
+        self._mends = ()
+        return True
+
+    def _count_all(
+        self, outcomes: Sequence[Outcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
+        now_ms: int,
+    ) -> None:  # fmt: skip
+        counters = self._worker.counters
+        copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
+        counters.replayed += copied.total()
+        counters.replayed_by_input.update(copied)
+        counters.absent += sum(due is None for due, _ in decisions.values())
+        for outcome in outcomes:
+            if not outcome.is_copy:
+                self._count(outcome, now_ms)
+        for pause in pauses:
+            self.pauses[pause.input] = pause
+            name = self._worker.name_of(pause.input)
+            self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
+
+    def _count(self, outcome: Outcome, now_ms: int) -> None:
+        """Count and tell what became of a root of which there is no copy."""
+        counters, due, name = self._worker.counters, outcome.due, outcome.input.name
+        if outcome.dead is None:
+            counters.absent += 1
+            return
+        fields: dict[str, str | int] = {"input": name, "root": due.origin, "attempt": due.attempt}
+        fields["reason"] = outcome.dead.value
+        if not outcome.dies:
+            counters.dropped += 1
+            counters.dropped_by_input[name] += 1
+            self._worker.tell("dropped", **fields)
+            return
+        counters.dead_lettered += 1
+        counters.without_payload += not outcome.has_payload
+        counters.dead_lettered_by_input[name] += 1
+        self._worker.breaker_of(outcome.input).dead(1, now_ms)
+        self._worker.tell("dead_lettered", **fields)
+
+    def _transact(self, records: Iterable[Outgoing]) -> None:
+        """Run one transaction, of at least one record; `_placed` are then the offsets, in order, of the roots
+        that it lets wait."""
+        records = list(records)
+        transactions, self._placed = self._transactions, []
+        transactions.begin()
+        waiting = [record for record in records if self._waits(record)]
+        for record in waiting:
+            transactions.send(record, self._placed.append)
+        transactions.send_all([each for each in records if not self._waits(each)] if waiting else records)
+        transactions.commit(self._worker.limits.operation_timeout_ms)
+
+    def _waits(self, record: Outgoing) -> bool:
+        """Tell whether a record lets a root wait."""
+        if record.value is None or record.topic != self._due.topic:
+            return False
+        return record.key is not None and len(record.key) == ROOT_KEY_BYTES
+
+    def _require_owned(self) -> None:
+        """Commit what is committed once more; a transaction without a record would ask nobody.
+
+        Raises:
+            Fenced: another worker owns the partition.
+        """
+        self._transact([self._written(self.intake.progress)])
+
+    def _begin(self, stored: Progress | None) -> Progress:
+        log, worker = self._worker.log, self._worker
+        if stored is None:
+            committed = log.committed(worker.group, [self._verdict])
+            stored = Progress(committed.get(self._verdict, 0), 0)
+        start, end = log.starts([self._verdict])[self._verdict], log.ends([self._verdict])[self._verdict]
+        name = f"{self._verdict.topic}/{self.number}"
+        if stored.next < start:
+            raise DataLoss(
+                f"verdicts {stored.next} to {start} of {name} are no longer in the log and were never taken"
+                f" over; commit offset {start} for group {worker.group} to give up what they say"
+            )
+        if stored.next > end:
+            raise Disagreement(
+                f"{name} ends at {end}, before {stored.next}, up to which it is taken over: the topic was"
+                f" created again; delete and create {self._due.topic} as well"
+            )
+        return stored
+
+
+def paused_text(name: str, pause: Pause) -> str:
+    """Say why an input is paused, and what to do."""
+    return (
+        f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is not buried"
+        " yet waits, and nothing is lost"
+    )

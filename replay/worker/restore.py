@@ -1,0 +1,103 @@
+"""What a new owner of a verdict partition reads in `_ack_due`: what waits, and what is taken over.
+
+Of a waiting root only its due time is read here; the rest is decoded when it is due. Where garbage stands
+under a root's key, the topic is read once more for what is to be mended (`replay.worker.mending`).
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from acker.errors import CodecError, UnknownVersion, Unreachable
+from acker.identity import Root
+from acker.kafka.port import Record, TopicPartition
+from acker.service.passed_over import marked_offset
+from acker.wire.checks import wrong_source
+from replay.records.due import Pause, Progress, flaw_of, parse_root_key, pause_key
+from replay.worker.mending import SPOILED_MAX, Mend, last_words, mends_of
+from replay.worker.table import DueTable
+from replay.worker.worker import Worker, newer
+
+_POLL_MS = 100
+
+
+class Restored(NamedTuple):
+    """What `_ack_due` says; `progress` None: nothing was ever taken over.
+
+    `mends` are what is to be written so that it says the truth again; they are not in `table`. `pauses` are
+    the inputs that are paused, by their ids.
+    """
+
+    table: DueTable
+    progress: Progress | None
+    mends: Sequence[Mend]
+    pauses: Mapping[int, Pause]
+
+
+def restore(worker: Worker, due: TopicPartition) -> Restored:
+    """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
+
+    Raises:
+        UnknownVersion: a newer worker wrote to it.
+        Unreachable: the broker does not answer.
+    """
+    table, progress = DueTable(), None
+    pauses: dict[bytes, Pause] = {}
+    spoiled: dict[Root, int] = {}
+    for record in _stored(worker, due):
+        root, flaw = parse_root_key(record.key), ""
+        if record.value is None:
+            if root is not None:
+                table.remove(root, record.offset)
+                spoiled.pop(root, None)
+            pauses.pop(record.key or b"", None)
+            continue
+        try:
+            if root is None:
+                value = worker.dues.decode(record.value)
+                flaw = flaw_of(record.key, value)
+                progress = value if isinstance(value, Progress) and not flaw else progress
+                if isinstance(value, Pause) and not flaw:
+                    pauses[pause_key(value.input)] = value
+            else:
+                of, due_ms = worker.dues.glance(record.value)
+                flaw = wrong_source(root.source) if of == root else "the key is not that of the value"
+                if not flaw:
+                    table.put(root, record.offset, due_ms)
+                    spoiled.pop(root, None)
+        except UnknownVersion as error:
+            flaw = newer(worker.log, record, error)
+        except CodecError as error:
+            flaw = "" if marked_offset(record) is not None else str(error)
+        if flaw:
+            worker.undecodable(*due, record.offset, flaw)
+        if flaw and root is not None and len(spoiled) < SPOILED_MAX:
+            spoiled[root] = record.offset
+    words = last_words(_stored(worker, due), spoiled) if spoiled else {}
+    mends = mends_of(worker, due, spoiled, words)
+    for mend in mends:
+        table.remove(mend.root, spoiled[mend.root])  # it waits from where it is written again
+    return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
+
+
+def _stored(worker: Worker, due: TopicPartition) -> Iterable[Record]:
+    log, limits = worker.log, worker.limits
+    start, end = log.starts([due])[due], log.stable_ends([due])[due]
+    if start >= end:
+        return
+    reader = log.reader(committed=True)
+    try:
+        reader.assign({due: start})
+        patience_ms = limits.operation_timeout_ms
+        while (position := reader.position(due)) < end:
+            worker.at(f"reading what waits in partition {due.partition}")
+            yield from reader.poll(_POLL_MS)
+            moved = reader.position(due) != position
+            patience_ms = limits.operation_timeout_ms if moved else patience_ms - _POLL_MS
+            if patience_ms < 0:
+                raise Unreachable(f"{due.topic}/{due.partition} does not answer at offset {position}")
+    finally:
+        reader.close()

@@ -1,0 +1,299 @@
+"""The replay worker: turns each lost root into one fresh copy on the replay topic, or into one dead letter.
+
+Any number of workers share the verdict partitions as a consumer group. A worker owns a partition by its
+transactional id, not by its place in the group: the group only says who should try. So a worker that is
+late to learn that a partition has moved can write nothing to it any more.
+
+Whose roots: those of the inputs in topics.yaml. A root of another input is taken over and put aside: it waits
+in `_ack_due`, counted and told, until a worker with a newer file decides it (`ReplayService.take_topics`). So
+does what waits of an input that its breaker has paused, or of which a topic is missing or forbidden; others
+go on.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from acker.config.topics import Topics
+from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
+from acker.kafka.port import Log, Membership, Reader, TopicPartition
+from replay.policy.limits import ReplayLimits
+from replay.worker.partition import VerdictPartition, paused_text
+from replay.worker.report import ReplayStatus, Report, silent
+from replay.worker.worker import Worker, unwatched
+
+PAUSE_LIMITS: Final = 2
+"""A member keeps its place for so many times as long as what counts as hung."""
+
+
+class ReplayService:
+    """A replay worker as an object that is stepped."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        *,
+        jitter: Callable[[], float],
+        limits: ReplayLimits | None = None,
+        report: Report = silent,
+        at: Callable[[str], None] = unwatched,
+    ) -> None:
+        """Prepare a worker; the log is asked nothing before the first step.
+
+        Args:
+            log: the cluster; stays the caller's to close.
+            topics: the inputs whose roots are replayed.
+            jitter: draws a number in [0, 1) for each back-off.
+            limits: bounds; those of topics.yaml when None.
+            report: is told what is worth a line in the log.
+            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
+        """
+        self._limits = limits or ReplayLimits(**topics.replay.limits.model_dump())
+        self._fixed_limits = limits
+        self._make = partial(Worker, log, jitter=jitter, report=report, at=at)
+        self._topics = topics
+        self._worker = self._make(topics, limits=self._limits)
+        self._membership: Membership | None = None
+        self._reader: Reader | None = None
+        self._partitions: dict[int, VerdictPartition] = {}
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._is_assignment_stale = False
+        self._is_unchecked = True
+        self._status_ms = 0
+        self._fenced_until_ms: dict[int, int] = {}
+        self._aborts: dict[int, int] = {}
+        self._away_since_ms: int | None = None
+
+    def step(self, now_ms: int) -> bool:
+        """Do one bounded round for all partitions owned now.
+
+        1. Keep the place in the group; open partitions that came, drop those that went. Without a
+           partition to read, this is what waits.
+        2. For each partition, write what is due and take over what was lost.
+        3. Read verdicts, and wait for them, `poll_ms` at most, when there was nothing else to do.
+
+        Args:
+            now_ms: wall time.
+
+        Returns:
+            Whether anything was done.
+
+        Raises:
+            ConfigError: topics.yaml and the broker disagree about the ack topics.
+            DataLoss: verdicts that were not taken over have left the log.
+            UnknownVersion: a newer Windhover wrote verdicts, or what waits.
+            Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
+            LogError: the broker refuses transactions again and again.
+        """
+        try:
+            worked = self._round(now_ms)
+        except Unreachable as error:
+            self._is_assignment_stale = True  # what a poll took out and did not hand over is read again
+            if self._away_since_ms is None:
+                self._away_since_ms = now_ms
+                self._worker.tell("unreachable", error=str(error))
+            if now_ms - self._away_since_ms > self._limits.unreachable_ms:
+                raise
+            return False
+        self._away_since_ms = None
+        return worked
+
+    def _round(self, now_ms: int) -> bool:
+        self._status_ms = now_ms
+        opened = self._follow_group(now_ms)
+        worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
+        busy = opened or any(worked)
+        self._tell_aside(now_ms)
+        return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
+
+    def take_topics(self, topics: Topics) -> None:
+        """Go on with a newer topics.yaml: its inputs, their policies, and the limits.
+
+        The partitions are opened anew, so that all that waits is looked at again; nothing is written for it.
+
+        Raises:
+            Disagreement: something differs that a running worker cannot change; it goes on as before.
+        """
+        limits = self._fixed_limits or ReplayLimits(**topics.replay.limits.model_dump())
+        for name, here, there in (
+            ("kafka", self._topics.kafka, topics.kafka),
+            ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
+            ("acker.topic_prefix", self._topics.ack_topics, topics.ack_topics),
+            ("acker.replay_group", self._topics.acker.replay_group, topics.acker.replay_group),
+            ("replay.limits.stop", self._limits.stop_ms, limits.stop_ms),
+            ("replay.limits.step, or four times operation_timeout,", self._limits.hung_ms, limits.hung_ms),
+        ):
+            if here != there:
+                raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
+        for number in sorted(self._partitions):
+            self._drop(number, "partition_left")
+        self._worker.fetcher.close()
+        self._topics = topics
+        self._limits = limits
+        self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
+        self._is_unchecked = True
+        self._worker.tell("topics_taken", inputs=len(topics.inputs))
+
+    def close(self) -> None:
+        """Commit what was put off, close everything, and leave the group."""
+        try:
+            for partition in self._partitions.values():
+                self._worker.at(f"the last commit of partition {partition.number}")
+                try:
+                    partition.finish()
+                    self._commit_soon(partition.number)
+                except WindhoverError as error:
+                    # Another owner, or the next start, reads those verdicts again and finds nothing in them;
+                    # and why the worker ends is told by what it ends with, which this may not hide.
+                    self._worker.tell("not_committed", partition=partition.number, error=str(error))
+                finally:
+                    partition.close()
+        finally:
+            self._worker.at("leaving the group")
+            self._partitions.clear()
+            self._worker.fetcher.close()
+            for open_one in (self._reader, self._membership):
+                if open_one is not None:
+                    open_one.close()
+            self._reader = self._membership = None
+
+    def status(self) -> ReplayStatus:
+        """Return what the worker has and has done."""
+        worker, owned = self._worker, self._partitions.values()
+        counters, waiting = worker.counters, [p.waiting for p in owned]
+        next_due = [due for each in owned if (due := each.next_due_ms) is not None]
+        aside = Counter[str]()
+        for each in owned:
+            aside.update({worker.name_of(of): count for of, count in each.aside(self._status_ms).items()})
+        return ReplayStatus(
+            partitions=tuple(sorted(self._partitions)),
+            waiting=sum(map(len, waiting)),
+            waiting_bytes=sum(each.memory_bytes for each in waiting),
+            next_due_ms=min(next_due, default=None),
+            lost=counters.lost,
+            held=counters.held,
+            replayed=counters.replayed,
+            dead_lettered=counters.dead_lettered,
+            without_payload=counters.without_payload,
+            dropped=counters.dropped,
+            absent=counters.absent,
+            undecodable=counters.undecodable,
+            aborted=counters.aborted,
+            fenced=counters.fenced,
+            fetched_records=self._worker.fetcher.read_records,
+            fetched_bytes=self._worker.fetcher.read_bytes,
+            replayed_by_input=dict(counters.replayed_by_input),
+            dead_lettered_by_input=dict(counters.dead_lettered_by_input),
+            dropped_by_input=dict(counters.dropped_by_input),
+            aside=aside.total(),
+            aside_by_input=dict(aside),
+            paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
+        )
+
+    def _tell_aside(self, now_ms: int) -> None:
+        """Tell now and then whose roots wait since their input cannot go on."""
+        found: dict[int, tuple[int, str]] = {}
+        for partition in self._partitions.values():
+            for input_id, count in partition.aside(now_ms).items():
+                pause = partition.pauses.get(input_id)
+                before, why = found.get(input_id, (0, ""))
+                if pause is not None:
+                    why = paused_text(self._worker.name_of(input_id), pause)
+                found[input_id] = before + count, why
+        self._worker.tell_aside(found, now_ms)
+
+    def _follow_group(self, now_ms: int) -> bool:
+        """Open and drop partitions as the group has it; True if one was opened."""
+        self._worker.at("asking the group what is ours")
+        if self._is_unchecked:
+            self._worker.check_topics(now_ms)
+            self._is_unchecked = False
+        if self._membership is None:
+            topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
+            self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
+        owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
+        self._worker.check_counts(owned, now_ms)
+        for number in set(self._partitions) - owned:
+            self._drop(number, "partition_left")
+        self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}
+        missing = sorted(owned - set(self._partitions))
+        opened = [n for n in missing if self._fenced_until_ms.get(n, now_ms) <= now_ms]
+        for number in opened:
+            self._fenced_until_ms.pop(number, None)
+            self._worker.at(f"taking over partition {number}")
+            partition = VerdictPartition(self._worker, number)
+            self._partitions[number] = partition
+            self._is_assignment_stale = True
+            self._worker.tell(
+                "partition_opened",
+                partition=number,
+                offset=partition.intake.progress.next,
+                waiting=len(partition.waiting),
+            )
+        return bool(opened)
+
+    def _advance(self, number: int, now_ms: int) -> bool:
+        """Step one partition; one that cannot go on is dropped, and opened anew from what is durable."""
+        try:
+            self._worker.at(f"partition {number}")
+            worked = self._partitions[number].step(now_ms)
+            self._commit_soon(number)
+            if worked:
+                self._aborts.pop(number, None)
+            return worked
+        except Fenced:
+            self._worker.counters.fenced += 1
+            self._fenced_until_ms[number] = now_ms + self._limits.fenced_pause_ms
+            self._drop(number, "fenced")
+        except Aborted as error:
+            self._worker.counters.aborted += 1
+            self._drop(number, "aborted", error=str(error))
+            self._aborts[number] = self._aborts.get(number, 0) + 1
+            if self._aborts[number] > self._limits.aborts_max:
+                raise LogError(
+                    f"{self._aborts[number]} transactions in a row were aborted for partition {number} of"
+                    f" {self._worker.names.verdict}, the last one because: {error}"
+                ) from error
+        except Unreachable as error:
+            self._drop(number, "unreachable", error=str(error))
+        return True
+
+    def _commit_soon(self, number: int) -> None:
+        """Let the group's offset of the verdicts follow the progress."""
+        if self._membership is not None:
+            self._membership.commit_soon(self._partitions[number].done)
+
+    def _drop(self, number: int, why: str, **fields: str | int) -> None:
+        self._worker.at(f"giving up partition {number}")
+        partition = self._partitions.pop(number)
+        self._is_assignment_stale = True
+        partition.close()
+        self._worker.tell(why, partition=number, **fields)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        due = [found for p in self._partitions.values() if (found := p.next_due_ms) is not None]
+        return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
+
+    def _read(self, now_ms: int, wait_ms: int) -> bool:
+        """Read verdicts of the partitions that have room for them."""
+        self._worker.at("reading verdicts")
+        reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
+        if self._reader is None:
+            self._reader = self._worker.log.reader(committed=True, patient=True)
+        if self._is_assignment_stale or reading.keys() != self._assigned:
+            self._reader.assign({name: p.intake.read_to for name, p in reading.items()})
+            self._assigned, self._is_assignment_stale = frozenset(reading), False
+        if not reading:
+            return False
+        records = self._reader.poll(wait_ms, self._limits.verdict_records_max)
+        for record in records:
+            reading[TopicPartition(record.topic, record.partition)].offer(record, now_ms)
+        for name, partition in reading.items():
+            partition.intake.passed(self._reader.position(name))
+        return bool(records)

@@ -1,0 +1,238 @@
+"""From a verdict to `_ack_due`: what is known of each lost root, and what becomes of it.
+
+A root of a source topic is a first emission. A root of a replay topic is read once here, since its own
+headers tell its origin, its attempt and its history. One that never had a record (a marker of the transaction
+that wrote copies, initialised and then lost with its session) has nothing that could be lost. Where its
+verdict proves that there was one all the same, it is gone (`replay.records.proof`).
+
+A root whose input cannot go on is put aside: it stands in `_ack_due` as its verdict has it, so that the
+progress of the verdicts goes on, and is decided when its input can (`decided`).
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from acker.errors import Disagreement
+from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.kafka.port import Record
+from acker.wire.causes import HELD, error_class
+from acker.wire.events import Lost, Reason, pack_positions
+from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
+from replay.records.due import Aside, Due, Loss, extended, parse_history
+from replay.records.headers import HISTORY, Lineage, location, parse_lineage
+from replay.records.proof import was_read
+from replay.worker.fetch import Absence, Wanted
+from replay.worker.intake import LostRoot
+from replay.worker.worker import Worker, topic_of
+
+
+class Past(NamedTuple):
+    """What was before an emission. `dead` is set when it cannot be told, since the record is not there."""
+
+    lineage: Lineage
+    history: tuple[Loss, ...] = ()
+    dead: DeadReason | None = None
+
+
+def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
+    """Decide what becomes of lost roots, one for one; those without a record are left out.
+
+    One whose input topics.yaml does not have, or whose replay topic cannot be read now, is an `Aside`.
+
+    Args:
+        worker: policy, jitter and the log that replayed roots are read from.
+        roots: as the verdicts name them.
+        now_ms: wall time; back-off counts from here.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    owned = {
+        key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
+    }
+    replayed = [r for r in roots if is_replay(r.lost.source) and owned[id(r.lost)]]
+    replayed = [r for r in replayed if worker.is_ready(_input_of(r), now_ms)]
+    pasts: dict[Wanted, Past | None] = {}
+    if replayed:
+        for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some), now_ms):
+            pasts.update(found)
+    dues: list[Due] = []
+    for root in roots:
+        is_copy, place = is_replay(root.lost.source), _place(root)
+        if not owned[id(root.lost)] or (is_copy and place not in pasts):
+            dues.append(_aside(root, now_ms))
+            continue
+        past = pasts[place] if is_copy else Past(_here(root))
+        past = _missed(root) if past is None else past
+        if past is not None:
+            dues.append(_due(worker, root, past, now_ms))
+    return dues
+
+
+def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int, Due | None]:
+    """Decide what becomes of roots that were put aside.
+
+    Returns:
+        By its index what becomes of each, None where there never was a record. Those of an input that still
+        cannot go on are missing.
+
+    Raises:
+        Unreachable: the broker does not answer.
+    """
+    dues = {(due.source, due.position): due for due in dues_of(worker, [_lost(a) for a in asides], now_ms)}
+    found = {index: dues.get((aside.source, aside.position)) for index, aside in enumerate(asides)}
+    return {index: due for index, due in found.items() if not isinstance(due, Aside)}
+
+
+def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
+    try:
+        worker.input_of(lost.source, lost.group)
+    except Disagreement as error:
+        worker.trouble(input_id_of(lost.source), error, now_ms)
+        return False
+    return True
+
+
+def _input_of(root: LostRoot) -> int:
+    return input_id_of(root.lost.source)
+
+
+def _aside(root: LostRoot, now_ms: int) -> Aside:
+    lost, is_copy = root.lost, is_replay(root.lost.source)
+    here = location(*_place(root))
+    age_ms = max(0, lost.decided_at - lost.emitted_at)
+    return Aside(
+        source=lost.source,
+        position=root.position,
+        due_ms=now_ms,
+        dead="",
+        group=lost.group,
+        topic=lost.topic,
+        topic_id=lost.topic_id,
+        origin="" if is_copy else here,
+        attempt=1,
+        abandoned=0,
+        first_emitted_ms=lost.emitted_wall,
+        history=extended((), _loss(lost, 1, age_ms, here)),
+        error=lost.error,
+    )
+
+
+def _lost(aside: Aside) -> LostRoot:
+    """Return a root as its verdict had it."""
+    loss = aside.history[-1]
+    lost = Lost(
+        reason=loss.reason,
+        group=aside.group,
+        topic=aside.topic,
+        topic_id=aside.topic_id,
+        operator=loss.operator,
+        error=aside.error,
+        message=loss.message,
+        emitted_at=0,
+        emitted_wall=aside.first_emitted_ms,
+        decided_at=loss.age_ms,
+        source=aside.source,
+        positions=pack_positions(np.array([aside.position])),
+    )
+    return LostRoot(lost, aside.position)
+
+
+def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
+    return Loss(
+        attempt=attempt,
+        reason=lost.reason,
+        operator=lost.operator,
+        error=error_class(lost.error),
+        message=lost.message,
+        emitted_ms=max(0, lost.emitted_wall),
+        age_ms=age_ms,
+        root=root,
+    )
+
+
+def _place(root: LostRoot) -> Wanted:
+    return Wanted(root.lost.topic, partition_of(root.lost.source), offset_of(root.position))
+
+
+def _here(root: LostRoot) -> Lineage:
+    return Lineage(location(*_place(root)))
+
+
+def _missed(root: LostRoot) -> Past | None:
+    """Return what is buried where the log shows no record, and the verdict proves that there was one."""
+    lost = root.lost
+    proven = was_read(lost.reason, lost.operator, error_class(lost.error))
+    return Past(_here(root), dead=DeadReason.GONE) if proven else None
+
+
+def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past | None]:
+    """Return what was before each emission; None where there never was a record."""
+    pasts: dict[Wanted, Past | None] = {}
+    there = worker.same_topics({topic_of(root.lost) for root in replayed})
+    left: set[Wanted] = set()
+    for root in replayed:
+        if topic_of(root.lost) in there:
+            left.add(_place(root))
+        else:
+            pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
+    # Only the pasts are kept, so that memory is bounded by one fetch however many roots there are.
+    while left:
+        worker.at("reading what was lost")
+        for place, record in worker.fetcher.fetch(left).items():
+            pasts[place] = _past(place, record)
+            left.discard(place)
+    return pasts
+
+
+def _past(place: Wanted, record: Record | Absence) -> Past | None:
+    if record is Absence.NEVER:
+        return None
+    if isinstance(record, Absence):
+        return Past(Lineage(location(*place)), dead=DeadReason.GONE)
+    history = next((value for name, value in reversed(record.headers) if name == HISTORY), None)
+    return Past(parse_lineage(record.headers, *place), parse_history(history))
+
+
+def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
+    lost, lineage = root.lost, past.lineage
+    age_ms = max(0, lost.decided_at - lost.emitted_at)
+    first_ms = lost.emitted_wall if lineage.first_emitted_ms is None else lineage.first_emitted_ms
+    emission = LostEmission(
+        reason=lost.reason,
+        attempt=lineage.attempt,
+        abandoned=lineage.abandoned + (lost.reason is Reason.ABANDONED),
+        timed_out=lineage.timed_out + (lost.reason is Reason.TIMED_OUT),
+        lived_ms=lost.emitted_wall + age_ms - first_ms,
+        operator=lost.operator,
+        error=lost.error,
+        held=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
+    )
+    policy = worker.policy_of(worker.input_of(lost.source, lost.group))
+    disposed = dispose(policy, emission, now_ms, worker.jitter())
+    dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
+    loss = _loss(lost, lineage.attempt, age_ms, location(*_place(root)))
+    due_ms = disposed.due_ms if isinstance(disposed, Replay) and not dead else now_ms
+    return Due(
+        source=lost.source,
+        position=root.position,
+        due_ms=due_ms,
+        dead=dead,
+        group=lost.group,
+        topic=lost.topic,
+        topic_id=lost.topic_id,
+        origin=lineage.origin,
+        attempt=lineage.attempt,
+        abandoned=emission.abandoned,
+        # its time begins when a bolt first sees it: what was held for an hour has not been tried for an hour
+        first_emitted_ms=due_ms if emission.held == emission.attempt else first_ms,
+        history=extended(past.history, loss),
+        timed_out=emission.timed_out,
+        held=emission.held,
+    )

@@ -1,0 +1,386 @@
+"""What the partitions of one replay worker share, and the two questions that they ask of the log.
+
+One input's trouble is its own. Where a topic of it is missing, forbidden, or does not answer while the broker
+does, the input is left alone for a while (`Trouble`), and so is one that topics.yaml does not have, until it
+does. Its roots wait in `_ack_due`; those of all others go on.
+
+Source: DESIGN.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeVar
+
+from acker.config.topics import AckTopics, Input, Topics
+from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
+from acker.identity import input_id_of
+from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.log_once import Told
+from acker.service.partition_counts import PartitionCounts
+from acker.service.passed_over import CURE, is_passed_over
+from acker.wire.codec import Codec, wire_codec
+from acker.wire.events import Event, Lost
+from replay.policy.backoff import Backoff
+from replay.policy.breaker import Breaker
+from replay.policy.causes import Action, Rule
+from replay.policy.disposition import Policy
+from replay.policy.limits import ReplayLimits
+from replay.records.due import due_codec
+from replay.worker.fetch import Fetcher
+from replay.worker.report import Counters, ReplayEvent, Report
+
+MESSAGE_BYTES_MAX: Final = 1_048_588
+"""Kafka's default of ``max.message.bytes``, for a topic that does not say."""
+
+
+def unwatched(_what: str) -> None:
+    """Let nobody watch."""
+
+
+OF_AN_INPUT: Final = (ConfigError, Unreachable)
+"""What may be wrong with one input alone: its topics are missing, forbidden or without a leader."""
+
+_FIRST_SHARE: Final = 64
+"""Of `ReplayLimits.input_retry_ms`: after so small a part of it a trouble is looked at again first."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an input cannot go on, and until when it is left alone (wall time, ms)."""
+
+    why: str
+    until_ms: int
+    wait_ms: int
+
+
+class Worker:
+    """The log, the policy of each input, the limits, and what is counted.
+
+    Attributes:
+        suspects: ids of inputs of which one was refused in a transaction; each is tried alone.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        jitter: Callable[[], float],
+        limits: ReplayLimits,
+        report: Report,
+        at: Callable[[str], None] = unwatched,
+        counters: Counters | None = None,
+    ) -> None:
+        """Prepare what is shared; asks nothing of the log yet.
+
+        `at` is called with each bounded thing that is begun, for whoever watches that none hangs. `counters`
+        go on where there are any.
+        """
+        self.at = at
+        self.log = log
+        self.names: AckTopics = topics.ack_topics
+        self.group = topics.acker.replay_group
+        self.partitions = topics.acker.partitions
+        self.jitter = jitter
+        self.limits = limits
+        self.verdicts = _verdict_codec()
+        self.dues = due_codec()
+        self.counters = counters or Counters()
+        self.suspects: set[int] = set()
+        self._troubles: dict[int, Trouble] = {}
+        self._told_ms: dict[int, int] = {}
+        self._groups: dict[int, str] = {}
+        self.fetcher = Fetcher(log, limits)
+        self._report = report
+        self._told = Told()
+        self._counts: PartitionCounts | None = None
+        self._inputs = {found.id: found for found in topics.inputs.values()}
+        self._policies = {found.id: _policy(found) for found in topics.inputs.values()}
+        self._breakers = {found.id: _breaker(found, limits) for found in topics.inputs.values()}
+
+    def input_of(self, source: int, group: str) -> Input:
+        """Return the input that a lost root belongs to.
+
+        Raises:
+            Disagreement: topics.yaml has no such input, or has it under another group. The root waits in
+                `_ack_due`, so nothing is lost.
+        """
+        found = self._inputs.get(input_id_of(source))
+        if found is None:
+            self._groups[input_id_of(source)] = group
+            raise Disagreement(self._unknown(input_id_of(source)))
+        if found.group != group:
+            raise Disagreement(
+                f"input id {found.id} is group {group} in a verdict and group {found.group} in topics.yaml;"
+                " an id is never used again: give the new input another one"
+            )
+        return found
+
+    def _unknown(self, input_id: int) -> str:
+        group = self._groups.get(input_id)
+        return (
+            f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
+            " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
+            " start them again"
+        )
+
+    def name_of(self, input_id: int) -> str:
+        """Return an input's name, or ``id 7`` where topics.yaml has none."""
+        found = self._inputs.get(input_id)
+        return f"id {input_id}" if found is None else found.name
+
+    def ready_ms(self, input_id: int) -> int | None:
+        """Return the wall time from which on an input may go on; None: as long as topics.yaml lacks it."""
+        if input_id not in self._inputs:
+            return None
+        trouble = self._troubles.get(input_id)
+        return 0 if trouble is None else trouble.until_ms
+
+    def is_ready(self, input_id: int, now_ms: int) -> bool:
+        """Tell whether an input may go on now."""
+        ready_ms = self.ready_ms(input_id)
+        return ready_ms is not None and ready_ms <= now_ms
+
+    def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
+        """Leave an input alone for a while: what is wrong concerns it, and nobody else.
+
+        Raises:
+            Unreachable: it concerns everybody, since the broker does not answer us at all.
+        """
+        if isinstance(error, Unreachable):
+            self.log.stable_ends([TopicPartition(self.names.due, 0)])
+        before = self._troubles.get(input_id)
+        most_ms = self.limits.input_retry_ms
+        wait_ms = most_ms // _FIRST_SHARE if before is None else min(most_ms, 2 * before.wait_ms)
+        self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
+
+    def works(self, input_ids: Iterable[int]) -> None:
+        """Take note that something was done for inputs."""
+        for input_id in input_ids:
+            self.suspects.discard(input_id)
+            if self._troubles.pop(input_id, None) is not None:
+                self._told_ms.pop(input_id, None)
+                self.tell("goes_on", input=self.name_of(input_id))
+
+    def tell_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
+        """Tell, once and then every `input_retry_ms`, which inputs cannot go on.
+
+        Args:
+            aside: of each input, by its id, how many roots of it wait for that, and why where it is paused.
+            now_ms: wall time.
+        """
+        for input_id, (roots, paused) in aside.items():
+            if abs(now_ms - self._told_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
+                self._told_ms[input_id] = now_ms
+                why = paused or self._why(input_id)
+                self.tell("put_aside", input=self.name_of(input_id), roots=roots, why=why)
+        self._told_ms = {each: at_ms for each, at_ms in self._told_ms.items() if each in aside}
+
+    def _why(self, input_id: int) -> str:
+        trouble = self._troubles.get(input_id)
+        return self._unknown(input_id) if trouble is None else trouble.why
+
+    def apart(
+        self,
+        items: Sequence[T],
+        input_of: Callable[[T], int],
+        act: Callable[[Sequence[T]], R],
+        now_ms: int,
+    ) -> list[R]:
+        """Act on items of many inputs at once; where that fails, on those of each input alone.
+
+        An input for which it fails alone is left alone for a while, and nothing is returned of it.
+
+        Raises:
+            Unreachable: the broker does not answer us at all.
+        """
+        try:
+            return [act(items)]
+        except OF_AN_INPUT as error:
+            groups: dict[int, list[T]] = {}
+            for item in items:
+                groups.setdefault(input_of(item), []).append(item)
+            if len(groups) <= 1:
+                for input_id in groups:
+                    self.trouble(input_id, error, now_ms)
+                return []
+        found: list[R] = []
+        for input_id, group in groups.items():
+            self.at(f"asking for {self.name_of(input_id)} alone")
+            try:
+                found.append(act(group))
+            except OF_AN_INPUT as error:
+                self.trouble(input_id, error, now_ms)
+        return found
+
+    def tracked(self, source: int) -> Input | None:
+        """Return the tracked input that a source is of; None if topics.yaml has none."""
+        found = self._inputs.get(input_id_of(source))
+        return found if found is not None and found.tracked else None
+
+    def policy_of(self, found: Input) -> Policy:
+        """Return when an input's records are given up, and how long they wait until then."""
+        return self._policies[found.id]
+
+    def breaker_of(self, found: Input) -> Breaker:
+        """Return the breaker of an input."""
+        return self._breakers[found.id]
+
+    def close_breakers(self, but: Collection[int]) -> None:
+        """Let the breakers that are open begin anew, where a partition tells that the input was resumed.
+
+        Args:
+            but: ids of inputs that are still paused there.
+        """
+        for input_id, breaker in self._breakers.items():
+            if breaker.why and input_id not in but:
+                breaker.close()
+
+    def acked(self, source: int, count: int, now_ms: int) -> None:
+        """Count acked roots of a source; one of an unknown input is nobody's."""
+        breaker = self._breakers.get(input_id_of(source))
+        if breaker is not None:
+            breaker.acked(count, now_ms)
+
+    def tell(self, name: str, **fields: str | int) -> None:
+        """Report an event."""
+        self._report(ReplayEvent(name, fields))
+
+    def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
+        """Count a record that cannot be read, and tell it once per topic and flaw."""
+        self.counters.undecodable += 1
+        if self._told.is_first(topic, error):
+            self.tell("undecodable", topic=topic, partition=partition, offset=offset, error=error)
+
+    def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
+        """Look now and then whether the broker's N is still ours, once `check_topics` has.
+
+        Args:
+            owned: partition numbers that the group gave us; looks at once where N does not have one.
+            now_ms: wall time.
+
+        Raises:
+            Disagreement: an ack topic has another number of partitions than topics.yaml says.
+            TopicError: one is gone.
+            Unreachable: the broker does not answer.
+        """
+        if self._counts is not None:
+            self._counts.require(owned)
+            self._counts.step(now_ms)
+
+    def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Ask the broker which of some (topic, topic id) are still so."""
+        pairs = set(roots)
+        return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
+
+    def writable(self, inputs: Iterable[Input], also: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        """Ask the broker for the replay and dead-letter topics of some inputs, with their settings.
+
+        Args:
+            inputs: whose topics must exist.
+            also: names of topics that may be missing, asked for in one go with them.
+
+        Raises:
+            TopicError: a replay or dead-letter topic is missing.
+        """
+        return self._there(inputs, also, settings=True)
+
+    def _there(self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool) -> dict[str, TopicInfo]:
+        wanted = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
+        infos = dict(self.log.topics(wanted | set(also), settings=settings))
+        missing = sorted(wanted - set(infos))
+        if missing:
+            raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
+        return infos
+
+    def check_topics(self, now_ms: int) -> None:
+        """Compare the broker's topics with topics.yaml; an input that lacks one has a `Trouble`.
+
+        Args:
+            now_ms: wall time.
+
+        Raises:
+            TopicError: an ack topic is missing.
+            Disagreement: an ack topic has another number of partitions than topics.yaml says.
+            Unreachable: the broker does not answer.
+        """
+        self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
+        tracked = [found for found in self._inputs.values() if found.tracked]
+        self.apart(tracked, lambda found: found.id, self._check, now_ms)
+        for input_id, trouble in self._troubles.items():
+            self._told_ms[input_id] = now_ms
+            self.tell("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
+
+    def _check(self, inputs: Sequence[Input]) -> None:
+        infos = self._there(inputs, (found.topic for found in inputs), settings=False)
+        for found in inputs:
+            source, copies = infos.get(found.topic), infos[found.replay_topic]
+            if source is not None and copies.partitions < source.partitions:
+                raise TopicError(
+                    f"topic {found.replay_topic} has {copies.partitions} partitions, its source"
+                    f" {found.topic} {source.partitions}; give it as many"
+                )
+
+
+def newer(log: Log, record: Record, error: UnknownVersion) -> str:
+    """Return what is wrong with a record of an unknown version that an operator lets all pass over.
+
+    Raises:
+        UnknownVersion: nobody does; it says what to do.
+    """
+    if is_passed_over(log, record):
+        return str(error)
+    place = f"{record.topic}/{record.partition}@{record.offset}"
+    raise UnknownVersion(
+        f"{place}: {error}: if a newer Windhover wrote it, run a replay worker of that version; {CURE}"
+    ) from error
+
+
+def bytes_max(info: TopicInfo) -> int:
+    """Return the largest record that a topic takes."""
+    text = info.settings.get("max.message.bytes", "")
+    return int(text) if text.isdecimal() else MESSAGE_BYTES_MAX
+
+
+def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
+    """Return those (topic, topic id) that the broker still has."""
+    return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
+
+
+def topic_of(lost: Lost) -> tuple[str, str]:
+    """Return the topic, with Kafka's id of it, that lost roots are read from."""
+    return lost.topic, lost.topic_id
+
+
+@cache
+def _verdict_codec() -> Codec[Event]:
+    return wire_codec()
+
+
+def _policy(found: Input) -> Policy:
+    retry = found.retry
+    return Policy(
+        attempts=retry.attempts,
+        max_abandoned=retry.max_abandoned,
+        backoff=Backoff(retry.initial_ms, retry.multiplier, retry.max_ms, retry.jitter, retry.delays or ()),
+        time_limit_ms=retry.time_limit_ms,
+        count_timed_out=retry.count_timed_out,
+        count_abandoned=retry.count_abandoned,
+        rules=tuple(Rule(rule.error, rule.operator, Action(rule.then)) for rule in retry.causes),
+        hold_ms=found.hold_ms,
+    )
+
+
+def _breaker(found: Input, limits: ReplayLimits) -> Breaker:
+    return Breaker(
+        max_ratio=found.dead_letter.max_ratio,
+        max_consecutive=found.dead_letter.max_consecutive,
+        window_ms=limits.breaker_window_ms,
+        dead_min=limits.breaker_dead_min,
+        settled_min=limits.breaker_settled_min,
+    )

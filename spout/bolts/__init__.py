@@ -1,0 +1,1 @@
+"""What a user derives from and calls: bolts, hooks, groupings, collectors."""

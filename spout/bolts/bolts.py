@@ -1,0 +1,443 @@
+"""The three forms of a bolt.
+
+`BasicBolt` is the usual one: emissions are anchored on the input, which is acked when `execute` returns
+and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks and fails by hand. `ArrowBolt` is
+a `BasicBolt` for whole Arrow batches, for work that PyArrow or NumPy does at once.
+
+A bolt is pickled once, when the query is built, and every task works on its own copy.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
+from spout.bolts.hooks import BoltContext, TaskHook
+from spout.tuples.collector import (
+    DEFAULT_STREAM,
+    BasicCollector,
+    Cause,
+    FailTuple,
+    OutputCollector,
+    Tuple,
+    cause_of,
+    row_of,
+)
+from spout.tuples.culprits import Isolated
+from spout.tuples.raised import Tracebacks
+
+
+class OutputDeclarer:
+    """Takes note of the streams that a bolt declares.
+
+    >>> class Sort(spout.BasicBolt):
+    ...     def declare(self, declarer):
+    ...         declarer.declare("word string")
+    ...         declarer.declare("line binary", stream="errors")
+    >>> declarer = spout.OutputDeclarer()
+    >>> Sort().declare(declarer)
+    >>> declarer.streams
+    {'default': ('word string', False), 'errors': ('line binary', False)}
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.streams: dict[str, tuple[str, bool]] = {}
+
+    def declare(self, output: str, *, stream: str = DEFAULT_STREAM, direct: bool = False) -> None:
+        """Declare a stream.
+
+        Args:
+            output: its fields, as Spark DDL: ``"word string, length int"``.
+            stream: its name.
+            direct: whether the bolt names the task of each tuple, by ``emit_direct``.
+
+        Raises:
+            UsageError: it was declared before, or cannot be called so.
+        """
+        if stream in self.streams:
+            raise UsageError(f"stream {stream!r} is declared twice; give one of them another name")
+        if not stream or "/" in stream or "+" in stream:
+            raise UsageError(f"a stream cannot be called {stream!r}: not empty, without + and /")
+        self.streams[stream] = (output, direct)
+
+
+class Stopping:
+    """What bolts of all kinds say of what they do not outlive."""
+
+    stops_on: ClassVar[tuple[type[Exception], ...]] = ()
+    """Exceptions that end the query, as they end the worker in Storm, in place of failing the input.
+
+    For what is wrong with all records alike, and mended by no replay: a service that is gone, a right that is
+    missing. The batch is published in no part, and runs again when the query is started again.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """See that `stops_on` can be compared with what is raised, before the first record fails.
+
+        Raises:
+            UsageError: it is no tuple of exceptions.
+        """
+        super().__init_subclass__()
+        named = cls.stops_on
+        if not isinstance(named, tuple) or not all(_is_exception(each) for each in named):
+            raise UsageError(
+                f"{cls.__name__}.stops_on is {named!r}; it is a tuple of exception classes, as (OSError,)"
+            )
+
+
+class _Declares(Stopping):
+    """What all forms of a bolt declare."""
+
+    output: ClassVar[str] = "value string"
+    """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
+
+    def declare(self, declarer: OutputDeclarer) -> None:
+        """Declare the output streams; without this, `output` on the default stream.
+
+        A bolt with several streams, or with none, overrides it; it needs a `TopologyBuilder`.
+        """
+        declarer.declare(self.output)
+
+
+def _is_exception(named: object) -> bool:
+    return isinstance(named, type) and issubclass(named, Exception)
+
+
+class BasicBolt(_Declares):
+    """Works on one tuple at a time; anchors and acks by itself.
+
+    >>> class SplitSentence(spout.BasicBolt):
+    ...     output = "word string"
+    ...     def execute(self, tuple, collector):
+    ...         for word in tuple["value"].decode().split():
+    ...             collector.emit((word,))
+    >>> words = []
+    >>> SplitSentence().execute(line, spout.BasicCollector(words.append))
+    >>> words
+    [('the',), ('hawk',), ('waits',)]
+
+    What `stops_on` names ends the query, where any other exception fails the tuple:
+
+    >>> class LookUp(spout.BasicBolt):
+    ...     stops_on = (ConnectionError,)
+    ...     def execute(self, tuple, collector):
+    ...         if tuple["value"] != b"the hawk hovers":
+    ...             raise ConnectionRefusedError("no answer")
+    >>> try:
+    ...     spark.createDataFrame([(b"the hawk waits",)], "value binary").transform(
+    ...         spout.bolt(LookUp(), name="look up")).collect()
+    ... except Exception as error:
+    ...     "bolt 'look up' stops on ConnectionRefusedError: no answer" in str(error)
+    True
+    """
+
+    def prepare(self, context: BoltContext) -> None:
+        """Get ready for the tuples of one task; called once in each."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Work on one tuple and emit what follows from it.
+
+        Raises:
+            FailTuple: the tuple cannot be processed now; it is replayed later. Any other exception fails
+                it too, under its own name, unless `stops_on` has it. Nothing that was emitted in a failed
+                call is delivered.
+        """
+        raise NotImplementedError
+
+    def cleanup(self) -> None:
+        """Let go of what `prepare` took; called after the last tuple of a task."""
+
+
+class Bolt(_Declares):
+    """Anchors, acks and fails by hand, as Storm's rich bolt.
+
+    An exception that escapes `execute` fails the input, or ends the query where `stops_on` has it. What is
+    neither acked nor failed when the task ends keeps its root open until it times out.
+
+    >>> class Pairs(spout.Bolt):
+    ...     output = "both string"
+    ...     def prepare(self, context, collector):
+    ...         self.collector, self.held = collector, []
+    ...     def execute(self, tuple):
+    ...         self.held.append(tuple)
+    ...         if len(self.held) == 2:
+    ...             self.collector.emit([" ".join(each["word"] for each in self.held)], anchors=self.held)
+    ...             while self.held:
+    ...                 self.collector.ack(self.held.pop())
+    >>> words = spark.createDataFrame([("hawk",), ("waits",)], "word string").coalesce(1)
+    >>> words.transform(spout.bolt(Pairs())).collect()
+    [Row(both='hawk waits')]
+    """
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Get ready for the tuples of one task, and keep the collector."""
+        raise NotImplementedError
+
+    def execute(self, tuple: Tuple) -> None:
+        """Work on one tuple. It may be kept, and acked with a later one or in `cleanup`."""
+        raise NotImplementedError
+
+    def cleanup(self) -> None:
+        """End a task: the last chance to emit, ack and fail what was kept."""
+
+
+class BatchCollector:
+    """Collects what an `ArrowBolt` does with one batch.
+
+    >>> import pyarrow as pa
+    >>> collector = spout.BatchCollector("upper", rows=3)
+    >>> collector.emit([pa.array(["HAWK", "WAITS"])], parents=pa.array([0, 2]))
+    >>> collector.fail(1, "no word")
+    >>> collector.failures
+    [(1, Cause(operator='upper', error='', message='no word'))]
+    """
+
+    __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams", "tracebacks")
+
+    def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
+        """Collect for the bolt of this name and a batch of so many rows; `tracebacks`: of what it raises."""
+        self._bolt = bolt
+        self._rows = rows
+        self.columns: list[Sequence[pa.Array] | Mapping[str, pa.Array]] = []
+        self.parents: list[npt.NDArray[np.int64]] = []
+        self.streams: list[str] = []
+        self.failures: list[tuple[int, Cause]] = []
+        self.tracebacks = tracebacks or Tracebacks()
+
+    def emit(
+        self,
+        columns: Sequence[pa.Array] | Mapping[str, pa.Array],
+        parents: pa.Array | npt.NDArray[np.integer],
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit rows, each anchored on one input row.
+
+        Args:
+            columns: one array for each field of the stream, `output` of the bolt by default, all of one
+                length; or such arrays by field name.
+            parents: for each row the number of the input row that it descends from.
+            stream: on which of the streams that it declares; others than the default need a
+                `TopologyBuilder`.
+
+        Raises:
+            TupleError: lengths differ, a parent is no row of the batch, or these are no columns in an order.
+        """
+        columns = columns if isinstance(columns, Mapping) else row_of(columns, None, self._bolt)
+        arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
+        of = np.asarray(parents, dtype=np.int64)
+        if any(len(column) != len(of) for column in arrays):
+            lengths = [len(column) for column in arrays]
+            raise TupleError(f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(of)} parents")
+        if len(of) and (of.min() < 0 or of.max() >= self._rows):
+            raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{self._rows - 1}")
+        self.columns.append(columns)
+        self.parents.append(of)
+        self.streams.append(stream)
+
+    def fail(self, row: int, cause: BaseException | str | None = None) -> None:
+        """Fail one input row; what was emitted on it is not delivered.
+
+        Raises:
+            TupleError: the batch has no such row.
+        """
+        if not 0 <= row < self._rows:
+            raise TupleError(f"bolt {self._bolt!r} failed row {row} of a batch of {self._rows}")
+        self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
+
+    def part(self, rows: int) -> BatchCollector:
+        """Make a collector for a part of the batch's rows."""
+        return BatchCollector(self._bolt, rows, self.tracebacks)
+
+    def join(self, part: BatchCollector, first: int) -> None:
+        """Take over what was done with a part of the rows, which begins at row `first`."""
+        self.columns += part.columns
+        self.parents += [parents + first for parents in part.parents]
+        self.streams += part.streams
+        self.failures += [(row + first, cause) for row, cause in part.failures]
+
+
+class ArrowBolt(_Declares):
+    """Works on Arrow batches; every input row is acked unless it is failed.
+
+    >>> import pyarrow as pa
+    >>> import pyarrow.compute as pc
+    >>> class Upper(spout.ArrowBolt):
+    ...     output = "word string"
+    ...     fields = ("word",)
+    ...     def execute(self, batch, collector):
+    ...         rows = pa.array(range(batch.num_rows))
+    ...         collector.emit([pc.utf8_upper(batch.column("word"))], parents=rows)
+    >>> collector = spout.BatchCollector("upper", rows=2)
+    >>> Upper().execute(pa.record_batch({"word": ["hawk", "waits"]}), collector)
+    >>> [column.to_pylist() for column in collector.columns[0]]
+    [['HAWK', 'WAITS']]
+    """
+
+    fields: ClassVar[tuple[str, ...] | None] = None
+    """The input columns that it reads; None reads all of them. Naming them saves time."""
+
+    def prepare(self, context: BoltContext) -> None:
+        """Get ready for the batches of one task; called once in each."""
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Work on one batch.
+
+        Raises:
+            Exception: whatever escapes fails every row of the batch under its own name, or ends the query
+                where `stops_on` has it.
+        """
+        raise NotImplementedError
+
+    def cleanup(self) -> None:
+        """Let go of what `prepare` took; called after the last batch of a task."""
+
+
+def columns_of(
+    columns: Sequence[pa.Array] | Mapping[str, pa.Array], fields: Sequence[str], bolt: str
+) -> Sequence[pa.Array]:
+    """Return the columns that an `ArrowBolt` emitted in the order of the fields.
+
+    Raises:
+        TupleError: they came by name, and others than the fields are named.
+    """
+    return row_of(columns, fields, bolt) if isinstance(columns, Mapping) else columns
+
+
+AnyBolt = BasicBolt | Bolt | ArrowBolt
+
+
+_METHODS = ("declare", "prepare", "execute", "tick", "cleanup")
+"""What Windhover calls of a bolt."""
+
+_FORMS = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
+"""Where the forms of a bolt stand, of which only the signatures are meant."""
+
+_HOOK_METHODS = ("prepare", "emit", "execute", "ack", "fail", "cleanup")
+
+
+def name_of(bolt: object, name: str | None) -> str:
+    """Return what a bolt is called where it was attached: by its class, if nothing was said."""
+    if name is not None:
+        return name
+    return bolt.__name__ if isinstance(bolt, type) else type(bolt).__name__
+
+
+def check_bolt(name: str, bolt: object) -> None:
+    """See that each call of a bolt would run its code; called where one is attached.
+
+    Raises:
+        UsageError: it is a class, lacks a method that it must have, or one is a generator or `async`.
+    """
+    _refuse_class(f"bolt {name!r}", bolt)
+    if isinstance(bolt, Stopping):
+        for method in ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",):
+            if getattr(bolt, method).__module__ in _FORMS:
+                raise UsageError(
+                    f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it is called"
+                    f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
+                )
+    _refuse_unrun(name, bolt, _METHODS)
+
+
+def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
+    """Return the hooks of a bolt, of which each call runs code.
+
+    Raises:
+        UsageError: one is a class, or has a method that is a generator or `async`; or they are no list.
+    """
+    if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
+        raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
+    listed = tuple(hooks)
+    for hook in listed:
+        _refuse_class(f"a hook of bolt {name!r}", hook)
+        _refuse_unrun(name, hook, _HOOK_METHODS)
+    return listed
+
+
+def check_runs(what: str, function: object) -> None:
+    """See that a call of a function runs its code.
+
+    Raises:
+        UsageError: it is a generator or `async`; `what` names it.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{what} is async, and nothing awaits it, so that its code would never run: write a plain def,"
+            " and call asyncio.run(...) in it where something must be awaited"
+        )
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(
+            f"{what} has a yield, and nothing takes what it yields, so that its code would never run: make it"
+            " a plain function, in which a call, as collector.emit(...), stands in place of each yield"
+        )
+
+
+def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None:
+    """Call a method of a bolt, or of a hook of it.
+
+    Raises:
+        TupleError: it returned something.
+        Exception: whatever it raises.
+    """
+    if (returned := method(*arguments)) is not None:
+        raise returned_error(bolt, method, returned)
+
+
+def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
+    """Say that nobody takes what a method of a bolt has returned, and the way out."""
+    owner = type(getattr(method, "__self__", None)).__name__
+    called = f"{owner}.{getattr(method, '__name__', 'execute')}"
+    if inspect.iscoroutine(returned):
+        returned.close()  # nobody is going to await it: Python would warn of that once more
+    cure = "emit rows by the collector, and return nothing"
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        cure = "its code has not run: call asyncio.run(...), or collector.emit(...) in place of each yield"
+    return TupleError(
+        f"bolt {bolt!r}: {called} returned a {type(returned).__name__}, which nobody takes; {cure}"
+    )
+
+
+def _refuse_class(what: str, given: object) -> None:
+    if isinstance(given, type):
+        raise UsageError(f"{what}: {given.__name__} is a class; pass an instance: {given.__name__}()")
+
+
+def _refuse_unrun(name: str, owner: object, methods: Sequence[str]) -> None:
+    for method in methods:
+        check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
+
+
+def stops(bolt: Stopping, error: Exception) -> bool:
+    """Tell whether what escaped a bolt ends its query.
+
+    A tuple that is failed by name never does, nor one that stands for a call that would end its process: the
+    bolt has raised nothing there. A message id that nobody knows always does: each record would become a dead
+    letter, for a mistake in the topology.
+    """
+    return isinstance(error, (*bolt.stops_on, MessageIdUnknown)) and not isinstance(
+        error, FailTuple | Isolated
+    )
+
+
+def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
+    """End the query on what escaped the bolt of this name, where it says so.
+
+    Raises:
+        BoltStopped: it does; otherwise the error may fail its input.
+    """
+    if isinstance(error, MessageIdUnknown):
+        raise BoltStopped(f"bolt {name!r}: {error}") from error
+    if stops(bolt, error):
+        raise BoltStopped(
+            f"bolt {name!r} stops on {type(error).__name__}: {error}; mend what it needs, and start the query"
+            " again from its checkpoint"
+        ) from error

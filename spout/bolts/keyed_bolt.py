@@ -1,0 +1,239 @@
+"""A bolt that holds tuples of a key across micro-batches, and what it sees.
+
+What a call emits and acks is written with one micro-batch, so that an emission needs no anchor: the tuples
+are acked when the row is written, or neither is.
+
+Source: DESIGN.md, section 5.2; Storm's tick tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from acker.errors import TupleError
+from acker.identity import Position, Root, Source
+from spout.bolts.bolts import Stopping
+from spout.bolts.hooks import BoltContext
+from spout.tuples.collector import Cause, Values, cause_of, row_of
+from spout.tuples.raised import Tracebacks
+
+
+class KeyedTuple:
+    """A tuple that is held: its values, by name.
+
+    >>> held = spout.KeyedTuple({"user": "u1", "action": "enter"}, None)
+    >>> held["action"]
+    'enter'
+
+    Attributes:
+        anchor: its root's source and position, and its edge; None where nothing is tracked.
+        since_ms: when the micro-batch began that brought it, wall time, ms; 0: unknown.
+        values: its values, by name.
+    """
+
+    __slots__ = ("anchor", "since_ms", "values")
+
+    def __init__(
+        self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None, since_ms: int = 0
+    ) -> None:
+        """Hold values since a time; `anchor` is None where nothing is tracked."""
+        self.values = values
+        self.anchor = anchor
+        self.since_ms = since_ms
+
+    @property
+    def root(self) -> Root | None:
+        """The emission that it descends from; None where nothing is tracked.
+
+        >>> from acker.identity import is_replay, offset_of, partition_of
+        >>> held = spout.KeyedTuple({"action": "enter"}, (3 << 16 | 1, 1042, 7))
+        >>> partition_of(held.root.source), offset_of(held.root.position), is_replay(held.root.source)
+        (1, 1042, False)
+
+        A record that comes again is another emission, of the replay topic.
+        """
+        return None if self.anchor is None else Root(Source(self.anchor[0]), Position(self.anchor[1]))
+
+    def __getitem__(self, field: str) -> Any:
+        """Return a value. Raises KeyError for an unknown name."""
+        try:
+            return self.values[field]
+        except KeyError:
+            known = ", ".join(self.values)
+            raise KeyError(f"no field {field!r} in a held tuple; its fields are: {known}") from None
+
+    def __repr__(self) -> str:
+        return f"KeyedTuple({dict(self.values)})"
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Take up what a state store has; one of an older Windhover does not know since when."""
+        self.since_ms = 0
+        for name, value in state[1].items():
+            setattr(self, name, value)
+
+
+class KeyedCollector:
+    """Collects what one call of a keyed bolt does.
+
+    >>> enter, leave = (spout.KeyedTuple({"action": each}, None) for each in ("enter", "leave"))
+    >>> collector = spout.KeyedCollector("Sessions", [enter, leave])
+    >>> collector.ack(enter)
+    >>> collector.fail(leave, "nobody was there")
+    >>> collector.held
+    []
+    >>> collector.ack(enter)
+    Traceback (most recent call last):
+    ...
+    acker.errors.TupleError: bolt 'Sessions' acked KeyedTuple({'action': 'enter'}), which it does not hold
+
+    Attributes:
+        emissions: rows in the order of the bolt's `output`.
+        acked: tuples that are done.
+        failed: tuples that failed, with their causes.
+        touched: tuples whose timeouts were reset.
+    """
+
+    __slots__ = (
+        "_bolt", "_check", "_fields", "_held", "acked", "emissions", "failed", "touched", "tracebacks",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        bolt: str,
+        held: Sequence[KeyedTuple],
+        check: Callable[[Sequence[Any]], None] | None = None,
+        fields: Sequence[str] | None = None,
+        tracebacks: Tracebacks | None = None,
+    ) -> None:
+        """Collect for the bolt of this name and the tuples that it may settle.
+
+        Args:
+            bolt: the name.
+            held: the tuples.
+            check: raises where the values of an emission do not fit the bolt's `output`; None: any do.
+            fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
+            tracebacks: keeps those of the exceptions that tuples fail by.
+        """
+        self._bolt = bolt
+        self._fields = fields
+        self._check = check
+        self._held = list(held)
+        self.emissions: list[Sequence[Any]] = []
+        self.acked: list[KeyedTuple] = []
+        self.failed: list[tuple[KeyedTuple, Cause]] = []
+        self.touched: list[KeyedTuple] = []
+        self.tracebacks = tracebacks or Tracebacks()
+
+    @property
+    def held(self) -> list[KeyedTuple]:
+        """The tuples that are neither acked nor failed; they are held on."""
+        return self._held
+
+    def emit(self, values: Values) -> None:
+        """Emit one row; it is written with the batch in which the tuples of this call are acked.
+
+        Its values stand in the order of the bolt's `output`, or by field name.
+
+        Raises:
+            TupleError: it has another number of values than the bolt's `output` has fields, or one of
+                another type.
+        """
+        row = row_of(values, self._fields, self._bolt)
+        if self._check is not None:
+            self._check(row)
+        self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
+
+    def ack(self, *tuples: KeyedTuple) -> None:
+        """Settle tuples: they are held no longer, and acked when this batch is written.
+
+        Raises:
+            TupleError: one of them is not held: it was settled before, or is of another key.
+        """
+        for each in tuples:
+            self._release(each, "acked")
+            self.acked.append(each)
+
+    def fail(self, tuple: KeyedTuple, cause: BaseException | str | None = None) -> None:
+        """Fail the record that a tuple descends from; it is replayed.
+
+        Raises:
+            TupleError: as for `ack`.
+        """
+        self._release(tuple, "failed")
+        self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
+
+    def reset_timeout(self, *tuples: KeyedTuple) -> None:
+        """Give the records that held tuples descend from their full timeout again, from this batch on.
+
+        >>> enter = spout.KeyedTuple({"action": "enter"}, None)
+        >>> collector = spout.KeyedCollector("Sessions", [enter])
+        >>> collector.reset_timeout(enter)
+        >>> collector.held
+        [KeyedTuple({'action': 'enter'})]
+
+        It counts when this batch is written; a record that was settled before stays so. For a record of
+        this very batch it changes nothing: its timeout has only begun.
+
+        Raises:
+            TupleError: as for `ack`.
+        """
+        held = {id(each) for each in self._held}
+        for each in tuples:
+            if id(each) not in held:
+                raise self._not_held(each, "reset the timeout of")
+        self.touched.extend(tuples)
+
+    def _release(self, released: KeyedTuple, did: str) -> None:
+        for place, each in enumerate(self._held):
+            if each is released:
+                del self._held[place]
+                return
+        raise self._not_held(released, did)
+
+    def _not_held(self, named: KeyedTuple, did: str) -> TupleError:
+        return TupleError(f"bolt {self._bolt!r} {did} {named!r}, which it does not hold")
+
+
+class KeyedBolt(Stopping):
+    """Holds tuples in Spark's state store until it acks or fails them.
+
+    >>> class Sessions(spout.KeyedBolt):
+    ...     output = "user string, actions int"
+    ...     tick_ms = 60_000
+    ...     def execute(self, key, held, collector):
+    ...         if held[-1]["action"] == "leave":
+    ...             collector.emit((*key, len(held)))
+    ...             collector.ack(*held)
+    >>> held = [spout.KeyedTuple({"action": each}, None) for each in ("enter", "look", "leave")]
+    >>> collector = spout.KeyedCollector("Sessions", held)
+    >>> Sessions().execute(("u1",), held, collector)
+    >>> collector.emissions
+    [('u1', 3)]
+
+    An exception that escapes `execute` or `tick` fails all tuples that the key holds, under its own name, or
+    ends the query where `stops_on` has it; the key then holds what it held before.
+    """
+
+    output: ClassVar[str] = "value string"
+    """What it emits, as Spark DDL."""
+
+    tick_ms: ClassVar[int] = 0
+    """`tick` is called for a key that has got no tuple for this long; 0: never."""
+
+    tick_every_ms: ClassVar[int] = 0
+    """`tick` is called so often for each key that holds tuples, whether it gets new ones or not; 0: never.
+
+    As Storm's ``topology.tick.tuple.freq.secs``, counted from when the key began to hold, by the micro-batch.
+    """
+
+    def prepare(self, context: BoltContext) -> None:
+        """Get ready for the keys of one task; called once in each."""
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Work on all tuples that a key holds, oldest batch first; called when it has got new ones."""
+        raise NotImplementedError
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Work on what a key holds at a tick; it is acked unless this is overridden."""
+        collector.ack(*held)

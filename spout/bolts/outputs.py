@@ -1,0 +1,68 @@
+"""What a bolt declares, read as Spark reads it.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from acker.errors import UsageError
+from spout.bolts.bolts import AnyBolt, OutputDeclarer
+from spout.tuples.collector import DEFAULT_STREAM
+from spout.tuples.columns import ANCHOR, TASK, TO
+
+RESERVED = frozenset({ANCHOR, TO, TASK})
+"""Names that no field may have."""
+
+
+def parse_output(bolt: str, output: str) -> StructType:
+    """Read the fields of a stream.
+
+    Args:
+        bolt: name of the bolt, for the message.
+        output: the fields, as Spark DDL.
+
+    Raises:
+        UsageError: it is no DDL, or names a column of Windhover's own.
+    """
+    try:
+        parsed = StructType.fromDDL(output)
+    except PySparkException as error:
+        raise UsageError(f"bolt {bolt!r}: output = {output!r} is no schema: {error}") from error
+    if not isinstance(parsed, StructType) or not parsed.fields or RESERVED & set(parsed.names):
+        raise UsageError(
+            f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", and none called'
+            f" {', '.join(sorted(RESERVED))}"
+        )
+    return parsed
+
+
+def only_output(bolt: str, instance: AnyBolt) -> str:
+    """Return the output of a bolt that is used without a `TopologyBuilder`.
+
+    Raises:
+        UsageError: it declares other streams than the default one.
+    """
+    declarer = OutputDeclarer()
+    instance.declare(declarer)
+    output, direct = declarer.streams.get(DEFAULT_STREAM, ("", False))
+    if direct or declarer.streams.keys() != {DEFAULT_STREAM}:
+        found = ", ".join(declarer.streams) or "no stream"
+        raise UsageError(
+            f"bolt {bolt!r} declares {found}; on a DataFrame a bolt has the stream {DEFAULT_STREAM!r} alone,"
+            " not direct: put it into a spout.TopologyBuilder"
+        )
+    return output
+
+
+def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
+    """Return the Arrow schema of what a bolt emits that is used without a `TopologyBuilder`.
+
+    Raises:
+        UsageError: as `parse_output` and `only_output`.
+    """
+    return to_arrow_schema(parse_output(bolt, only_output(bolt, instance)), timezone="UTC")

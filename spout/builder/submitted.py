@@ -1,0 +1,324 @@
+"""A topology that was submitted: what it does, and how it is paused, resumed and ended.
+
+Source: DESIGN.md, section 5.2; Storm's ``activate``, ``deactivate`` and ``kill``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from acker.errors import UsageError
+from spout.bolts.outputs import parse_output
+from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
+from spout.builder.stage_frames import TopologyFrame, frame_of
+from spout.builder.tuple_metrics import root_metrics, tuple_metrics
+from spout.planner.status import PlannerStatus, read_status
+from spout.runtime.metrics import serve
+from spout.sinks.foreach_batch import sink as publishing
+from spout.spark.application import classic
+from spout.topology.explain import explain
+from spout.topology.keyed_graph import check_trigger, told_of
+from spout.tuples.collector import Cause
+from spout.tuples.columns import COLUMN, TO
+from spout.tuples.counts import Counts, What, count_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DRAIN_SECONDS = 60.0
+"""How long `SubmittedTopology.stop` waits for what is running, unless it is told."""
+
+LOOK_SECONDS = 0.05
+HELD_MS = 2_000
+"""What is pending so long after the last batch of tuples is not late: a keyed bolt holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyStatus:
+    """A topology as it is now; `SubmittedTopology.status` returns it.
+
+    >>> status = spout.TopologyStatus("active", spout=None, counts={})
+    >>> status.state, status.count("acked", "split")
+    ('active', 0)
+
+    Attributes:
+        state: ``inactive`` (nothing runs: submitted so, or paused), ``deactivating`` (paused; a batch
+            still runs), ``active``, ``finished`` (its trigger has ended it), ``stopped``, ``killed``, or
+            ``failed``.
+        spout: what the planning process says of pending, acked and failed roots; None before it runs.
+        counts: what the components did in published batches, by what, component and stream.
+        errors: the last errors that bolts reported by ``report_error``, the newest last.
+        error: why it failed, else empty.
+        isolated: records that ended or hung a worker and were failed for it, by error.
+    """
+
+    state: str
+    spout: PlannerStatus | None
+    counts: Counts
+    errors: tuple[Cause, ...] = ()
+    error: str = ""
+    isolated: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, what: What | str, component: str, source: str | None = None) -> int:
+        """Add up what a component did: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
+
+        Args:
+            what: of these five.
+            component: name of a spout or bolt.
+            source: only what concerns the tuples of this component; None: all.
+        """
+        return count_of(self.counts, what, component, source)
+
+
+_PREFIX: Final = "windhover_topology"
+
+
+class TopologyCollector(Collector):
+    """Asks for the status when it is scraped."""
+
+    def __init__(self, status: Callable[[], TopologyStatus]) -> None:
+        """Tell what `status` returns."""
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the counters of tuples by component and stream, then those of roots."""
+        status = self._status()
+        yield from tuple_metrics(_PREFIX, {(): status.counts})
+        isolated = CounterMetricFamily(f"{_PREFIX}_isolated", "records that ended a worker", labels=["error"])
+        for error, records in status.isolated.items():
+            isolated.add_metric([error], records)
+        yield isolated
+        yield from root_metrics(_PREFIX, {} if status.spout is None else {(): status.spout})
+
+
+def serve_topology(status: Callable[[], TopologyStatus], port: int | str) -> None:
+    """Serve a topology's metrics over HTTP, on a thread of the library's own.
+
+    Raises:
+        UsageError: the port is in use, or no port; see `spout.runtime.metrics.address_of`.
+    """
+    serve(TopologyCollector(status), port)
+
+
+class SubmittedTopology:
+    """A handle of a topology, in the driver; `TopologyBuilder.submit` returns it.
+
+    >>> builder = spout.TopologyBuilder()
+    >>> builder.set_spout("lines", topics, "sentences", startingOffsets="earliest")
+    >>> split = builder.set_bolt("split", SplitSentence()).shuffle_grouping("lines")
+    >>> running = builder.submit(spark, checkpoint=folder, trigger={"availableNow": True})
+    >>> running.await_termination()
+    True
+    >>> status = running.stop()
+    >>> status.state, status.count("acked", "split"), status.count("emitted", "split")
+    ('finished', 2, 6)
+    """
+
+    def __init__(
+        self, spark: SparkSession, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions
+    ) -> None:
+        """Prepare; `resume` starts it."""
+        self._spark = spark
+        self._compiled = compiled
+        self._frame = frame
+        self._options = options
+        self._query: StreamingQuery | None = None
+        self._ended = ""
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's query; None before the topology is active for the first time."""
+        return self._query
+
+    def resume(self) -> None:
+        """Activate: let new tuples be emitted. A topology that was submitted inactive is started by it.
+
+        Raises:
+            UsageError: it was stopped or killed.
+        """
+        self._check_not_ended("resumed")
+        self._frame.activation.activate()
+        if self._query is None:
+            self._query = self._start()
+
+    def pause(self) -> None:
+        """Deactivate: no new tuples are emitted, replays neither; acks still flow, and offsets are committed.
+
+        It returns at once; the batch that runs goes on, and its end shows in `status`.
+
+        Raises:
+            UsageError: it was stopped or killed.
+        """
+        self._check_not_ended("paused")
+        self._frame.activation.deactivate()
+
+    def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
+        """Drain, then end: no new tuples; what is running finishes, and its roots are settled.
+
+        What a keyed bolt holds is not waited for: it stays open, and stands in the checkpoint.
+
+        Args:
+            timeout_s: it is ended after this long, whatever still runs or is pending: what is pending then
+                stays open, and a restart from the checkpoint goes on with it.
+
+        Returns:
+            The last status.
+        """
+        if self._query is None or not self._query.isActive:
+            return self._end("stopped")
+        deadline = time.monotonic() + timeout_s
+        self._frame.activation.deactivate(for_good=self._compiled.keyed is not None)
+        self._wait(self._is_idle, deadline)
+        idle_ms = time.time_ns() // 1_000_000
+        self._wait(lambda: self._is_settled(idle_ms), deadline)
+        return self._end("stopped")
+
+    def kill(self) -> TopologyStatus:
+        """End at once. A batch that runs is given up; a restart from the checkpoint runs it again."""
+        return self._end("killed")
+
+    def await_termination(self, timeout_s: int | None = None) -> bool:
+        """Wait until the query ends, and tell whether it has.
+
+        Raises:
+            pyspark.errors.StreamingQueryException: it failed.
+        """
+        if self._query is None:
+            return bool(self._ended)
+        if timeout_s is None:
+            self._query.awaitTermination()
+            return True
+        return bool(self._query.awaitTermination(timeout_s))
+
+    def status(self) -> TopologyStatus:
+        """Return what it does now."""
+        failure = None if self._query is None else self._query.exception()
+        work = self._frame.stream.work
+        return TopologyStatus(
+            "failed" if failure is not None else self._state(),
+            read_status(self._frame.status_path) if self._query is not None else None,
+            told_of(work.counts, self._compiled.layout.keyed),
+            work.errors,
+            "" if failure is None else str(failure),
+            work.isolated,
+        )
+
+    def explain(self) -> str:
+        """Return the compiled plan as text: stages, shuffles, and where edges are carried."""
+        return explain(self._compiled.layout)
+
+    def _start(self) -> StreamingQuery:
+        options = self._options
+        write = publishing(_writer(self._compiled), deterministic=bool(options.get("deterministic")))
+        writer = self._frame.rows.writeStream.foreachBatch(write)
+        if options.get("checkpoint") is not None:
+            writer = writer.option("checkpointLocation", str(options["checkpoint"]))
+        if "name" in options:
+            writer = writer.queryName(options["name"])
+        if "trigger" in options:
+            writer = writer.trigger(**options["trigger"])
+        return writer.start()
+
+    def _state(self) -> str:
+        if self._ended:
+            return self._ended
+        if self._query is None:
+            return "inactive"
+        if not self._query.isActive:
+            return "finished"
+        if not self._frame.activation.is_inactive():
+            return "active"
+        return "inactive" if self._is_idle() else "deactivating"
+
+    def _is_idle(self) -> bool:
+        """Tell whether no batch runs, and none will: it is paused, and Spark waits or was told so."""
+        if self._query is None or not self._query.isActive:
+            return True
+        waits = not self._query.status["isTriggerActive"]
+        return self._frame.activation.is_idle() or (self._frame.activation.is_inactive() and waits)
+
+    def _is_settled(self, since_ms: int) -> bool:
+        """Tell whether at a time after `since_ms` no root was pending, or those alone that are held."""
+        if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
+            return True
+        found = read_status(self._frame.status_path)
+        if found is None or found.wall <= since_ms:
+            return False
+        return not found.pending or (self._compiled.keyed is not None and found.wall > since_ms + HELD_MS)
+
+    def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+
+    def _end(self, how: str) -> TopologyStatus:
+        """End the query; one that had ended by itself is not said to be stopped."""
+        if not self._ended:
+            self._ended = how if self._query is None or self._query.isActive else "finished"
+        if self._query is not None:
+            self._query.stop()
+        return self.status()
+
+    def _check_not_ended(self, wanted: str) -> None:
+        if self._ended:
+            raise UsageError(
+                f"the topology was {self._ended} and cannot be {wanted}; submit it again, with its checkpoint"
+            )
+
+
+def submit(
+    compiled_for: Callable[..., Compiled], spark: SparkSession, options: SubmitOptions
+) -> SubmittedTopology:
+    """Compile a topology and run it; see `TopologyBuilder.submit`.
+
+    Raises:
+        UsageError: it cannot run, an option is unknown, or the session is one of Spark Connect.
+    """
+    unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
+    if unknown:
+        known = ", ".join(SubmitOptions.__annotations__)
+        raise UsageError(f"submit has no option {', '.join(unknown)}; it has {known}")
+    cores = classic(spark).sparkContext.defaultParallelism
+    compiled = compiled_for(lambda bolt, output: to_arrow_schema(parse_output(bolt, output)), cores=cores)
+    check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
+    submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
+    port = options.get("metrics_port")
+    if port is not None:
+        serve_topology(submitted.status, port)
+    if options.get("active", True):
+        submitted.resume()
+    return submitted
+
+
+def _writer(compiled: Compiled) -> WriteBatch:
+    """Make the function that writes a batch of the last stage's rows to all sinks."""
+    writes = {output.number: compiled.sinks[output.stream] for output in compiled.layout.outputs}
+    if not writes:
+        return _drop
+    if len(writes) == 1:
+        return next(iter(writes.values()))
+    order = list(compiled.schemas)
+    columns = {o.number: COLUMN.format(order.index(o.stream)) for o in compiled.layout.outputs}
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        rows.persist()  # each sink evaluates the batch, and its bolts shall run once
+        try:
+            for number, write_stream in writes.items():
+                write_stream(rows.filter(sql.col(TO) == number).select(f"{columns[number]}.*"), batch_id)
+        finally:
+            rows.unpersist()
+
+    return write
+
+
+def _drop(rows: DataFrame, _batch_id: int) -> None:
+    """Run a batch for what its bolts do; nothing is written."""
+    rows.write.format("noop").mode("overwrite").save()

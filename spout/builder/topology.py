@@ -1,0 +1,381 @@
+"""Storm's `TopologyBuilder`: spouts, bolts and groupings, compiled to one Spark query.
+
+::
+
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", topics, "sentences")
+    builder.set_bolt("split", SplitSentence()).shuffle_grouping("lines")
+    builder.set_bolt("count", CountWords(), parallelism=2).fields_grouping("split", "word")
+    running = builder.submit(spark, sink=write)
+
+The graph is checked and cut into stages without Spark (`spout.topology.graph`, `spout.topology.stages`);
+`spout.builder.stage_frames` makes the DataFrame, `spout.builder.submitted` runs it.
+
+Source: DESIGN.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import pyarrow as pa
+
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from spout.bolts.bolts import (
+    AnyBolt,
+    ArrowBolt,
+    BasicBolt,
+    Bolt,
+    OutputDeclarer,
+    check_bolt,
+    check_hooks,
+    check_runs,
+)
+from spout.bolts.hooks import TaskHook
+from spout.bolts.keyed_bolt import KeyedBolt
+from spout.builder.compiled import Compiled, ParseOutput, Sink, Spout, WriteBatch
+from spout.topology.explain import explain
+from spout.topology.graph import Component, Graph, Kind, OutputStream, Subscription
+from spout.topology.keyed_graph import check_keyed
+from spout.topology.stages import layout
+from spout.tuples.collector import DEFAULT_STREAM, StreamId
+from spout.tuples.columns import SOURCE_COLUMNS
+from spout.tuples.messages import ARROW_TYPES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spout.builder.compiled import SubmitOptions
+    from spout.builder.submitted import SubmittedTopology
+    from spout.spark.stream import ReadOptions
+
+
+@dataclass(slots=True)
+class Declared:
+    """A bolt, and what it asked for."""
+
+    bolt: AnyBolt | KeyedBolt
+    parallelism: int | None
+    subscriptions: list[Subscription] = field(default_factory=list)
+
+
+class BoltDeclarer:
+    """Declares what a bolt reads, and how its tuples find its tasks; each call adds one subscription.
+
+    `TopologyBuilder.set_bolt` returns it.
+
+    >>> builder = spout.TopologyBuilder()
+    >>> builder.set_spout("lines", topics, "sentences")
+    >>> split = builder.set_bolt("split", SplitSentence())
+    >>> isinstance(split.shuffle_grouping("lines"), spout.BoltDeclarer)
+    True
+    >>> builder.set_bolt("upper", Upper(), parallelism=3).all_grouping("split")
+    <spout.builder.topology.BoltDeclarer object at ...>
+    """
+
+    def __init__(self, name: str, subscriptions: list[Subscription]) -> None:
+        """Declare for the bolt of this name."""
+        self._name = name
+        self._subscriptions = subscriptions
+
+    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Deal tuples out evenly. Without a `parallelism` of the bolt they stay where they are."""
+        return self._add(component, stream, Kind.SHUFFLE)
+
+    def fields_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring tuples with equal values of the fields to one task."""
+        return self._add(component, stream, Kind.FIELDS, fields)
+
+    def partial_key_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring tuples with equal values to one of two tasks, so that a frequent value has two."""
+        return self._add(component, stream, Kind.PARTIAL_KEY, fields)
+
+    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring each tuple to all tasks."""
+        return self._add(component, stream, Kind.ALL)
+
+    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Bring all tuples to task 0."""
+        return self._add(component, stream, Kind.GLOBAL)
+
+    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Say that it does not matter: as `shuffle_grouping`."""
+        return self._add(component, stream, Kind.NONE)
+
+    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Let tuples stay in their task, whatever the parallelism, unless another grouping moves the bolt."""
+        return self._add(component, stream, Kind.LOCAL_OR_SHUFFLE)
+
+    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
+        """Let the emitter name the task, by ``emit_direct`` on a stream that it declares as direct."""
+        return self._add(component, stream, Kind.DIRECT)
+
+    def _add(self, component: str, stream: str, kind: Kind, fields: Sequence[str] = ()) -> Self:
+        for name in fields:
+            if not isinstance(name, str):
+                raise UsageError(
+                    f"bolt {self._name!r} groups {component} by {name!r}; give the fields' names one by one:"
+                    f' {kind}_grouping("{component}", "word")'
+                )
+        found = Subscription(StreamId(component, stream), self._name, kind, tuple(fields))
+        self._subscriptions.append(found)
+        return self
+
+
+class TopologyBuilder:
+    """Collects spouts and bolts; `submit` runs them.
+
+    >>> builder = spout.TopologyBuilder()
+    >>> builder.set_spout("lines", topics, "sentences")
+    >>> split = builder.set_bolt("split", SplitSentence()).shuffle_grouping("lines")
+    >>> upper = builder.set_bolt("upper", Upper(), parallelism=2).fields_grouping("split", "word")
+    >>> print(builder.explain(sink=print))
+    stage 0: one Python pass, in the source's read task
+      spout lines
+      bolt split
+        <- lines, shuffle: stays in its task, edges are folded there
+    shuffle by task: split; edges are carried
+    stage 1: one Python pass, 2 tasks
+      bolt upper
+        <- split, fields(word): to one of 2 tasks
+      sink <- upper; acked when the batch is written
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._spouts: dict[str, Spout] = {}
+        self._bolts: dict[str, Declared] = {}
+        self._hooks: list[TaskHook] = []
+
+    def set_spout(
+        self, name: str, topics: Topics, inputs: str | Sequence[str], **read_options: Unpack[ReadOptions]
+    ) -> None:
+        """Add a spout.
+
+        Args:
+            name: of the component.
+            topics: topics.yaml, as `spout.load` returns it.
+            inputs: name of an input, or of several. Spouts of one topology read inputs of one group.
+            read_options: as `spout.read_stream` has them. They hold for the query, so several spouts say
+                the same or nothing.
+
+        Raises:
+            UsageError: the name is taken, or cannot be one.
+        """
+        self._check_name(name)
+        names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        self._spouts[name] = Spout(topics, names, MappingProxyType(dict(read_options)))
+
+    def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
+        """Add a bolt; subscribe it by what is returned.
+
+        A `KeyedBolt` reads one stream by a fields grouping, whose fields are its key, and nothing reads it.
+
+        Args:
+            name: of the component, in causes, counts and subscriptions.
+            bolt: every task works on a copy of it.
+            parallelism: how many tasks it has behind a grouping that moves tuples; None: one for each
+                core, and a shuffle lets tuples stay where they are.
+
+        Raises:
+            UsageError: the name is taken, or cannot be one; it is no bolt, or one of its methods would never
+                run (a generator, `async`); or `parallelism` is no number from 1 on.
+        """
+        self._check_name(name)
+        check_bolt(name, bolt)
+        if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt | KeyedBolt):
+            raise UsageError(
+                f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt, ArrowBolt or KeyedBolt;"
+                " derive it from one of them"
+            )
+        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+            raise UsageError(
+                f"bolt {name!r}: parallelism={parallelism!r}; it is a whole number of tasks, at least 1"
+            )
+        declared = self._bolts[name] = Declared(bolt, parallelism)
+        return BoltDeclarer(name, declared.subscriptions)
+
+    def add_hook(self, hook: TaskHook) -> None:
+        """Watch every bolt; Storm's ``topology.auto.task.hooks``."""
+        self._hooks += check_hooks("every", [hook])
+
+    def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
+        """Check the topology and cut it into stages; without Spark.
+
+        Args:
+            parse: reads the bolts' outputs.
+            sink: see `submit`.
+            cores: tasks of a bolt that says nothing of its parallelism.
+
+        Raises:
+            UsageError: it cannot run; the message names what, and the cure.
+        """
+        read = one_read(self._spouts)
+        schemas: dict[StreamId, pa.Schema] = {}
+        components: dict[str, Component] = {}
+        for name in self._spouts:
+            columns = [*SOURCE_COLUMNS, *(["headers"] if read.options.get("includeHeaders") else [])]
+            schemas[StreamId(name)] = pa.schema([(column, ARROW_TYPES[column]) for column in columns])
+            components[name] = Component(name, {DEFAULT_STREAM: OutputStream(tuple(columns))}, is_spout=True)
+        for name, declared in self._bolts.items():
+            streams: dict[str, OutputStream] = {}
+            for stream, (output, direct) in declared_streams(name, declared.bolt).items():
+                schema = schemas[StreamId(name, stream)] = parse(name, output)
+                streams[stream] = OutputStream(tuple(schema.names), direct)
+            is_keyed = isinstance(declared.bolt, KeyedBolt)
+            components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
+        listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
+        graph = Graph(components, listed).checked()
+        sinks = sinks_of(graph, sink)
+        ordered = [name for name in read.inputs if read.topics.input(name).ordered]
+        check_keyed(graph, sinks, read.options, ordered, self._hooks)
+        bolts = {name: declared.bolt for name, declared in self._bolts.items()}
+        return Compiled(
+            layout(graph, tuple(sinks), cores),
+            {name: bolt for name, bolt in bolts.items() if not isinstance(bolt, KeyedBolt)},
+            schemas,
+            {name: each.inputs for name, each in self._spouts.items()},
+            read,
+            sinks,
+            tuple(self._hooks),
+            next((bolt for bolt in bolts.values() if isinstance(bolt, KeyedBolt)), None),
+        )
+
+    def explain(self, cores: int = 2, sink: Sink = None) -> str:
+        """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
+
+        Args:
+            cores: tasks of a bolt that says nothing of its parallelism.
+            sink: see `submit`.
+        """
+        return explain(self.compile(_names_only, sink, cores=cores).layout)
+
+    def submit(
+        self, spark: SparkSession, *, sink: Sink = None, **options: Unpack[SubmitOptions]
+    ) -> SubmittedTopology:
+        """Run the topology as one streaming query.
+
+        Args:
+            spark: the session; a classic one, not Spark Connect.
+            sink: gets what no bolt reads. A function of a batch's rows and its id, as `spout.sink` takes
+                it, where one stream is left; several by a mapping from component, or (component, stream),
+                to function. None: nothing is written.
+            options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new session),
+                ``name``, ``trigger`` (arguments of Spark's own, as ``{"availableNow": True}``), ``active``
+                (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`), and
+                ``metrics_port`` (a port, or an address with one).
+
+        Raises:
+            UsageError: it cannot run; the message names what, and the cure.
+        """
+        from spout.builder.submitted import submit
+
+        return submit(partial(self.compile, sink=sink), spark, options)
+
+    def _check_name(self, name: str) -> None:
+        if name in self._spouts or name in self._bolts:
+            raise UsageError(f"two components are called {name!r}; give one of them another name")
+        if not name or "+" in name or "/" in name:
+            raise UsageError(f"a component cannot be called {name!r}: not empty, without + and /")
+
+
+def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[str, bool]]:
+    """Return what a bolt declares: by stream the DDL of its fields, and whether it is direct."""
+    declarer = OutputDeclarer()
+    if isinstance(bolt, KeyedBolt):
+        declarer.declare(bolt.output)
+        return declarer.streams
+    try:
+        bolt.declare(declarer)
+    except UsageError as error:
+        raise UsageError(f"bolt {name!r}: {error}") from error
+    return declarer.streams
+
+
+def one_read(spouts: Mapping[str, Spout]) -> Spout:
+    """Join what several spouts read into one `read_stream`.
+
+    Raises:
+        UsageError: they read several groups or files, or one input twice, or their options differ.
+    """
+    if not spouts:
+        raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
+    first = next(iter(spouts.values()))
+    reader: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    groups: dict[str, str] = {}
+    for name, each in spouts.items():
+        if each.topics != first.topics:
+            raise UsageError(f"spout {name!r} reads another topics.yaml; one topology reads one installation")
+        for input_name in each.inputs:
+            other = reader.setdefault(input_name, name)
+            if other != name:
+                raise UsageError(
+                    f"spouts {other!r} and {name!r} both read input {input_name!r}, so its records would be"
+                    f" emitted twice; let all bolts read from {other!r}"
+                )
+            groups.setdefault(each.topics.input(input_name).group, name)
+        for option, value in each.options.items():
+            if options.setdefault(option, value) != value:
+                raise UsageError(
+                    f"spout {name!r} says {option}={value!r}, another one {options[option]!r}; read options"
+                    " hold for the whole topology"
+                )
+    if len(groups) > 1:
+        found = " and ".join(f"{name!r} of group {group!r}" for group, name in groups.items())
+        raise UsageError(
+            f"spouts {found} belong to several groups, and a topology publishes for one: give the inputs one"
+            " group in topics.yaml, or submit a topology for each group"
+        )
+    return Spout(first.topics, tuple(reader), MappingProxyType(options))
+
+
+def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
+    """Find the streams that the sink gets.
+
+    Raises:
+        UsageError: a function, where no stream is left or several are; or a name that is no stream.
+    """
+    if sink is None:
+        return {}
+    if isinstance(sink, Mapping):
+        found = {StreamId(*((key,) if isinstance(key, str) else key)): write for key, write in sink.items()}
+        for stream, write in found.items():
+            graph.stream(stream, "the sink")
+            _check_write(write)
+        return found
+    left = graph.unread()
+    if len(left) != 1:
+        what = "every stream has a subscriber" if not left else f"several are left: {_listed(left)}"
+        example = left[0].component if left else graph.order[-1]
+        raise UsageError(
+            f"the sink is one function, which gets the stream that no bolt reads, and {what}; say which:"
+            f' sink={{"{example}": write}}'
+        )
+    _check_write(sink)
+    return {left[0]: sink}
+
+
+def _check_write(write: WriteBatch) -> None:
+    check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
+
+
+def _listed(streams: Iterable[StreamId]) -> str:
+    return ", ".join(map(str, streams))
+
+
+def _names_only(_bolt: str, output: str) -> pa.Schema:
+    """Read the names of an output's fields; types do not matter for a plan."""
+    fields: list[str] = []
+    depth, begin = 0, 0
+    for at, character in enumerate(f"{output},"):
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            fields += output[begin:at].replace(":", " ").split()[:1]
+            begin = at + 1
+    return pa.schema([(name.strip("`"), pa.string()) for name in fields])

@@ -1,0 +1,1 @@
+"""The command ``windhover``: arguments in, exit code out."""

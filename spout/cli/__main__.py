@@ -1,0 +1,5 @@
+"""``python -m spout.cli`` is ``windhover``."""
+
+from spout.cli.main import main
+
+main()

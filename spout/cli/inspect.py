@@ -1,0 +1,175 @@
+"""The commands that look: ``windhover inspect``, ``windhover roots`` and ``windhover status``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from spout.cli.opening import opened, time_given
+from spout.cli.operate import DEFAULT_CONFIG, Config, wall_ms
+from spout.inspect.tables import UNKNOWN, As, Column, Output, clear, count, encoded, printable, span, write
+
+if TYPE_CHECKING:
+    from spout.inspect.trail import Here, Trail
+
+FOUND: Final = 5
+
+RECORDS_SHOWN: Final = 10
+"""Records of one key that are told of, the first ones."""
+
+STATUS: Final = (
+    Column("source", "source"), Column("pending", "pending", count), Column("oldest", "oldest_ms", span),
+    Column("committed", "committed", count, "-"), Column("lag ≤", "lag", count),
+    Column("due", "replays_due", count), Column("dead", "dead_letters", count),
+)  # fmt: skip
+"""What fits 80 columns; the rest of a row that is not empty follows in a line of its own."""
+
+Place = Annotated[
+    str | None,
+    typer.Argument(help="A record (sentences/3@1042), a copy of it, or a dead letter, by its place."),
+]
+Names = Annotated[
+    list[str] | None, typer.Option("--input", help="With --key: an input by its name or topic.")
+]
+Key = Annotated[str | None, typer.Option(help="Records with this key instead; 0x… for bytes.")]
+Since = Annotated[str | None, typer.Option("--from", help="With --key: from this time on, or 2h ago.")]
+OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
+Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
+Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many seconds, until Ctrl-C.")]
+
+
+def inspect(
+    place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
+    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+) -> int:  # fmt: skip
+    """Tell everything about one record: every attempt, where it is now, and when it will be replayed."""
+    from spout.inspect.lookup import report
+    from spout.inspect.trail import Trail
+
+    if (place is None) is (key is None):
+        raise typer.BadParameter("name a record, such as sentences/3@1042, or give --key and --from")
+    if place is not None and (since is not None or inputs):
+        raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
+    with opened(config, "inspect") as (topics, log):
+        for _ in _looks(watch):
+            trail, notes = Trail(log, topics), list[str]()
+            if place is not None:
+                found = trail.origin(place)
+            else:
+                found, notes = _with_key(trail, topics, key or "", since, inputs)
+            stories = [report(trail.follow(here), wall_ms()) for here in found]
+            _clear(watch, output)
+            if output is not Output.TABLE:
+                typer.echo(encoded(stories, output).rstrip("\n"))
+            else:
+                for story in stories:
+                    _print_story(story)
+            _say([*notes, *([] if stories else [f"no record with key {key} was found"])])
+    return 0
+
+
+def roots(
+    older_than: OlderThan = "0s", group: Group = None, limit: Limit = 100, exit_code: ExitCode = False,
+    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+) -> int:  # fmt: skip
+    """List open roots, the oldest first."""
+    from acker.service.view import Observer
+    from acker.units import duration_ms
+    from spout.inspect.open_roots import ROOTS, open_roots
+    from spout.inspect.operate import inputs_of
+
+    try:
+        older_than_ms = duration_ms(older_than)
+    except ValueError as error:
+        raise typer.BadParameter(f"--older-than {older_than}: {error}; give 10s or 5m") from error
+    with opened(config, "roots") as (topics, log):
+        inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
+        observer = Observer(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
+        total = 0
+        for _ in _looks(watch):
+            found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
+            total, hidden = found.total, found.total - len(found.rows)
+            unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
+            _clear(watch, output)
+            write(found.rows, ROOTS, output)
+            _say([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
+            if output is Output.TABLE:
+                more = ", and those that are unknown" if found.unknown else ""
+                typer.echo(f"{total:,} open roots{more}")
+    return FOUND if exit_code and total else 0
+
+
+def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
+    """Say how each partition of each input stands; what cannot be known is unknown, never 0."""
+    from spout.inspect.overview import Overview, missing_lives, more_of
+
+    with opened(config, "status") as (topics, log):
+        overview = Overview(log, topics)
+        try:
+            for _ in _looks(watch):
+                rows = overview.look(wall_ms())
+                _clear(watch, output)
+                write(rows, STATUS, output)
+                if output is Output.TABLE:
+                    for line in more_of(rows):
+                        typer.echo(printable(line))
+                _say([*missing_lives(rows, topics), *overview.of_no_input()])
+        finally:
+            overview.close()
+    return 0
+
+
+def _looks(watch: float | None) -> Iterator[None]:
+    """Look once, or again every so many seconds."""
+    yield
+    while watch is not None:
+        time.sleep(watch)
+        yield
+
+
+def _clear(watch: float | None, output: Output) -> None:
+    """Let a table that is shown again stand alone."""
+    if watch is not None and output is Output.TABLE:
+        clear()
+
+
+def _with_key(
+    trail: Trail, topics: Any, key: str, since: str | None, inputs: list[str] | None
+) -> tuple[list[Here], list[str]]:
+    from spout.inspect.dead_letters import inputs_named
+    from spout.inspect.letter_rows import key_of
+
+    since_ms = time_given("--from", since, wall_ms())
+    if since_ms is None:
+        raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
+    found: list[Here] = []
+    notes: list[str] = []
+    for one in inputs_named(topics, inputs or ()):
+        more, unread = trail.with_key(one, key_of(key), since_ms, RECORDS_SHOWN - len(found))
+        found, notes = [*found, *more], [*notes, *unread]
+    return found, notes
+
+
+def _print_story(story: dict[str, Any]) -> None:
+    from spout.inspect.lookup import ATTEMPTS
+
+    for name, value in story.items():
+        if not isinstance(value, list):
+            typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
+    write(story["attempts"], ATTEMPTS, Output.TABLE)
+    for name in ("waiting", "dead_letters", "dropped"):
+        for row in story[name]:
+            told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
+            typer.echo(f"{name.replace('_', ' '):>14}  {printable(told)}")
+    _say(story["not_read"])
+
+
+def _say(notes: list[str]) -> None:
+    """Say on stderr what was not read, so that rows stay rows."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)

@@ -1,0 +1,390 @@
+"""The command ``windhover``: arguments in, exit code out.
+
+==========  =========================================================
+exit code   what happened
+==========  =========================================================
+0           done
+1           a check failed, or something nobody foresaw
+2           usage: the call itself is wrong
+3           the broker, or a part of Windhover, cannot be reached
+4           topics.yaml or the topics are wrong
+5           the condition that was looked for was found
+70          something hung, and the process ended itself; or it did not end in time after a signal
+130, 143    ended by SIGINT, SIGTERM after a clean stop
+142         the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
+==========  =========================================================
+
+What a command needs is imported when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an
+acker never loads Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from acker.errors import WindhoverError
+from spout.cli.acls import acls
+from spout.cli.bench import Json, bench_app
+from spout.cli.dlq import dlq_app
+from spout.cli.inspect import inspect, roots, status
+from spout.cli.operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
+from spout.cli.simulate import simulate
+from spout.cli.submit import MetricsPort, submit
+from spout.cli.torture import torture
+
+if TYPE_CHECKING:
+    from acker.config.limits import AckerLimits
+    from acker.config.topics import Topics
+    from replay.policy.limits import ReplayLimits
+    from spout.runtime.process import Service
+
+INTERRUPTED: Final = 130
+
+_USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
+"""Base of what typer raises for a wrong call; it has no public name of its own."""
+
+app = typer.Typer(
+    name="windhover",
+    help="Storm's message guarantee for Kafka and Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="Make or check the topics that a topics.yaml needs.", no_args_is_help=True)
+acker_app = typer.Typer(help="Ackers: give each root its verdict.", no_args_is_help=True)
+replay_app = typer.Typer(help="Replay workers: emit lost roots again.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(acker_app, name="acker")
+app.add_typer(replay_app, name="replay")
+app.add_typer(bench_app, name="bench")
+app.add_typer(offsets_app, name="offsets")
+app.add_typer(dlq_app, name="dlq")
+app.command()(acls)
+app.command()(inspect)
+app.command()(roots)
+app.command()(status)
+app.command()(release)
+app.command()(simulate)
+app.command()(submit)
+app.command()(torture)
+
+File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
+Port = Annotated[
+    int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
+]
+
+Brokers = Annotated[
+    int, typer.Option("--brokers", min=1, max=9, help="So many brokers, as one cluster: three copies of all.")
+]
+
+
+def main() -> None:
+    """Run the command and end the process; the entry point of the package."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: what stands behind the command's name.
+
+    Returns:
+        The exit code, as the table above tells.
+    """
+    debug = "--debug" in arguments
+    try:
+        result = app(args=list(arguments), prog_name="windhover", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        return _tell(_usage(error), 2)
+    except WindhoverError as error:
+        if debug:
+            traceback.print_exc()
+        return _tell(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
+        traceback.print_exc()
+        return _tell(f"unexpected {type(error).__name__}; this is a defect of Windhover", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _tell(text: str, exit_code: int) -> int:
+    typer.echo(f"windhover: {text}", err=True)
+    return exit_code
+
+
+def _usage(error: Exception) -> str:
+    """Write a usage error in one line, with the command whose help tells more."""
+    written = getattr(error, "format_message", error.__str__)()
+    message = " ".join(str(written).split()) or "no command given"
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "windhover"
+    return f"{message.rstrip('.')}; see `{command} --help`"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"windhover {version('windhover')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show traces of errors, and more logs.")]
+
+
+@app.callback()
+def options(version: Version = False, debug: Debug = False) -> None:
+    """Storm's message guarantee for Kafka and Spark."""
+    from spout.runtime import logs
+
+    if debug:
+        logs.configure(debug=True)
+    else:
+        logs.silence()
+
+
+@app.command()
+def validate(file: File = DEFAULT_CONFIG) -> int:
+    """Say what is wrong with a topics.yaml, or what it means. The broker is not asked."""
+    from acker.provisioning.topic_times import long_needs
+    from spout.inspect.describe import describe
+
+    topics = _load(file)
+    for line in describe(topics):
+        typer.echo(line)
+    for finding in long_needs(topics):
+        typer.echo(f"warning: {finding.topic}: {finding.text}")
+    return 0
+
+
+@topics_app.command("create")
+def topics_create(file: File = DEFAULT_CONFIG) -> int:
+    """Make the topics that are missing; refuse what would lose records."""
+    from acker.provisioning.provision import create_topics
+
+    for line in create_topics(_load(file)):
+        typer.echo(line)
+    return 0
+
+
+@topics_app.command("check")
+def topics_check(file: File = DEFAULT_CONFIG) -> int:
+    """Compare the broker's topics with a topics.yaml; nothing is changed."""
+    from acker.provisioning.provision import check_topics
+
+    for line in check_topics(_load(file)):
+        typer.echo(line)
+    return 0
+
+
+@topics_app.command("repair")
+def topics_repair(
+    file: File = DEFAULT_CONFIG,
+    execute: Annotated[bool, typer.Option("--execute", help="Let all processes pass over them.")] = False,
+    why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
+) -> int:
+    """Show records of the ack topics that stop their readers; let all pass over them."""
+    from acker.kafka.cluster import KafkaLog
+    from spout.cli.dlq import system_user
+    from spout.inspect.repair import pass_over, unreadable
+
+    if execute and not why:
+        raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
+    topics = _load(file)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-repair")) as log:
+        found = list(unreadable(log, topics))
+        for one in found:
+            typer.echo(str(one))
+        left = [one for one in found if not one.is_marked]
+        if not left:
+            typer.echo("no record stops its readers")
+            return 0
+        if not execute:
+            typer.echo(
+                "nothing was changed; a newer Windhover's record is read by that version. With --execute"
+                " --why TEXT all pass over these records, and what they said is lost"
+            )
+            return 0
+        pass_over(log, left, why, system_user())
+    typer.echo(f"{len(left)} records are passed over from now on; start again what they stopped")
+    return 0
+
+
+@acker_app.command("run")
+def acker_run(
+    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+) -> int:
+    """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
+    from acker.kafka.cluster import KafkaLog
+    from acker.service.service import AckerService
+
+    topics = _load(config)
+    tell = _logger(context)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
+
+        def make(at: Callable[[str], None]) -> Service:
+            return AckerService(
+                log,
+                topics.ack_topics,
+                topics.acker.partitions,
+                group=topics.acker.group,
+                replay_group=topics.acker.replay_group,
+                limits=topics.acker.all_limits,
+                report=lambda event: tell(
+                    f"acker.{event.kind}", partition=event.partition, detail=event.detail
+                ),
+                at=at,
+            )
+
+        return _serve("acker", make, tell, metrics_port, topics.acker.all_limits)
+
+
+@replay_app.command("run")
+def replay_run(
+    context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
+) -> int:
+    """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
+    from acker.kafka.cluster import KafkaLog
+    from replay.policy.limits import ReplayLimits
+    from replay.worker.service import ReplayService
+
+    topics = _load(config)
+    limits = ReplayLimits(**topics.replay.limits.model_dump())
+    tell = _logger(context)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-replay")) as log:
+
+        def make(at: Callable[[str], None]) -> Service:
+            return ReplayService(
+                log,
+                topics,
+                jitter=random.SystemRandom().random,
+                report=lambda event: tell(f"replay.{event.name}", **event.fields),
+                at=at,
+            )
+
+        def reload(service: ReplayService) -> None:
+            service.take_topics(_load(config))
+
+        return _serve("replay", make, tell, metrics_port, limits, reload)
+
+
+@replay_app.command("resume")
+def replay_resume(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml that is paused.")],
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Let an input go on that its breaker has paused; what waited is copied or buried as before."""
+    from acker.kafka.cluster import KafkaLog
+    from replay.handling.resume import resume
+    from spout.inspect.operate import input_called
+
+    topics = _load(config)
+    found = input_called(topics, name)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-resume")) as log:
+        ended = resume(log, topics, found.id)
+    names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
+    for why in sorted({pause.why for pause in ended.values()}):
+        typer.echo(f"it was paused: {why}")
+    seconds = topics.replay.limits.fenced_pause_ms // 1_000
+    typer.echo(
+        f"{name} goes on in {names}, at most {seconds + 1} s from now" if ended else f"{name} is not paused"
+    )
+    return 0
+
+
+@app.command()
+def up(
+    config: Config = DEFAULT_CONFIG,
+    port: Port = None,
+    directory: Annotated[Path | None, typer.Option("--dir", help="Keep the broker's data here.")] = None,
+    broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
+    brokers: Brokers = 1,
+) -> int:
+    """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
+    from spout.local.up import UpOptions
+    from spout.local.up import up as run_up
+
+    options = UpOptions(config, port, directory, broker_only, brokers)
+    return run_up(options, os.environ, _say)
+
+
+@app.command()
+def demo(
+    records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 600_000,
+    input_file: Annotated[Path | None, typer.Option("--input", help="Text; default: Python's own.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Lines a second; default: as fast as it goes.")] = None,
+    json: Json = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    bootstrap: Annotated[str | None, typer.Option(help="Use this broker; default: an embedded one.")] = None,
+    port: Port = None,
+    config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
+) -> int:
+    """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
+    from spout.demo.run import run as run_demo
+    from spout.demo.stage import DemoOptions
+
+    options = DemoOptions(
+        records=records,
+        input=input_file,
+        rate=rate,
+        json=json,
+        keep=keep,
+        bootstrap=bootstrap,
+        port=port,
+        config=config,
+    )
+    return run_demo(options, os.environ)
+
+
+def _load(path: Path) -> Topics:
+    from acker.config.topics import load
+
+    return load(path, os.environ)
+
+
+def _logger(context: typer.Context) -> Callable[..., Any]:
+    """Log to stderr from here on: a process that runs for weeks tells what happens to it."""
+    from spout.runtime import logs
+
+    logs.configure(debug=bool(context.find_root().params.get("debug")))
+    return logs.tell
+
+
+def _serve(
+    part: str,
+    make: Callable[[Callable[[str], None]], Service],
+    tell: Callable[..., Any],
+    metrics_port: str | None,
+    limits: AckerLimits | ReplayLimits,
+    reload: Callable[[Any], None] | None = None,
+) -> int:
+    from spout.runtime import metrics, process
+    from spout.runtime.step_watch import StepWatch
+
+    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, tell)
+    collector = metrics.StatusCollector(part, lambda: steps.age_s)
+    if metrics_port:
+        metrics.serve(collector, metrics_port)
+    around = process.Surroundings(part, wall_ms, tell, collector.update, steps, reload)
+    return process.run_until_signalled(lambda: make(steps.at), around)
+
+
+def _say(line: str) -> None:
+    typer.echo(line)
+
+
+if __name__ == "__main__":
+    main()

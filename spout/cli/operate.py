@@ -1,0 +1,128 @@
+"""The commands of an operator: ``windhover release`` and ``windhover offsets reset``."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from acker.config.topics import Topics
+    from acker.kafka.port import Log
+    from spout.inspect.operate import Move, Operation
+
+DEFAULT_CONFIG: Final = Path("topics.yaml")
+
+offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
+
+Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        help="earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z. An offset that a"
+        " partition does not hold becomes the nearest that it holds, and the output says so.",
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Take the group even from a query that lives; it stops, and what it has open is replayed.",
+    ),
+]
+
+
+def release(
+    group: Annotated[str, typer.Argument(help="A group of topics.yaml.")],
+    config: Config = DEFAULT_CONFIG,
+    take_over: TakeOver = False,
+) -> int:
+    """Take a group over without a successor: what is open there is replayed."""
+    from acker.config.topics import load
+    from acker.kafka.cluster import KafkaLog
+    from spout.inspect.operate import run
+
+    topics = load(config, os.environ)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
+        run(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
+    typer.echo(f"group {group} is released; {_NEXT}")
+    return 0
+
+
+@offsets_app.command("reset")
+def offsets_reset(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml, by its name.")],
+    to: To,
+    config: Config = DEFAULT_CONFIG,
+    execute: Execute = False,
+    take_over: TakeOver = False,
+) -> int:
+    """Let an input begin elsewhere; what was emitted since is emitted again. Safe while trees are open."""
+    from acker.config.topics import load
+    from acker.kafka.cluster import KafkaLog
+    from spout.inspect.operate import input_called, moves, run
+
+    topics = load(config, os.environ)
+    found = input_called(topics, name)
+    place, at_ms = _place(to)
+    with closing(KafkaLog(topics.kafka, client_id="windhover-offsets-reset")) as log:
+        plan = moves(log, found, place, at_ms=at_ms)
+        for move in plan:
+            typer.echo(str(move))
+        if not execute:
+            typer.echo("nothing was changed; with --execute it is done")
+            return 0
+        operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
+        run(operation, wall_ms)
+    typer.echo(f"input {name} is reset; {_NEXT}")
+    return 0
+
+
+_NEXT = (
+    "start its query with a fresh checkpoint, or from the old one with spout.read_stream(..., take_over=True)"
+)
+
+
+def _place(to: str) -> tuple[str | int, int | None]:
+    """Read where to: a name or an offset, or else a wall time in ms beside it."""
+    from acker.units import time_ms
+
+    if to in ("earliest", "latest"):
+        return to, None
+    if to.isascii() and to.isdigit():
+        return int(to), None
+    try:
+        return to, time_ms(to)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"--to {to}: {error}; give earliest, latest, an offset, or a time such as 2026-07-01T00:00:00Z"
+        ) from error
+
+
+def _operation(
+    log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
+) -> Operation:
+    """Make what a command does; who holds the group, and how long it waits for him, goes to stderr."""
+    from spout.group.presence import Who
+    from spout.inspect.operate import Operation
+
+    def report(event: str, fields: Mapping[str, object]) -> None:
+        typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
+
+    return Operation(
+        log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
+        who=Who.here(f"windhover {command}", wall_ms()), report=report,
+    )  # fmt: skip
+
+
+def wall_ms() -> int:
+    """Return wall time, for the services that a command runs."""
+    return time.time_ns() // 1_000_000

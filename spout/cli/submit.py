@@ -1,0 +1,143 @@
+"""The command ``windhover submit``: run a topology from a YAML file, until it ends or a signal comes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spout.builder.submitted import SubmittedTopology
+
+LOOK_SECONDS = 1
+"""How often a signal is looked for."""
+
+File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print the compiled plan and end; Spark is not started.")
+]
+
+
+def _checked_address(wanted: str | None) -> str | None:
+    """Refuse what is no address before anything is started."""
+    if wanted is not None:
+        from spout.runtime.metrics import address_of
+
+        address_of(wanted)
+    return wanted
+
+
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        help="Serve Prometheus metrics at this port, or address: 127.0.0.1:9100.",
+        callback=_checked_address,
+    ),
+]
+PyFiles = Annotated[
+    str | None,
+    typer.Option("--py-files", help="Python modules for Spark's workers: .zip, .egg and .py, with commas."),
+]
+
+
+def submit(
+    file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
+) -> int:
+    """Run a topology; the first SIGTERM or Ctrl-C lets what is running finish, and ends it."""
+    from spout.builder.flux import load_topology
+
+    shipped = _shipped(py_files)
+    places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
+    folders = [os.getcwd(), *map(str, places)]
+    sys.path[:0] = folders  # as Spark's workers have it, which import the same classes
+    found = load_topology(file, os.environ)
+    if explain:
+        typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
+        return 0
+    from spout.spark.application import OwnFolder, refuse_connect
+
+    refuse_connect(found.about.spark, os.environ)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
+    with OwnFolder("windhover-submit-") as folder:
+        spark = _session(found.about.name, found.about.spark, Path(folder))
+        try:
+            for each in shipped:
+                spark.sparkContext.addPyFile(str(each))
+            options: Any = {**found.options, "metrics_port": metrics_port}
+            running = found.builder.submit(spark, sink=found.sink, **options)
+            typer.echo(running.explain())
+            return _until_ended(running)
+        finally:
+            spark.stop()
+
+
+def _shipped(named: str | None) -> list[Path]:
+    """Return the files of ``--py-files``.
+
+    Raises:
+        UsageError: one is not there, or Spark's workers would not find it.
+    """
+    if named is None:
+        return []
+    from acker.errors import UsageError
+    from spout.spark.application import refuse_workers
+
+    refuse_workers("", named)
+    files = [Path(name.strip()).resolve() for name in named.split(",") if name.strip()]
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"--py-files {file}: there is no such file")
+        if file.suffix not in (".zip", ".egg", ".py"):
+            raise UsageError(f"--py-files {file}: Spark's workers import .zip, .egg and .py files; zip it")
+    return files
+
+
+def _until_ended(running: SubmittedTopology) -> int:
+    """Wait for the end, or for a signal.
+
+    Raises:
+        WindhoverError: the query failed.
+    """
+    from acker.errors import WindhoverError
+    from spout.runtime.process import Signals
+
+    with Signals() as signals:
+        while signals.received is None and running.query is not None and running.query.isActive:
+            running.await_termination(LOOK_SECONDS)
+        if signals.received is not None:
+            running.pause()
+            typer.echo("stopping: no new tuples are emitted; what runs finishes")
+        last = running.stop()
+    if last.error:
+        raise WindhoverError(f"the topology failed: {last.error}")
+    if last.spout is not None:
+        typer.echo(f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
+                   f" pending {last.spout.pending:,}")  # fmt: skip
+    return 0 if signals.received is None else 128 + signals.received
+
+
+def _session(name: str, settings: Mapping[str, Any], folder: Path) -> SparkSession:
+    """Start a session with the file's settings: a local one, unless they name a master."""
+    from pyspark.sql import SparkSession
+
+    from spout.local.spark_session import local_session
+
+    if "spark.master" not in settings:
+        return local_session(name, folder, further=settings)
+    # Spark would run python3 of PATH: spark-submit alone hands on the setting, which goes before the variable
+    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    builder = SparkSession.builder.appName(name)
+    # where the file's folder lies at the same path there; what is shipped is found everywhere
+    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""Bolts at work in one task."""

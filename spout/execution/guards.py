@@ -1,0 +1,276 @@
+"""Bolts as a child process runs them: each call is written down before it is made.
+
+What is written stands in memory that the parent shares, so it is there when the child is not. A culprit's
+call is not made. Around the bolts nothing changes: the passes of a task run guards as they run bolts.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
+from spout.bolts.hooks import BoltContext
+from spout.tuples.collector import BasicCollector, Delivery, OutputCollector, Tuple, cause_of
+from spout.tuples.culprits import Call, Isolated, Orders
+
+ROOTS_MAX: Final = 4_096
+"""Roots of one tuple that are written down; one with more is named by the number of its call alone."""
+
+_SEQ, _PHASE, _BOLT, _FEED, _CALL, _FIRST, _END, _COUNT = range(8)
+_HEAD: Final = 8
+
+
+class Phase(IntEnum):
+    """What a child is at."""
+
+    IDLE = 0
+    PREPARE = 1
+    EXECUTE = 2
+    CLEANUP = 3
+
+
+class Entry(NamedTuple):
+    """What a child has written down: what it is at, of which bolt, and there of which call."""
+
+    phase: Phase
+    call: Call
+
+
+class Sheet:
+    """Memory that a child writes and its parent reads; the names of the bolts stand for their numbers."""
+
+    def __init__(self, bolts: Sequence[str]) -> None:
+        """Begin idle, before the child is forked."""
+        self.bolts = bolts
+        self._cells = memoryview(mmap.mmap(-1, (_HEAD + ROOTS_MAX) * 8)).cast("q")
+
+    @property
+    def looked_at(self) -> tuple[int, Phase]:
+        """How much was written so far, and what the child is at."""
+        return self._cells[_SEQ], Phase(self._cells[_PHASE])
+
+    def write(self, phase: Phase, call: Call) -> None:
+        """Write down what begins."""
+        cells = self._cells
+        cells[_PHASE] = Phase.IDLE
+        cells[_BOLT] = self.bolts.index(call.bolt)
+        cells[_FEED], cells[_CALL], cells[_FIRST], cells[_END] = call[1:5]
+        cells[_COUNT] = len(call.roots)
+        for place, root in enumerate(call.roots, start=_HEAD):
+            cells[place] = root
+        cells[_SEQ] += 1
+        cells[_PHASE] = phase
+
+    def idle(self) -> None:
+        """Write down that nothing of the user's runs."""
+        self._cells[_PHASE] = Phase.IDLE
+
+    def read(self) -> Entry:
+        """Return what was written last; the child has ended."""
+        cells = self._cells
+        roots = frozenset(cells[_HEAD + place] for place in range(cells[_COUNT]))
+        call = Call(self.bolts[cells[_BOLT]], cells[_FEED], cells[_CALL], cells[_FIRST], cells[_END], roots)
+        return Entry(Phase(cells[_PHASE]), call)
+
+
+class Post:
+    """Where one bolt is guarded.
+
+    Attributes:
+        bolt: its name.
+        feed: number of the block of rows that is worked on.
+        places: of each row that the bolt is called for, its places in its trees; where tuples do not tell.
+    """
+
+    def __init__(self, bolt: str, sheet: Sheet, orders: Orders) -> None:
+        """Guard the bolt of this name."""
+        self.feed = 0
+        self.places: Sequence[Sequence[Delivery]] = ()
+        self.bolt = bolt
+        self._sheet = sheet
+        self._orders = orders
+        self._calls: Counter[frozenset[int]] = Counter()
+
+    def begin(self, feed: int) -> None:
+        """Begin with a block of rows."""
+        self.feed = feed
+        self._calls.clear()
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Write down that the bolt is prepared or cleaned up."""
+        self._sheet.write(phase, Call(self.bolt, self.feed, 0, 0, 0, frozenset()))
+        yield
+        self._sheet.idle()
+
+    def execute(self, received: Tuple, work: Callable[[], None]) -> None:
+        """Work on one tuple.
+
+        Raises:
+            Isolated: it is a culprit.
+        """
+        deliveries = getattr(received, "deliveries", None)
+        if deliveries is None:
+            deliveries = self.places[received._row] if self.places else ()
+        call = self.next_call(1, _roots(deliveries))
+        blame = self._orders.blame_of(call)
+        if blame is not None:
+            raise blame.with_traceback(None)
+        self.guarded(call, work)
+
+    def next_call(self, rows: int, roots: frozenset[int] = frozenset()) -> Call:
+        """Number a call for rows, or for one tuple of some roots."""
+        number = self._calls[roots]
+        self._calls[roots] += 1
+        return Call(self.bolt, self.feed, number, 0, rows, roots)
+
+    def rows(self, call: Call) -> list[tuple[Call, Isolated | None]]:
+        """Return the calls that are made in the place of one for many rows; culprits with their blame."""
+        blames: dict[int, Isolated] = {}
+        for row in range(call.first, call.end):
+            blame = self._orders.blame_of(self._one(call, row))
+            if blame is not None:
+                blames[row] = blame
+        made: list[tuple[Call, Isolated | None]] = []
+        for first, end in self._orders.pieces(call, list(blames)):
+            piece = self._one(call, first) if end == first + 1 else call._replace(first=first, end=end)
+            made.append((piece, blames.get(first)))
+        return made
+
+    def _one(self, call: Call, row: int) -> Call:
+        deliveries = self.places[row] if self.places else ()
+        return call._replace(first=row, end=row + 1, roots=_roots(deliveries))
+
+    def guarded(self, call: Call, work: Callable[[], None]) -> None:
+        """Write a call down and make it; it stays written where it ends the process (SystemExit too)."""
+        self._sheet.write(Phase.EXECUTE, call)
+        try:
+            work()
+        except Exception:
+            self._sheet.idle()
+            raise
+        self._sheet.idle()
+
+
+class Guarded:
+    """What all guards have: the post where they stand."""
+
+    post: Post
+
+
+class GuardedBasic(Guarded, BasicBolt):
+    """Guards a `BasicBolt`."""
+
+    def __init__(self, bolt: BasicBolt, post: Post) -> None:
+        """Guard a bolt."""
+        self._bolt = bolt
+        self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+
+    def prepare(self, context: BoltContext) -> None:
+        """Prepare the bolt."""
+        with self.post.during(Phase.PREPARE):
+            self._bolt.prepare(context)
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Let the bolt work on a tuple that is no culprit."""
+        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple, collector))
+
+    def cleanup(self) -> None:
+        """Clean the bolt up."""
+        with self.post.during(Phase.CLEANUP):
+            self._bolt.cleanup()
+
+
+class GuardedRich(Guarded, Bolt):
+    """Guards a rich `Bolt`."""
+
+    def __init__(self, bolt: Bolt, post: Post) -> None:
+        """Guard a bolt."""
+        self._bolt = bolt
+        self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Prepare the bolt."""
+        with self.post.during(Phase.PREPARE):
+            self._bolt.prepare(context, collector)
+
+    def execute(self, tuple: Tuple) -> None:
+        """Let the bolt work on a tuple that is no culprit."""
+        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple))
+
+    def cleanup(self) -> None:
+        """Clean the bolt up."""
+        with self.post.during(Phase.CLEANUP):
+            self._bolt.cleanup()
+
+
+class GuardedArrow(Guarded, ArrowBolt):
+    """Guards an `ArrowBolt`: calls it for all rows, or for parts of them where orders say so."""
+
+    def __init__(self, bolt: ArrowBolt, post: Post) -> None:
+        """Guard a bolt."""
+        self._bolt = bolt
+        self.post = post
+        self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+        self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
+
+    def prepare(self, context: BoltContext) -> None:
+        """Prepare the bolt."""
+        with self.post.during(Phase.PREPARE):
+            self._bolt.prepare(context)
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Let the bolt work on the rows that are no culprits."""
+        whole = self.post.next_call(batch.num_rows)
+        made = self.post.rows(whole) if batch.num_rows else [(whole, None)]
+        if len(made) == 1 and made[0][1] is None:
+            self.post.guarded(made[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
+            return
+        for call, blame in made:
+            if blame is None:
+                self._part(call, batch, collector)
+            else:
+                collector.fail(call.first, blame)
+
+    def cleanup(self) -> None:
+        """Clean the bolt up."""
+        with self.post.during(Phase.CLEANUP):
+            self._bolt.cleanup()
+
+    def _part(self, call: Call, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Call the bolt for a part of the rows; what it raises fails these alone."""
+        part = collector.part(call.end - call.first)
+        rows = batch.slice(call.first, call.end - call.first)
+        try:
+            self.post.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))
+        except Exception as error:  # whatever user code raises fails its input
+            if stops(self, error):
+                raise
+            cause = cause_of(call.bolt, error, collector.tracebacks)
+            collector.failures += [(row, cause) for row in range(call.first, call.end)]
+            return
+        collector.join(part, call.first)
+
+
+def guard(name: str, bolt: AnyBolt, sheet: Sheet, orders: Orders) -> AnyBolt:
+    """Guard a bolt of any form."""
+    post = Post(name, sheet, orders)
+    if isinstance(bolt, ArrowBolt):
+        return GuardedArrow(bolt, post)
+    return GuardedBasic(bolt, post) if isinstance(bolt, BasicBolt) else GuardedRich(bolt, post)
+
+
+def _roots(deliveries: Sequence[Delivery]) -> frozenset[int]:
+    roots = frozenset(delivery.root for delivery in deliveries)
+    return roots if len(roots) <= ROOTS_MAX else frozenset()

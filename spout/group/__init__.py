@@ -1,0 +1,1 @@
+"""Who owns a consumer group, and from where its sources are read."""

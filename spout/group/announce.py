@@ -1,0 +1,203 @@
+"""What a planning process writes to the ack topics: takes, inits, ticks, and what left the log.
+
+Everything here is harmless from a zombie of the same session: a repeated init lies below the watermark, the
+highest tick counts, and an absent root that is settled stays as it is. A lower session is refused.
+
+Source: DESIGN.md, sections 4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from acker.config.settings import UNREACHABLE_MS, AckTopics
+from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
+from acker.kafka.port import Headers, Log, Outgoing
+from acker.ledger.answers import SOURCE_BYTES
+from acker.ledger.verdicts import RECORD_BUDGET_BYTES
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
+from spout.group.presence import Who, sign_headers
+from spout.group.sources import SourceSpec
+from spout.planning.plan import by_block
+from spout.planning.session import SessionName
+
+LEAVE_MS = 2_000
+"""A process that leaves waits this long until that is durable; if it is not, its silence says it later."""
+
+SIGNS_AT = 0
+"""The acker partition that gets the signs of life of a session with nothing open."""
+
+INIT_RUNS_MAX = 10_000
+"""Runs in one Init: at most some 300 kB."""
+
+
+def pieces(runs: Iterable[SourceRun], partitions: int) -> Iterator[tuple[int, SourceRun]]:
+    """Cut runs by acker partition.
+
+    Yields:
+        (acker partition, run), in the order of the runs; blocks of one partition that touch stay together.
+    """
+    for source, start, end in runs:
+        while start < end:
+            owner = acker_partition(source, start, partitions)
+            stop = min(_block_end(start), end)
+            while stop < end and acker_partition(source, stop, partitions) == owner:
+                stop = min(_block_end(stop), end)
+            yield owner, SourceRun(source, start, stop)
+            start = stop
+
+
+def _block_end(position: int) -> int:
+    return ((position >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS
+
+
+def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
+    """Share sources over as few records as hold them; one at least."""
+    parts: list[list[TakeSource]] = [[]]
+    used = 0
+    for source in sources:
+        needed = SOURCE_BYTES + len(source.topic.encode()) + len(source.topic_id.encode())
+        if used + needed > RECORD_BUDGET_BYTES:
+            parts.append([])
+            used = 0
+        parts[-1].append(source)
+        used += needed
+    return [tuple(part) for part in parts]
+
+
+class Announcer:
+    """Writes for one group; each call returns when what it wrote is durable."""
+
+    def __init__(
+        self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None,
+        *, durable_ms: int = UNREACHABLE_MS,
+    ) -> None:  # fmt: skip
+        """Open a producer for a group and N acker partitions.
+
+        Args:
+            log: the cluster.
+            topics: names of the ack topics.
+            group: the group.
+            partitions: N.
+            who: gives the signs of life.
+            durable_ms: the broker has this long to make an announcement durable before the query fails.
+        """
+        self._durable_ms = durable_ms
+        self._producer = log.producer()
+        self._codec = wire_codec()
+        self._topics = topics
+        self._group = group
+        self._partitions = partitions
+        self._who = who
+        self._is_together = self._is_unflushed = False
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make what each `init` in here writes last durable at the end, all in one wait.
+
+        Until then nothing that was initialised may be handed out. Each call must be of other sources than the
+        others: of one source what is initialised has to stay a prefix, of several there is no order.
+        """
+        self._is_together = True
+        try:
+            yield
+        finally:
+            self._is_together = False
+        if self._is_unflushed:
+            self._flush()
+
+    def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
+        """Announce a session to acker partitions; epoch 0 asks and changes nothing.
+
+        Of more sources than one record holds, some 9,000, further records name the rest: to take what one
+        holds changes nothing else. The answer that names them all is the one that counts.
+        """
+        taken = list(to)
+        for part in _fitting(sources):
+            take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
+            for partition in taken:
+                self._send(self._topics.init, partition, take, self._sign)
+        self._producer.flush(self._durable_ms)
+
+    def init(
+        self, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
+        specs: Mapping[int, SourceSpec], *, grace_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """Initialise ranges, one acker partition after another; `grace_ms` is added to their timeouts.
+
+        A part is sent when the one before it is durable: should the process die in between, what is
+        initialised is a prefix of the parts, and `Taken` says which.
+        """
+        parts: dict[tuple[int, str], list[SourceRun]] = {}
+        for owner, run in pieces(runs, self._partitions):
+            parts.setdefault((owner, specs[run.source].place.topic), []).append(run)
+        written = False
+        for (owner, topic), found in sorted(parts.items()):
+            spec = specs[found[0].source]
+            timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
+            for first in range(0, len(found), INIT_RUNS_MAX):
+                init = Init(
+                    self._group, name.id, name.epoch, now, wall_ms, timeout_ms, self._partitions,
+                    topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
+                )  # fmt: skip
+                if written:
+                    self._flush()
+                self._send(self._topics.init, owner, init, self._sign)
+                written = self._is_unflushed = True
+        if written and not self._is_together:
+            self._flush()
+
+    def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
+        """Tell acker partitions the session's clock."""
+        for partition in to:
+            self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now), self._sign)
+        self._producer.flush(self._durable_ms)
+
+    def leave(self, name: SessionName, now: int) -> None:
+        """Say that this process gives no more signs of life, so that nobody has to wait for silence."""
+        tick = Tick(self._group, name.id, name.epoch, now)
+        self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self._who, leaves=True))
+        self._producer.flush(LEAVE_MS)
+
+    def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
+        """Contribute that the log holds no record at initialised positions.
+
+        Args:
+            name: the session.
+            lane: of this process alone.
+            seq: higher than at the call before.
+            now: the session's clock, ms.
+            runs: ascending, disjoint.
+        """
+        if self._is_unflushed:
+            self._flush()  # a contribution may not come before its init
+        for (source, block), found in sorted(by_block(runs).items()):
+            acks = Acks(
+                lane, seq, self._group, name.id, name.epoch, source, block,
+                runs=(), positions=b"", values=b"", absent=tuple(found), touched=b"", touched_at=now,
+            )  # fmt: skip
+            owner = acker_partition(source, block << WIRE_BLOCK_BITS, self._partitions)
+            self._send(self._topics.ack, owner, acks)
+        self._producer.flush(self._durable_ms)
+
+    def close(self) -> None:
+        """Leave."""
+        self._producer.close()
+
+    def _flush(self) -> None:
+        self._producer.flush(self._durable_ms)
+        self._is_unflushed = False
+
+    @property
+    def who(self) -> Who | None:
+        """Who gives the signs of life."""
+        return self._who
+
+    @property
+    def _sign(self) -> Headers:
+        return sign_headers(self._who)
+
+    def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
+        self._producer.send(Outgoing(topic, partition, self._codec.encode(event), headers=headers))

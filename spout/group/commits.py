@@ -1,0 +1,118 @@
+"""Commit a group's offsets: the prefix below which every record is settled.
+
+The commits are for tools that show lag. The truth is what the ackers know, so a commit that fails costs
+nothing and is tried again.
+
+Source: DESIGN.md, sections 2 (generation) and 5.1; CONFORMANCE S87, S100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from acker.errors import LogError, Unreachable
+from acker.identity import generation_of, offset_of
+from acker.kafka.port import Log
+from spout.group.sources import SourceSpec
+from spout.group.starting import COMMITTED_BY
+
+COMMIT_EVERY_MS = 3_000
+
+COMMIT_IDLE_MS = 500
+"""With nothing pending a commit need not wait: the process may be killed at any moment, and often is."""
+
+
+LOOK_EVERY_MS = 30_000
+"""An earlier process of the session that wakes up may commit less than we did; then we commit again."""
+
+
+class Committer:
+    """Commits for one group; an offset never goes backwards within a generation."""
+
+    def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
+        """Begin with what the group has committed now."""
+        self._log = log
+        self._group = group
+        self._specs = specs
+        self._committed = self._read(specs.values())
+        self._generations: dict[int, int] = {}
+        self._tried_ms: int | None = None
+        self._looked_ms: int | None = None
+        self.failures = 0
+
+    def claim(self, committable: Mapping[int, int]) -> None:
+        """Commit once where the offset that is there is not a spout's, so that a later move shows."""
+        specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
+        self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
+
+    def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
+        """Commit now and then, sooner when nothing is pending; tell whether anything was committed.
+
+        Args:
+            committable: asked when it is time, since to look at a thousand sources takes milliseconds.
+            now_ms: wall time.
+            idle: whether nothing is pending.
+        """
+        wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
+        if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
+            return False
+        self._tried_ms = now_ms
+        if self._looked_ms is None:
+            self._looked_ms = now_ms
+        elif not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            try:
+                self._look_again()
+            except (LogError, Unreachable):
+                self.failures += 1
+        return self.commit(committable())
+
+    def commit(self, committable: Mapping[int, int]) -> bool:
+        """Commit what is above the last commit; tell whether anything was.
+
+        Args:
+            committable: by source, the position up to which everything is settled.
+        """
+        return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
+
+    def committed(self) -> dict[int, int]:
+        """Return the offset committed last of each source; those without one are missing."""
+        return dict(self._committed)
+
+    def _look_again(self) -> None:
+        """Read what the group has committed; what somebody else has moved stays as it is, and shows."""
+        self._committed |= self._read(spec for spec, text in self._marked() if text == COMMITTED_BY)
+
+    def _marked(self) -> list[tuple[SourceSpec, str]]:
+        """Return the sources that have a commit, each with the text beside it."""
+        specs = {spec.place: spec for spec in self._specs.values()}
+        marked = self._log.commit_metadata(self._group, specs)
+        return [(specs[place], text) for place, text in marked.items()]
+
+    def _read(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
+        """Return the committed offset of each source that has one."""
+        sources = {spec.place: spec.source for spec in specs}
+        return {sources[place]: at for place, at in self._log.committed(self._group, sources).items()}
+
+    def _commit(self, due: Mapping[int, int]) -> bool:
+        if not due:
+            return False
+        offsets = {self._specs[source].place: int(offset_of(position)) for source, position in due.items()}
+        try:
+            self._log.commit(self._group, offsets, COMMITTED_BY)
+        except (LogError, Unreachable):
+            self.failures += 1
+            return False
+        for source, position in due.items():
+            self._committed[source] = offset_of(position)
+            self._generations[source] = generation_of(position)
+        return True
+
+    def _is_due(self, source: int, position: int) -> bool:
+        committed = self._committed.get(source, 0)
+        if offset_of(position) > committed:
+            return True
+        # After a rewind the new generation's offsets begin below those of the old one.
+        return offset_of(position) < committed and generation_of(position) > self._generations.get(
+            source, generation_of(position)
+        )

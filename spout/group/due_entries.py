@@ -1,0 +1,71 @@
+"""What waits of ordered inputs, root by root, as `_ack_due` holds it.
+
+Source: DESIGN.md, section 5.4; `spout.planner.order_watch` says when what stands here is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from acker.identity import first_source, input_id_of, offset_of, partition_of
+from acker.kafka.port import Log, Record
+from replay.records.due import Due
+from replay.records.headers import parse_location
+from replay.worker.fetch import Wanted
+from spout.group.due_reader import DueReader
+
+
+class Entry(NamedTuple):
+    """A root that waits.
+
+    Attributes:
+        origin: where its record was first emitted; None: nobody knows.
+        place: where it is read from, the record or its last copy.
+        is_held: whether it was held.
+    """
+
+    origin: Wanted | None
+    place: Wanted
+    is_held: bool
+
+
+class DueEntries:
+    """What `_ack_due` holds of some inputs, read from its beginning."""
+
+    def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
+        """Follow N partitions of the topic, for the roots of some inputs, by their ids."""
+        self._inputs = frozenset(inputs)
+        self._waiting: dict[int, dict[bytes, Entry]] = {}
+        self._source_of: dict[bytes, int] = {}
+        self._reader = DueReader(log, topic, partitions, self._put)
+
+    @property
+    def taken_over(self) -> Mapping[int, int]:
+        """Of each verdict partition, the first record that no replay worker has wholly taken over."""
+        return self._reader.taken_over
+
+    def read(self) -> bool:
+        """Read on, as `DueReader.read`."""
+        return self._reader.read()
+
+    def of(self, source: int) -> Sequence[Entry]:
+        """Return what waits of a partition, by the source of first emissions."""
+        return list(self._waiting.get(source, {}).values())
+
+    def close(self) -> None:
+        """Leave."""
+        self._reader.close()
+
+    def _put(self, record: Record, due: Due | None) -> None:
+        key = record.key or b""
+        before = self._source_of.pop(key, None)
+        if before is not None:
+            self._waiting[before].pop(key, None)
+        if due is not None and input_id_of(due.source) in self._inputs:
+            source = first_source(due.source)
+            found = parse_location(due.origin)
+            self._source_of[key] = source
+            place = Wanted(due.topic, partition_of(due.source), offset_of(due.position))
+            entry = Entry(None if found is None else Wanted(*found), place, due.last_was_held)
+            self._waiting.setdefault(source, {})[key] = entry

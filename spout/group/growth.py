@@ -1,0 +1,118 @@
+"""New partitions of a topic that is being read: name them to the ackers, then read them from their start.
+
+The session takes again, naming only what is new; nothing is abandoned by it, and all the while the sources
+that are known go on. They go on too while the replay topic has fewer partitions than its topic: what is new
+is left alone until it has as many. A topic that was re-created stops the query: its records are others.
+
+Source: DESIGN.md, section 4 ("Take and Taken"); CONFORMANCE S135.
+"""
+
+from __future__ import annotations
+
+from acker.wire.events import Taken, TakeSource
+from spout.group.announce import Announcer
+from spout.group.ground import Ground
+from spout.group.sources import SourceSpec, look_for_sources
+from spout.group.starting import check_topic, re_created
+from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.session import Answers, SessionName
+
+LOOK_EVERY_MS = 2_000
+"""How often the broker is asked for new partitions, and for Kafka's ids of the topics."""
+
+REPEAT_MS = 5_000
+
+
+class Growth:
+    """Looks for new partitions and takes them into a running session."""
+
+    def __init__(self, ground: Ground, name: SessionName, now_ms: int) -> None:
+        """Look from some seconds from now on."""
+        self._ground = ground
+        self._name = name
+        self._looked_ms = now_ms
+        self._asked_ms = now_ms
+        self._found: dict[int, SourceSpec] = {}
+        self._answers: Answers | None = None
+        self._lack = ""
+
+    def read(self, partition: int, taken: Taken) -> None:
+        """Read an answer of an acker partition."""
+        if self._answers is not None:
+            self._answers.read(partition, taken)
+
+    def step(self, now: int, now_ms: int) -> list[NewSource]:
+        """Look, ask, or return what all acker partitions know now.
+
+        Args:
+            now: the session's clock, ms.
+            now_ms: wall time.
+
+        Raises:
+            Disagreement: a topic was re-created.
+            TopicError: a topic is gone.
+        """
+        if self._found:
+            return self._taken(now, now_ms)
+        if not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            self._found = self._look()
+            if self._found:
+                return self._ask(now, now_ms)
+        return []
+
+    def _look(self) -> dict[int, SourceSpec]:
+        """Return the sources that are new, once copies of their records have a place."""
+        ground = self._ground
+        tracked = ground.announcer is not None
+        found, lack = look_for_sources(ground.log, ground.spec.inputs, tracked=tracked)
+        for source, known in ground.sources.items():
+            if source in found and found[source].topic_id != known.topic_id:
+                raise re_created(found[source], known.topic_id, tracked=tracked)
+        if lack and lack != self._lack:
+            ground.report("new_partitions_wait", {"error": lack})
+        self._lack = lack
+        return {} if lack else {s: spec for s, spec in found.items() if s not in ground.sources}
+
+    def _ask(self, now: int, now_ms: int) -> list[NewSource]:
+        if self._ground.announcer is None:
+            found, self._found = self._found, {}
+            return [(spec, SourceCursor(0, 0)) for spec in found.values()]
+        self._asked_ms = now_ms
+        self._answers = Answers(
+            self._ground.spec.group, self._name.id, self._ground.spec.partitions, self._found
+        )
+        self._send(self._ground.announcer, now)
+        return []
+
+    def _taken(self, now: int, now_ms: int) -> list[NewSource]:
+        if self._answers is None or self._ground.announcer is None:
+            return []
+        if self._answers.missing:
+            if now_ms - self._asked_ms >= REPEAT_MS:
+                self._asked_ms = now_ms
+                self._send(self._ground.announcer, now)
+            return []
+        known = self._answers.sources()
+        for source, spec in self._found.items():  # a topic of that name may have had this partition before
+            check_topic(spec, known[source])
+        added = [
+            (
+                spec,
+                cursor_of(
+                    source, known[source].from_, known[source].watermarks, self._ground.spec.partitions
+                ),
+            )
+            for source, spec in self._found.items()
+        ]
+        self._found, self._answers = {}, None
+        return added
+
+    def _send(self, announcer: Announcer, now: int) -> None:
+        missing = [] if self._answers is None else self._answers.missing
+        sources = [TakeSource(s, spec.place.topic, spec.topic_id, 0, 0) for s, spec in self._found.items()]
+        announcer.take(self._name, now, sources, missing)
+
+
+NewSource = tuple[SourceSpec, SourceCursor]
+"""A source, and what of it is free."""

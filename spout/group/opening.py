@@ -1,0 +1,360 @@
+"""How a planning process takes its group: ask, take, and wait for what N acker partitions answer.
+
+1. It asks first, with a `Take` of epoch 0 that changes nothing, under a name that nobody had before: who
+   holds the group, and what is known of its sources? With a fresh checkpoint, sources without history get a
+   starting position; the session's epoch is the holder's plus one. A restart knows its session and its
+   sources from the journal, and asks all the same: a predecessor that died unanswered took under the same
+   name, and the answer to that would call free what was emitted since. It stands before the answer to the
+   question, so that what comes behind is of this process.
+2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
+3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
+   restart whose first answer is old by then: the process before may have told its clock meanwhile.
+4. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
+5. A fresh checkpoint does not take the group of a holder that lives: between 1 and 2 it waits until the
+   holder was silent for `SILENT_MS_MAX`, and stops when it hears from him; with `take_over` it does neither.
+
+Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
+behind its answer already concerns the session; it is kept until all have answered.
+
+Source: DESIGN.md, sections 4 ("Take and Taken") and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
+from acker.identity import GENERATION_MAX, generation_of, position_at
+from acker.wire.events import Taken, TakeSource, Verdicts
+from spout.group.announce import Announcer
+from spout.group.ground import Ground
+from spout.group.presence import Presence, described
+from spout.group.sources import SourceSpec
+from spout.group.starting import check_commits, check_topic, starting_offsets
+from spout.planning.journal import Journal
+from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
+
+REPEAT_MS = 5_000
+"""An unanswered `Take` is repeated this often."""
+
+GIVE_UP_MS = 60_000
+"""After this long without all answers the query fails."""
+
+Answered = tuple[int, int, Taken | Verdicts]
+"""Acker partition, offset and record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a session begins with.
+
+    Attributes:
+        name: the session.
+        is_restart: whether the session is that of the journal.
+        known: each source that is read, as the ackers know it.
+        answers: what they answered.
+        now: what the clock begins at, ms.
+        later: what acker partitions wrote behind their answers, in order.
+        answered_at: of each acker partition the offset of its answer.
+    """
+
+    name: SessionName
+    is_restart: bool
+    known: Mapping[int, KnownSource]
+    answers: Answers
+    now: int
+    later: tuple[Answered, ...] = field(default=())
+    answered_at: Mapping[int, int] = field(default_factory=dict)
+
+
+READ_TWICE: Final = (
+    ". Both belong to one application: where they belong to one query, its branches read one stream more than"
+    " once; bolts of branches that come together are a spout.TopologyBuilder's"
+)
+
+
+class Opening:
+    """One attempt to take a group; drive it with `read` and `step` until `opened` is not None."""
+
+    def __init__(
+        self, ground: Ground, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
+    ) -> None:
+        """Send the first `Take`.
+
+        Args:
+            ground: cluster, task and sources.
+            announcer: writes the takes.
+            journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
+            new_id: id of a session that is drawn.
+            now_ms: wall time.
+
+        Raises:
+            Unreachable: the broker does not answer.
+            Disagreement: somebody moved the group's offsets.
+        """
+        self.opened: Opened | None = None
+        self._log = ground.log
+        self._spec = ground.spec
+        self._sources = ground.sources
+        self._announcer = announcer
+        self._report = ground.report
+        self._journal = journal
+        self._new_id = new_id
+        self._later: list[Answered] = []
+        self._answered_at: dict[int, int] = {}
+        self._first_ms: int | None = None
+        self._has_asked_again = False
+        self._has_reported = False
+        self._presence: Presence | None = None
+        if not journal.session and not self._spec.take_over:
+            spec = self._spec
+            self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
+        if journal.session:
+            marks = journal.sources.items()
+            begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
+            check_commits(self._log, self._spec.group, [self._sources[source] for source in begun])
+        self._begin(now_ms)
+
+    def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
+        """Read what an acker partition wrote."""
+        if self._answers.has(partition):
+            self._later.append((partition, offset, event))
+        elif isinstance(event, Taken):
+            self._answers.read(partition, event)
+            self._answered_at[partition] = offset
+
+    def step(self, now_ms: int) -> None:
+        """Go on when all have answered; repeat the `Take` where they have not.
+
+        Raises:
+            Unreachable: acker partitions are silent for 60 s.
+            SessionRefused: a higher session holds the group, or a living one does and this one is fresh.
+            Disagreement: the ackers know another N, topic or committed offset than we do.
+        """
+        if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
+            self._first_ms = now_ms
+        if not self._answers.missing:
+            self._answered(now_ms)
+        elif now_ms - self._began_ms >= GIVE_UP_MS:
+            silent = ", ".join(map(str, self._answers.missing))
+            raise Unreachable(
+                f"acker partition {silent} did not answer group {self._spec.group} for"
+                f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
+            )
+        elif now_ms - self._asked_ms >= REPEAT_MS:
+            self._send(self._answers.missing, now_ms)
+
+    def close(self) -> None:
+        """Leave, whatever was reached."""
+        if self._presence is not None:
+            self._presence.close()
+            self._presence = None
+
+    def _begin(self, now_ms: int) -> None:
+        self._ask(SessionName(0, self._new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
+
+    def _resume(self, now_ms: int) -> None:
+        session = SessionName(self._journal.epoch, self._journal.session)
+        self._ask(session, self._journalled(), now_ms, now_ms)
+
+    def _ask(self, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int) -> None:
+        self._name = name
+        self._named = tuple(sources[source] for source in sorted(sources))
+        self._now = now
+        self._began_ms = now_ms
+        self._first_ms = None
+        self._later.clear()
+        self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
+        self._send(range(self._spec.partitions), now_ms)
+
+    def _send(self, to: range | list[int], now_ms: int) -> None:
+        self._asked_ms = now_ms
+        self._announcer.take(self._name, self._now, self._named, to)
+
+    def _answered(self, now_ms: int) -> None:
+        answers = self._answers
+        if self._name.epoch == 0 and self._journal.session:
+            self._resume(now_ms)
+        elif self._name.epoch == 0 and self._has_to_wait(answers.holder, now_ms):
+            return
+        elif self._name.epoch == 0:
+            if self._spec.checks_commits:
+                self._check_commits(answers.sources())
+            self._draw(answers.holder, self._rewound(self._known_or_starting(answers.sources())), now_ms)
+        elif not answers.refusals:
+            known = answers.sources()
+            if any(known[one.source].generation > one.generation for one in self._named):
+                self._ask(self._name, self._raised(known), self._now, now_ms)
+            elif self._is_stale(now_ms):
+                self._has_asked_again = True
+                self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
+            else:
+                self._open(now_ms)
+        elif self._spec.take_over and self._is_restart and answers.holder > self._name:
+            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+        else:
+            self._refused(answers, now_ms)
+
+    def _has_to_wait(self, holder: SessionName, now_ms: int) -> bool:
+        """Tell whether the holder of the group may live, so that a fresh checkpoint does not take it yet.
+
+        Raises:
+            SessionRefused: he lives.
+        """
+        spec = self._spec
+        if self._presence is None:
+            return False
+        self._presence.look(now_ms)
+        holder = self._presence.newest(holder)
+        if self._presence.lives(holder):
+            same = self._announcer.who is not None and self._presence.is_of(holder, self._announcer.who)
+            raise SessionRefused(
+                f"group {spec.group} is held by {self._presence.describe(holder, now_ms)}, and this one, with"
+                " a checkpoint of its own, would end it; stop that one, or take the group over with"
+                f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
+            )
+        wait_ms = self._presence.wait_ms(holder, now_ms)
+        if wait_ms and not self._has_reported:
+            self._has_reported = True
+            fields = {
+                "group": spec.group, "holder": self._presence.describe(holder, now_ms),
+                "wait_seconds": round(wait_ms / 1000, 1), "at_once_with": spec.way,
+            }  # fmt: skip
+            self._report("group_is_held", fields)
+        if not wait_ms:
+            self.close()
+        return wait_ms > 0
+
+    def _is_stale(self, now_ms: int) -> bool:
+        """Tell whether a restart should ask once more, to hear what its session's clock is now."""
+        if not self._is_restart or self._has_asked_again or self._first_ms is None:
+            return False
+        return now_ms - self._first_ms >= STEP_MS_MAX
+
+    @property
+    def _is_restart(self) -> bool:
+        return self._name.id == self._journal.session
+
+    def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
+        """Draw a session above the holder; its clock begins where none before it was ahead."""
+        now = max(now_ms, self._answers.clock)
+        name = SessionName(holder.epoch + 1, self._new_id)
+        self._ask(name, sources, now, now_ms)
+
+    def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
+        """Let the sources that are to be rewound begin a new generation.
+
+        Raises:
+            UsageError: there have been too many generations.
+        """
+        for source, offset in self._offsets_of_reset(named).items():
+            generation = named[source].generation + 1
+            if generation > GENERATION_MAX:
+                raise UsageError(
+                    f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
+                    " give the input a new id in topics.yaml"
+                )
+            named[source] = self._named_from(self._sources[source], position_at(generation, offset))
+        return named
+
+    def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
+        """Return where sources begin anew: those that were asked for, and replay topics that were re-created.
+
+        Every copy on a replay topic is for this group alone, so a new one begins at 0.
+        """
+        again = {
+            source: 0
+            for source, spec in self._sources.items()
+            if self._spec.rewind and spec.is_replay and named[source].topic_id != spec.topic_id
+        }
+        return {**again, **self._spec.rewind}
+
+    def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+        """Name each source in the highest generation that any acker partition knows.
+
+        A reset that died half-way has told some of them only; the others would refuse what is emitted in
+        that generation.
+        """
+        return {
+            one.source: TakeSource(
+                one.source, one.topic, known[one.source].topic_id, known[one.source].generation,
+                known[one.source].from_,
+            )
+            for one in self._named
+        }  # fmt: skip
+
+    def _open(self, now_ms: int) -> None:
+        # The ackers may know partitions that the topic has no more, and inputs that this query does not read.
+        known = {s: one for s, one in self._answers.sources().items() if s in self._sources}
+        for source, spec in self._sources.items():
+            check_topic(spec, known[source])
+        now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
+        self.opened = Opened(
+            self._name, self._is_restart, known, self._answers, now, tuple(self._later),
+            dict(self._answered_at),
+        )  # fmt: skip
+
+    def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
+        """Refuse moved offsets of sources of which anything was initialised in their present generation."""
+        marks = {
+            source: max(known[source].watermarks.values(), default=0)
+            for source in self._sources
+            if source in known
+        }
+        with_history = [source for source, mark in marks.items() if mark > known[source].from_]
+        check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
+
+    def _known_or_starting(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+        """Name every source: as the ackers know it, or else from its starting position."""
+        marks = self._journal.sources
+        fresh = [s for source, s in self._sources.items() if source not in known and source not in marks]
+        starts = starting_offsets(self._log, self._spec, fresh)
+        found: dict[int, TakeSource] = {}
+        for source, spec in self._sources.items():
+            if source in known:
+                entry = known[source]
+                named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
+            elif source in marks:
+                # The query ran untracked before: what it emitted is done with.
+                first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
+                named = self._named_from(spec, first)
+            else:
+                named = self._named_from(spec, position_at(0, starts[source]))
+            found[source] = named
+        return found
+
+    def _journalled(self) -> dict[int, TakeSource]:
+        """Name every source as the journal knows it; a partition that is new since begins at its start."""
+        marks = self._journal.sources
+        added = [spec for source, spec in self._sources.items() if source not in marks]
+        starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
+        found = {
+            spec.source: self._named_from(spec, position_at(0, starts.get(spec.place, 0))) for spec in added
+        }
+        for source, spec in self._sources.items():
+            if source in marks:
+                found[source] = self._named_from(spec, marks[source].from_)
+        return found
+
+    @staticmethod
+    def _named_from(spec: SourceSpec, first: int) -> TakeSource:
+        return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
+
+    def _refused(self, answers: Answers, now_ms: int) -> None:
+        """Say why the session may not run."""
+        partition, reason = next(iter(answers.refusals.items()))
+        if answers.holder > self._name:
+            spec = self._spec
+            holder = described(
+                self._log, spec.topics.init, spec.partitions, spec.group, answers.holder, now_ms
+            )
+            raise SessionRefused(
+                f"session {self._name} of group {spec.group} is refused: {holder} holds the group; stop the"
+                f" query that runs it, or start this one with {spec.way} to abandon what is open there"
+            )
+        raise Disagreement(
+            f"acker partition {partition} refuses session {self._name} of group {self._spec.group}: {reason};"
+            " make topics.yaml agree with the ackers' and start again"
+        )

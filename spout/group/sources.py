@@ -1,0 +1,163 @@
+"""The sources that one planning process reads: the partitions of its inputs and of their replay topics.
+
+Source: DESIGN.md, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from acker.config.settings import AckTopics, Input
+from acker.errors import TopicError
+from acker.identity import input_id_of, is_replay, source_of
+from acker.kafka.port import Log, TopicInfo, TopicPartition
+from acker.wire.events import SourceRun
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSpec:
+    """What a planning process was asked to do.
+
+    Attributes:
+        inputs: what to read; all of one group.
+        topics: names of the ack topics.
+        partitions: N.
+        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
+        fail_on_data_loss: overrides every input's `on_data_loss`, or None.
+        tracked: False: best effort; nothing is announced, offsets settle when they are emitted.
+        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
+            group of a session that lives.
+        way: how a user asks for `take_over`, for messages.
+        tasks: how many read tasks a batch is cut into at most, 1 or more.
+        rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
+        checks_commits: whether a committed offset that somebody moved is refused.
+        paced: whether a batch is cut to what takes a quarter of the timeout; False where no batch is worked
+            off as one.
+        wakes: whether the first batch of a process may be empty: Spark's state may hold what ticks, and after
+            a restart Spark runs no batch of its own accord before the source has had one.
+    """
+
+    inputs: tuple[Input, ...]
+    topics: AckTopics
+    partitions: int
+    start: str | int | None = None
+    fail_on_data_loss: bool | None = None
+    tracked: bool = True
+    take_over: bool = False
+    way: str = "spout.read_stream(..., take_over=True)"
+    tasks: int = 2
+    rewind: Mapping[int, int] = field(default_factory=dict)
+    checks_commits: bool = True
+    paced: bool = True
+    wakes: bool = False
+
+    @property
+    def group(self) -> str:
+        """The group whose offsets are settled."""
+        return self.inputs[0].group
+
+    @property
+    def timeout_ms(self) -> int:
+        """The shortest timeout of the inputs that have one, ms; 0: none has."""
+        return min((found.timeout_ms for found in self.inputs if found.timeout_ms), default=0)
+
+    def fails_on_loss(self, source_input: Input) -> bool:
+        """Tell whether a record of an input that left the log stops the query."""
+        return source_input.fails_on_loss(self.fail_on_data_loss)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """One source.
+
+    Attributes:
+        source: its number on the wire.
+        place: the partition of Kafka that it is.
+        topic_id: Kafka's id of the topic.
+        input: the input that it belongs to.
+    """
+
+    source: int
+    place: TopicPartition
+    topic_id: str
+    input: Input
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it is a partition of the input's replay topic."""
+        return is_replay(self.source)
+
+    def __str__(self) -> str:
+        """Print as ``topic/partition``."""
+        return f"{self.place.topic}/{self.place.partition}"
+
+
+def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
+    """Ask the broker which sources there are.
+
+    Args:
+        log: the cluster.
+        inputs: the inputs to read.
+        tracked: without tracking nothing is replayed, so replay topics are left out.
+
+    Raises:
+        TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
+    """
+    found, lack = look_for_sources(log, inputs, tracked=tracked)
+    if lack:
+        raise TopicError(lack)
+    return found
+
+
+def look_for_sources(
+    log: Log, inputs: Sequence[Input], *, tracked: bool
+) -> tuple[dict[int, SourceSpec], str]:
+    """Ask the broker which sources there are, as `sources_of` does.
+
+    Returns:
+        The sources, and which replay topic has fewer partitions than its topic; empty when none has.
+
+    Raises:
+        TopicError: a topic is missing.
+    """
+    # without tracking nobody needs a right to the replay topic, so it is not even asked for
+    replays = [found.replay_topic for found in inputs if tracked]
+    infos = log.topics([*(found.topic for found in inputs), *replays])
+    found = [spec for one in inputs for spec in _sources(infos, one, replay=False)]
+    lack = ""
+    if tracked:
+        found += [spec for one in inputs for spec in _sources(infos, one, replay=True)]
+        for one in inputs:
+            if infos[one.replay_topic].partitions < infos[one.topic].partitions:
+                lack = (
+                    f"replay topic {one.replay_topic} has {infos[one.replay_topic].partitions} partitions,"
+                    f" fewer than the {infos[one.topic].partitions} of {one.topic}; run `windhover topics"
+                    " create`, which adds them"
+                )
+    return {spec.source: spec for spec in found}, lack
+
+
+def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
+    """Return the topic of each source that runs name."""
+    by_id = {found.id: found for found in inputs}
+    sources = {run.source for run in runs}
+    return {
+        source: by_id[input_id_of(source)].replay_topic
+        if is_replay(source)
+        else by_id[input_id_of(source)].topic
+        for source in sources
+    }
+
+
+def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> list[SourceSpec]:
+    topic = one.replay_topic if replay else one.topic
+    info = infos.get(topic)
+    if info is None:
+        raise TopicError(f"topic {topic} of input {one.name} does not exist; run `windhover topics create`")
+    return [
+        SourceSpec(
+            source_of(one.id, partition, replay=replay), TopicPartition(topic, partition), info.id, one
+        )
+        for partition in range(info.partitions)
+    ]

@@ -1,0 +1,100 @@
+"""Where a source begins for a group, and whether what the group committed is still ours.
+
+Source: DESIGN.md, section 5.1 ("Start of a group without history here"); CONFORMANCE P15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from acker.errors import Disagreement
+from acker.kafka.port import Log, TopicPartition
+from spout.group.sources import PlannerSpec, SourceSpec
+from spout.planning.journal import Journal
+from spout.planning.session import KnownSource
+
+COMMITTED_BY = "windhover"
+"""Metadata of every offset that a spout commits; tools that move offsets leave another."""
+
+
+def starting_offsets(log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec]) -> dict[int, int]:
+    """Find the first offset of each source that the group has no history of.
+
+    A replay topic begins at 0: every copy in it is for this group alone.
+    """
+    found: dict[int, int] = {}
+    groups: dict[str | int, list[SourceSpec]] = {}
+    for one in sources:
+        if one.is_replay:
+            found[one.source] = 0
+        else:
+            groups.setdefault(spec.start if spec.start is not None else one.input.start, []).append(one)
+    for start, members in groups.items():
+        offsets = _offsets(log, spec.group, start, [one.place for one in members])
+        found |= {one.source: offsets[one.place] for one in members}
+    return found
+
+
+def _offsets(
+    log: Log, group: str, start: str | int, places: list[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    if isinstance(start, int):
+        return log.offsets_at(places, start)
+    if start == "latest":
+        return log.stable_ends(places)
+    earliest = log.starts(places)
+    if start == "earliest":
+        return earliest
+    return {**earliest, **log.committed(group, places)}
+
+
+def check_commits(log: Log, group: str, known: Iterable[SourceSpec]) -> None:
+    """Refuse to go on where somebody moved the committed offsets of sources that have history here.
+
+    Raises:
+        Disagreement: a committed offset is not one that a spout wrote.
+    """
+    specs = {one.place: one for one in known}
+    for place, marked in sorted(log.commit_metadata(group, specs).items()):
+        if marked != COMMITTED_BY:
+            raise Disagreement(
+                f"the committed offset of group {group} on {place.topic}/{place.partition} was moved by"
+                " something else than Windhover, whose history of the group goes on elsewhere; run"
+                f" `windhover offsets reset` to rewind, or `windhover release {group}` to leave it as it was"
+            )
+
+
+def check_topic(spec: SourceSpec, known: KnownSource) -> None:
+    """Refuse a topic that was re-created since its generation began.
+
+    Raises:
+        Disagreement: Kafka has another id for the topic than the ackers do.
+    """
+    if known.topic_id != spec.topic_id:
+        raise re_created(spec, known.topic_id)
+
+
+def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
+    """Refuse a checkpoint whose positions are of a topic that was re-created, before Spark reads any again.
+
+    Raises:
+        Disagreement: Kafka has another id for a topic than the checkpoint does.
+    """
+    for spec in specs:
+        known_id = journal.topics.get(spec.place.topic, spec.topic_id)
+        if known_id != spec.topic_id:
+            raise re_created(spec, known_id, tracked=tracked)
+
+
+def re_created(spec: SourceSpec, known_id: str, *, tracked: bool = True) -> Disagreement:
+    """Make the error of a topic that is not the one that positions speak of; `known_id` was that one's."""
+    cure = (
+        f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
+        " then start with a fresh checkpoint"
+        if tracked
+        else "start the query, which is untracked, with a fresh checkpoint"
+    )
+    return Disagreement(
+        f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, group {spec.input.group} knows"
+        f" {known_id}; {cure}"
+    )

@@ -1,0 +1,202 @@
+"""What a session holds while it runs: its clock, what is free, pending, or not journalled by Spark yet.
+
+Pure bookkeeping: the planner does the reading and writing.
+
+Source: DESIGN.md, sections 3 and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from acker.identity import generation_of
+from acker.sorted_arrays import distinct
+from acker.wire.events import Run, SourceRun, Taken, Verdicts, positions, runs_of
+from spout.group.announce import pieces
+from spout.group.opening import Opened
+from spout.group.sibling import Sibling
+from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.journal import Journal, SourceMark
+from spout.planning.session import SessionClock, SessionName
+from spout.planning.window import ABSENT, ACKED, Window
+from spout.tuples.intervals import IntervalSet
+
+
+class Tenure:
+    """The books of one session in one process."""
+
+    def __init__(
+        self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
+    ) -> None:
+        """Begin with nothing emitted and nothing pending.
+
+        Args:
+            name: the session; of an untracked query ``(0, "")``.
+            clock: its clock.
+            cursors: of each source, what is free.
+            partitions: N.
+        """
+        self.name = name
+        self.clock = clock
+        self.cursors: dict[int, SourceCursor] = {}
+        self.window = Window()
+        self.unjournalled: list[SourceRun] = []
+        self.sibling: Sibling | None = None
+        self._open = Counter[int]()
+        self._partitions = partitions
+        for source, cursor in cursors.items():
+            self.add_source(source, cursor)
+
+    def add_source(self, source: int, cursor: SourceCursor) -> None:
+        """Take a source up that this session did not read before."""
+        self.cursors[source] = cursor
+        self.window.open_source(source, cursor.next)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether the session is announced to ackers."""
+        return bool(self.name.id)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no root is open."""
+        return not self.window.pending
+
+    def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
+        """Take up roots that an earlier process of this session left open.
+
+        Those that the journal does not name were initialised for a batch that Spark never recorded.
+        """
+        self.window.restore(runs, now_ms)
+        self._count_open(runs, 1)
+        for source, start, end in runs:
+            mark = journal.sources.get(source, SourceMark(0, 0))
+            journalled = IntervalSet(mark.emitted(start, end))
+            self.unjournalled += [SourceRun(source, *run) for run in journalled.outside(start, end)]
+
+    def look(self, now_ms: int) -> int:
+        """Move the clock on to a wall time and return it, ms.
+
+        It stands still while no root is open, but not while the process before may have some.
+        """
+        is_still = self.is_idle and self.sibling is None
+        now = self.clock.look(now_ms, idle=is_still)
+        if is_still:
+            self.clock.told()  # the tick that follows an Init adds at most a second to its clock
+        return now
+
+    def grace_ms(self, now_ms: int) -> int:
+        """Return by how much longer a root may stay open that is emitted now, ms."""
+        return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
+
+    def read(self, partition: int, taken: Taken) -> None:
+        """Read an answer of an acker partition: perhaps it tells where the process before ended."""
+        if self.sibling is None:
+            return
+        self.sibling.read(partition, taken)
+        if (heard := self.sibling.last_told) is not None:
+            self.clock.lift(heard)
+            self.sibling = None
+
+    def take_unjournalled(self) -> list[SourceRun]:
+        """Return what is initialised, still open and not journalled yet; the caller plans it now."""
+        runs, self.unjournalled = self.unjournalled, []
+        within = self.window.pending_within
+        return [SourceRun(source, *run) for source, start, end in runs for run in within(source, start, end)]
+
+    def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
+        """Note ranges as emitted: no longer free, and pending unless nothing is tracked."""
+        for source, start, end in runs:
+            self.cursors[source].use(start, end)
+        self.window.emit(runs, now_ms)
+        if self.is_tracked:
+            self._count_open(runs, 1)
+        else:
+            for source, start, end in runs:
+                self.window.settle(source, (Run(start, end),), ACKED)
+
+    def settle(self, partition: int, verdicts: Verdicts) -> int:
+        """Settle what an acker partition decided and return how many pending roots that were."""
+        settled = 0
+        for verdict, runs in ((ACKED, verdicts.acked), (ABSENT, verdicts.absent)):
+            by_source: dict[int, list[Run]] = {}
+            for source, start, end in sorted(runs):
+                by_source.setdefault(source, []).append(Run(start, end))
+            settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
+        for lost in verdicts.lost:
+            settled += self._settle(lost.source, runs_of(distinct(positions(lost.positions))), lost.reason)
+        self._open[partition] -= settled
+        return settled
+
+    def ticked_partitions(self) -> list[int]:
+        """Return the acker partitions that are to hear the clock.
+
+        Those where the session has open roots; all of them while the process before may live, which may have
+        roots anywhere.
+        """
+        if self.sibling is not None:
+            return list(range(self._partitions))
+        return sorted(partition for partition, count in self._open.items() if count > 0)
+
+    def committable(self) -> dict[int, int]:
+        """Return, of each source, the position up to which everything is settled."""
+        found: dict[int, int] = {}
+        for source, cursor in self.cursors.items():
+            settled = self.window.committable(source)
+            found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
+        return found
+
+    def marks(self) -> dict[int, SourceMark]:
+        """Return what the journal says of each source."""
+        return {source: cursor.mark() for source, cursor in self.cursors.items()}
+
+    def _settle(self, source: int, runs: Sequence[Run], verdict: str) -> int:
+        cursor = self.cursors.get(source)
+        if cursor is None or not runs:
+            return 0
+        settled = self.window.settle(source, runs, verdict)
+        if runs[-1].end > cursor.first_free:
+            self._decided_before_emission(source, cursor, runs)
+        return settled
+
+    def _decided_before_emission(self, source: int, cursor: SourceCursor, runs: Iterable[Run]) -> None:
+        """Give up planning roots that have a verdict already.
+
+        A process of this session that died, or is about to, may have initialised them after our `Taken`;
+        their one verdict will not come again, so emitting them would leave them pending for ever.
+        """
+        for start, end in runs:
+            if generation_of(start) != generation_of(cursor.from_):
+                continue
+            for free in cursor.free_runs(end):
+                if free.end > start:
+                    cursor.use(max(start, free.start), free.end)
+        self.window.open_source(source, cursor.next)
+
+    def _count_open(self, runs: Iterable[SourceRun], sign: int) -> None:
+        for owner, run in pieces(runs, self._partitions):
+            self._open[owner] += sign * (run.end - run.start)
+
+
+def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
+    """Begin the tenure of a session that the ackers accepted.
+
+    Args:
+        opened: what they answered.
+        journal: the last offset of the checkpoint.
+        group: the group.
+        partitions: N.
+        now_ms: wall time.
+    """
+    cursors = {
+        source: cursor_of(source, known.from_, known.watermarks, partitions)
+        for source, known in opened.known.items()
+    }
+    clock = SessionClock(opened.now, now_ms)
+    clock.told()  # it is what the acker partitions have heard
+    tenure = Tenure(opened.name, clock, cursors, partitions)
+    if opened.is_restart:
+        tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)
+        tenure.restore([run for run in opened.answers.open if run.source in cursors], journal, now_ms)
+    return tenure

@@ -1,0 +1,98 @@
+"""`spout.fail_when`: a condition of Spark SQL that fails the records of the rows for which it is true.
+
+Spark evaluates the condition into a column; a bolt behind it fails those rows and hands on the others.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from acker.errors import UsageError
+from spout.bolts.bolts import ArrowBolt, BatchCollector
+from spout.execution.steps import Step
+from spout.spark.frames import loose, node_of
+from spout.tuples.columns import ANCHOR
+
+FLAG = "_windhover_fails"
+"""The column that holds what the condition came to."""
+
+NAME_MAX = 60
+"""Characters of a reason that become the operator's name."""
+
+_WATERMARK = "spark.watermarkDelayMs"
+
+
+class FailWhen(ArrowBolt):
+    """Fails the rows whose flag is true, and emits all others without it."""
+
+    def __init__(self, reason: str) -> None:
+        """Fail with this reason as the cause's message."""
+        self._reason = reason
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Drop the flag, and the rows that fail."""
+        place = batch.schema.get_field_index(FLAG)
+        collector.emit(batch.remove_column(place).columns, pa.array(range(batch.num_rows)))
+        for row in pc.indices_nonzero(pc.fill_null(batch.column(place), False)).to_pylist():
+            collector.fail(row, self._reason)
+
+
+def fail_when(
+    condition: Column | str, reason: str, *, name: str | None = None
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that fails the records of some rows.
+
+    >>> orders = spark.createDataFrame([(1, 9.5), (2, -1.0)], "id int, total double")
+    >>> orders.transform(spout.fail_when("total < 0", "a negative total")).collect()
+    [Row(id=1, total=9.5)]
+
+    A record of which any row matches is failed with this reason when its micro-batch is published: it is
+    replayed, and in the end a dead letter. The row goes no further; the record's other rows do, as do those
+    for which the condition is null. Where nothing is tracked, matching rows are only dropped.
+
+    Args:
+        condition: a column of booleans, or SQL text such as ``"total < 0"``.
+        reason: the cause's message in verdict, replay headers and dead letter.
+        name: the operator's name there, unique in the query; None: ``fail_when: `` and the reason.
+
+    Raises:
+        UsageError: `withWatermark` stands before it (Python rows lose its mark: put it behind), or the
+            hidden column was dropped from a tracked stream.
+    """
+    called = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
+    called = called.replace("+", " ").replace("/", " ")
+    test = sql.expr(condition) if isinstance(condition, str) else condition
+
+    def attach(rows: DataFrame) -> DataFrame:
+        node = node_of(rows)
+        is_anchored = ANCHOR in rows.columns
+        whole = rows if node is None or is_anchored else node.frame(anchored=True)
+        refuse_watermark(whole, called)
+        fields = [field for field in whole.schema.fields if field.name != ANCHOR]
+        step = Step(called, FailWhen(reason), to_arrow_schema(StructType(fields), timezone="UTC"))
+        return loose(whole.withColumn(FLAG, test), step).frame(anchored=is_anchored)
+
+    return attach
+
+
+def refuse_watermark(rows: DataFrame, operator: str) -> None:
+    """See that no event-time mark is lost in Python.
+
+    Raises:
+        UsageError: `withWatermark` stands before the operator.
+    """
+    for field in rows.schema.fields:
+        if _WATERMARK in (field.metadata or {}):
+            raise UsageError(
+                f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark Spark drops from"
+                f' rows that pass through Python; call it behind: .withWatermark("{field.name}", ...)'
+            )

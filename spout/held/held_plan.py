@@ -1,0 +1,226 @@
+"""What Spark's plan says of rows that are held: whether all of them reach what acks them, and each once.
+
+Source: DESIGN.md, sections 3 (rule 3) and 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from acker.errors import UsageError
+from spout.spark.query_plan import (
+    JavaObject,
+    analyzed,
+    children_of,
+    nodes,
+    operator_of,
+    refuse_plan,
+    running,
+    stream_of,
+)
+from spout.tuples.anchor_columns import UNTIL
+from spout.tuples.columns import ANCHOR
+
+_UNION = "Union"
+_WATERMARK = "EventTimeWatermark"
+
+
+class Attribute(NamedTuple):
+    """A column of a node: its id in the plan, and its name."""
+
+    id: int
+    name: str
+
+
+def refuse_query(rows: DataFrame) -> None:
+    """See that nothing of a query would be acked without work, or never, before it starts.
+
+    Raises:
+        UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that come twice.
+    """
+    _refuse(analyzed(rows))
+
+
+def refuse_query_of(session: SparkSession, query: str) -> None:
+    """See the same of a query that runs, by its id, from within its `foreachBatch`.
+
+    Raises:
+        UsageError: as `refuse_query`.
+        TrackingError: Spark does not know the query.
+    """
+    _refuse(running(session, query).analyzedPlan())
+
+
+def refuse_left_out(rows: DataFrame, operator: str) -> None:
+    """See that the anchors of all rows that are held on the way reach the operator that acks them.
+
+    Raises:
+        UsageError: a join dropped those of one side.
+    """
+    if left := left_out(analyzed(rows)):
+        raise UsageError(
+            f"{operator!r}: the anchors of {_listed(left)} do not reach these rows, so what was held there"
+            " would never be acked: keep those of both sides, .select(..., spout.join_anchors(left, right));"
+            " where a side's rows may be acked as soon as Spark's state has them, do not hold them"
+        )
+
+
+def left_out(plan: JavaObject) -> list[str]:
+    """Return the names of `spout.hold` operators whose anchors do not reach the rows of a plan."""
+    holds: dict[int, str] = {}
+    made_of: dict[int, set[int]] = {}
+    for node in _above_holds(plan):
+        if _is_hold(node):
+            holds |= {each.id: name_of(node) for each in output_of(node) if each.name == ANCHOR}
+        else:
+            for attribute, sources in _made_of(node).items():
+                made_of.setdefault(attribute, set()).update(sources)
+    reached = _reached((each.id for each in output_of(plan) if each.name == ANCHOR), made_of)
+    return sorted(name for attribute, name in holds.items() if attribute not in reached)
+
+
+def name_of(node: JavaObject) -> str:
+    """Return the name of an operator behind Spark's own ones."""
+    return operator_of(node).partition(" ")[2].rpartition(" #")[0]
+
+
+def output_of(node: JavaObject) -> list[Attribute]:
+    """Return the columns of a node."""
+    return [Attribute(int(each.exprId().id()), str(each.name())) for each in _sequence(node.output())]
+
+
+def _refuse(plan: JavaObject) -> None:
+    refuse_plan(plan)
+    _refuse_unacked(plan)
+    _refuse_held_twice(plan)
+    _refuse_unwatched(plan)
+    _refuse_read_apart(plan)
+
+
+def _refuse_unacked(plan: JavaObject) -> None:
+    """See that an operator that acks stands behind each one that holds."""
+    held = sorted({name_of(node) for node in _above_holds(plan) if _is_hold(node)})
+    if held:
+        raise UsageError(
+            f"nothing acks what {_listed(held)} holds, so that every record of it would time out: put"
+            " spout.ack_anchors(...) last, behind the aggregate with spout.collect_anchors() or behind the"
+            " join, which keeps spout.join_anchors(left, right)"
+        )
+
+
+def _refuse_held_twice(plan: JavaObject) -> None:
+    """See that what is held goes one way: in two places of Spark's state it would have one anchor."""
+    known: set[str] = set()
+    for node in filter(_is_hold, nodes(plan)):
+        if operator_of(node) in known:
+            raise UsageError(
+                f"two branches stand behind one spout.hold ({name_of(node)!r}): a row would wait in two"
+                " places and count as acked by the first of them; hold each branch by itself, with a name of"
+                " its own: spout.hold(..., name=...)"
+            )
+        known.add(operator_of(node))
+
+
+def _refuse_unwatched(plan: JavaObject) -> None:
+    """See that a side whose tuples may come too late has a watermark: a batch has one, that of all sides."""
+    todo = [(plan, False)]
+    unwatched: set[str] = set()
+    while todo:
+        node, is_watched = todo.pop()
+        if _is_hold(node) and not is_watched and _has_until(node):
+            unwatched.add(name_of(node))
+        is_watched = is_watched or node.nodeName() == _WATERMARK
+        todo += [(child, is_watched) for child in children_of(node)]
+    if unwatched and any(node.nodeName() == _WATERMARK for node in nodes(plan)):
+        raise UsageError(
+            f"{_listed(sorted(unwatched))}: spout.hold(until=...) without a watermark behind it: Spark drops"
+            " none of these rows, and by another side's watermark they would count as dropped. Call"
+            " withWatermark behind it, or hold with until=None"
+        )
+
+
+def _has_until(hold: JavaObject) -> bool:
+    """Tell whether a watermark drops what an operator holds, by how the time is computed."""
+    made = [
+        each.child().foldable()
+        for child in children_of(hold)
+        for each in _sequence(child.expressions())
+        if str(each.getClass().getSimpleName()) == "Alias" and each.name() == UNTIL
+    ]
+    return not all(made)
+
+
+def _refuse_read_apart(plan: JavaObject) -> None:
+    """See that branches of one stream share its source: Spark runs one for each that differs."""
+    known: dict[str, JavaObject] = {}
+    for node in nodes(plan):
+        stream = stream_of(node)
+        if stream and not node.equals(first := known.setdefault(stream, node)):
+            bolts = sorted({name_of(each) for each in (first, node) if operator_of(each)})
+            by = f", by {' and '.join(bolts)}" if bolts else ""
+            raise UsageError(
+                f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
+                " group from each other. Bolts of branches that come together are a spout.TopologyBuilder's;"
+                " what is joined later is told apart by Spark's operators (filter, select) first, with bolts"
+                " and spout.hold behind those, and nothing is joined with itself before it is held"
+            )
+
+
+def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
+    """Yield a plan's nodes from the top down to the first of our operators on each way, those included."""
+    todo = [plan]
+    while todo:
+        node = todo.pop()
+        yield node
+        if not operator_of(node):
+            todo += children_of(node)
+
+
+def _is_hold(node: JavaObject) -> bool:
+    return bool(
+        operator_of(node)
+        and not stream_of(node)
+        and any(each.name == UNTIL for child in children_of(node) for each in output_of(child))
+    )
+
+
+def _made_of(node: JavaObject) -> dict[int, set[int]]:
+    """Return of which columns, by id, a node makes those that it does not hand on.
+
+    What no alias explains (a function of Python) may be made of all anchors that arrive.
+    """
+    if node.nodeName() == _UNION:  # its columns go by the ids of its first branch
+        columns = zip(*map(output_of, children_of(node)), strict=True)
+        return {column[0].id: {each.id for each in column[1:]} for column in columns}
+    made: dict[int, set[int]] = {}
+    for each in _sequence(node.expressions()):
+        if str(each.getClass().getSimpleName()) == "Alias":
+            references = _sequence(each.references().toSeq())
+            made[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
+    arriving = [each for child in children_of(node) for each in output_of(child)]
+    known = {each.id for each in arriving} | made.keys()
+    anchors = {each.id for each in arriving if each.name == ANCHOR}
+    return made | {each.id: anchors for each in output_of(node) if each.id not in known}
+
+
+def _reached(begin: Iterable[int], made_of: Mapping[int, Iterable[int]]) -> set[int]:
+    """Return all columns of which some are made."""
+    found: set[int] = set()
+    todo = list(begin)
+    while todo:
+        each = todo.pop()
+        if each not in found:
+            found.add(each)
+            todo += made_of.get(each, ())
+    return found
+
+
+def _sequence(found: JavaObject) -> list[JavaObject]:
+    return [found.apply(place) for place in range(found.size())]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(map(repr, names))

@@ -1,0 +1,342 @@
+"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that comes of them.
+
+::
+
+    lines = spout.read_stream(spark, topics, "clicks", delayed_acks=True)
+    minute = window("timestamp", "1 minute")
+    counts = (
+        lines.transform(spout.hold(until=minute.end))
+        .withWatermark("timestamp", "10 seconds")
+        .groupBy(minute, "key")
+        .agg(count("*").alias("n"), spout.collect_anchors())
+        .transform(spout.ack_anchors())
+    )
+
+`hold` gives every row an anchor that outlives its batch. `collect_anchors` keeps them in the aggregate, so
+that Spark's state store, and with it the checkpoint, has what is still to be acked; in a join they are there
+as its rows are. `ack_anchors` acks them when the row that came of them is written.
+
+Source: DESIGN.md, section 5.2; ``spout.publishing.delayed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from acker.errors import UsageError
+from acker.identity import I64, subscription_key
+from spout.bolts.bolts import ArrowBolt, BasicBolt, check_bolt, check_hooks, name_of
+from spout.bolts.hooks import BoltContext, TaskHook
+from spout.bolts.outputs import output_schema
+from spout.bolts.said import SAID, heard
+from spout.execution.steps import RowFailure, Step, run_simple
+from spout.execution.watching import Watch
+from spout.held.conditions import refuse_watermark
+from spout.held.held_plan import refuse_left_out
+from spout.publishing.delayed import NEVER_MS, Entry, Held, Places, Released, held_edges
+from spout.publishing.fold import TaskReport
+from spout.publishing.ledger import add, task_name
+from spout.spark.application import Application
+from spout.spark.frames import described, new_identity, node_of, through
+from spout.spark.query_plan import label, refuse_limit, streams_read
+from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
+from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.collector import DEFAULT_STREAM, SPARK, Cause
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import Counts, What, added
+from spout.tuples.raised import Raised, first_of_each
+from spout.tuples.rows import ArrowRows, arrow_of
+
+_DROPPED = -1
+
+
+def hold(
+    until: Column | str | None, *, late: str = "ack", name: str = "hold"
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that lets rows be acked by a later micro-batch.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> minutes = lines.selectExpr("*", "window(timestamp, '1 minute') AS minute")
+    >>> held = minutes.transform(spout.hold("minute.end", late="fail"))
+    >>> held.select("minute", "_windhover").dtypes[1]
+    ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
+
+    From here on every row has to reach an aggregate with `collect_anchors`, or a join (`join_anchors`): its
+    record stays open until each of its rows was acked by `ack_anchors`, and is replayed when its timeout
+    passes before. So the input's timeout is longer than a window and its delay, and `max_spout_pending` more
+    than the windows hold. Rows that a filter behind it drops time out; filter before. So do rows of an inner
+    join that match nothing, or have a null in its condition: where something is to be decided about them,
+    write an outer join. Windows that slide come before it too (``withColumn("window", window(...))``), so
+    that each copy of a row is held by itself; so do the sides of a join, each held under a name of its own.
+
+    Args:
+        until: the event time at which a watermark drops the row: the window's end, or the event time itself
+            where it is grouped by that, or a side of a join has its watermark on it. It must be what Spark
+            compares. A null counts as too late. None: no watermark drops rows.
+        late: what becomes of a record of which a tuple comes too late: ``ack``, or ``fail`` (error LATE).
+        name: the operator's name in causes, unique in the query.
+
+    Raises:
+        UsageError: the rows come from a `read_stream` without ``delayed_acks=True``, from behind a second
+            grouping or a rich bolt, or from behind `withWatermark` (call that behind).
+    """
+    if late not in ("ack", "fail"):
+        raise UsageError(f"hold(late={late!r}): ack or fail")
+    moment = sql.expr(until) if isinstance(until, str) else until
+    at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        node = node_of(rows)
+        whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
+        refuse_watermark(whole, name)
+        if ANCHOR not in whole.columns and not streams_read(whole):
+            return whole.withColumn(ANCHOR, sql.lit(None).cast(from_arrow_type(HELD_TYPE)))
+        stream, carry, subscriptions = described(whole, name)
+        if carry is not Carry.WIDE:
+            raise UsageError(
+                f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
+                " and hold them behind that, BasicBolts or fail_when, before any grouping"
+            )
+        refuse_limit(whole)
+        stream.loose.add(name)
+        ledger = Application.of(whole.sparkSession).ledger.accumulator
+        task = HoldTask(name, stream.id, ledger, subscriptions, late == "fail")
+        timed = whole.withColumn(UNTIL, at_ms)
+        return _mapped(timed, task, _without_anchor(timed).append(pa.field(ANCHOR, HELD_TYPE)))
+
+    return attach
+
+
+def ack_anchors(
+    bolt: BasicBolt | ArrowBolt | None = None, *, name: str | None = None, hooks: Sequence[TaskHook] = ()
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that acks what its rows hold, when they are written.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> minute = sql.window("timestamp", "1 minute")
+    >>> counts = (
+    ...     lines.transform(spout.hold(until=minute.end))
+    ...     .withWatermark("timestamp", "10 seconds")
+    ...     .groupBy(minute, "key")
+    ...     .agg(sql.count("*").alias("lines"), spout.collect_anchors())
+    ...     .transform(spout.ack_anchors())
+    ... )
+    >>> counts.columns
+    ['window', 'key', 'lines']
+
+    It stands last, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join of held rows, in output
+    mode ``append``. Behind a join it finds the anchors of both sides by itself. When the micro-batch that
+    writes a row is published, so are the acks of all tuples that went into the row. A crash before that runs
+    the batch again. State that is lost with its checkpoint loses no record: nothing of it was acked, so it
+    is put back by the session that takes over.
+
+    A tuple that a join matches several times in one batch is acked once, and failed if the bolt fails one of
+    these rows. One that matches again in a later batch was acked with its first row: a row that fails then
+    replays the tuples on its other side alone, which meet it in Spark's state.
+
+    Args:
+        bolt: works on the rows first; a row that it fails fails the records of all tuples that went into it.
+        name: the operator's name in causes, unique in the query; None: the bolt's class, or ``ack_anchors``.
+        hooks: what watches the bolt; every task works on copies of them.
+
+    Raises:
+        UsageError: the rows have no column of anchors, a join dropped those of one side, the bolt would find
+            two columns of one name, or it is none that acks by itself.
+    """
+    called = name or ("ack_anchors" if bolt is None else name_of(bolt, None))
+    if bolt is not None:
+        check_bolt(called, bolt)
+        if not isinstance(bolt, BasicBolt | ArrowBolt):
+            raise UsageError(
+                f"{called!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f" {type(bolt).__name__} is none; derive it from one of them"
+            )
+    watching = check_hooks(called, hooks)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        refuse_left_out(rows, called)
+        rows = gathered(rows, called)
+        if bolt is not None:
+            _refuse_namesakes(rows, called)
+        application = Application.of(rows.sparkSession)
+        read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+        for stream in read:
+            stream.loose.add(called)
+        ledger = application.ledger.accumulator if read else None
+        schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
+        step = None if bolt is None else Step(called, bolt, schema, watching)
+        is_keyed = isinstance(bolt, HandsOn)
+        return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step, is_keyed), schema)
+
+    return attach
+
+
+class HandsOn(ArrowBolt):
+    """Hands on what a `KeyedBolt` did in an operator before; no bolt of a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTask:
+    """Holds the rows of one task: names each of them, and reports them as outstanding.
+
+    Attributes:
+        name: the operator.
+        stream: id of the `read_stream` call.
+        ledger: the accumulator.
+        subscriptions: the keys along the paths that arrive.
+        fails_late: whether a row that a watermark dropped fails its root.
+    """
+
+    name: str
+    stream: str
+    ledger: Any
+    subscriptions: tuple[int, ...]
+    fails_late: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Hold rows; report when the last one was taken."""
+        held: list[Held] = []
+        entry = Entry(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
+        for batch in batches:
+            column = batch.column(batch.schema.get_field_index(ANCHOR))
+            anchors = Anchors(Carry.WIDE, column)
+            places = Places(_numbers(column.field("source")), _numbers(column.field("position")))
+            edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
+            entry = entry._replace(first=entry.first + batch.num_rows)
+            until = pc.fill_null(batch.column(batch.schema.get_field_index(UNTIL)), _DROPPED)
+            held.append(Held(anchors.roots(), edges, _numbers(until)))
+            named = pa.StructArray.from_arrays(
+                [column.field("source"), column.field("position"), pa.array(edges.view(np.int64))],
+                fields=list(HELD_TYPE),
+            )
+            rest = batch.drop_columns([ANCHOR, UNTIL])
+            yield pa.RecordBatch.from_arrays([*rest.columns, named], names=[*rest.schema.names, ANCHOR])
+        whole = Held.together(held, fails_late=self.fails_late)
+        add(self.ledger, self.stream, TaskReport(self.name, held=whole))
+
+
+@dataclass(frozen=True, slots=True)
+class AckTask:
+    """Acks the anchors that the rows of one task carry, and hands the rows on without them.
+
+    Attributes:
+        name: the operator.
+        stream: id of the `read_stream` call.
+        ledger: the accumulator; None where nothing is tracked.
+        step: the bolt that works on the rows, or None.
+        is_keyed: whether the step hands on what a `KeyedBolt` did, whose tuples are the anchors.
+    """
+
+    name: str
+    stream: str
+    ledger: Any
+    step: Step | None = None
+    is_keyed: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the anchors off; report when the last row was taken."""
+        acked = [Released()]
+        failures: list[tuple[Cause, Places]] = []
+        work: list[Counts] = []
+        raised: list[Raised] = []
+        watch = None
+        if self.step is not None:
+            here = BoltContext(self.name, task_name().partition, task_name().batch)
+            watch = Watch(self.name, self.step.bolt, here, self.step.hooks)
+            watch.prepare()
+        for batch in batches:
+            place = batch.schema.get_field_index(ANCHOR)
+            rows = batch.remove_column(place)
+            failed: list[RowFailure] = []
+            reset: list[int] = []
+            if self.is_keyed:
+                told = heard(rows.column(rows.schema.get_field_index(SAID)))
+                reset = told.reset
+                work.append(told.counts(self.name))
+                raised += told.raised
+            if self.step is not None and watch is not None:
+                out = run_simple(
+                    self.step, ArrowRows(rows), watch, tracked=self.ledger is not None, arrow=True
+                )
+                rows, failed = arrow_of(out.rows, None), out.failures
+            ack, fails = _released(batch.column(place), failed, reset)
+            acked.append(ack)
+            failures += fails
+            yield rows
+        if watch is not None:
+            watch.cleanup()
+        if self.ledger is not None:
+            released = Released(
+                Places.together(each.places for each in acked),
+                np.concatenate([each.edges for each in acked]),
+                tuple(failures),
+                Places.together(each.touched for each in acked),
+            )
+            counts = {} if watch is None else watch.counts
+            if self.is_keyed:
+                counts = added([_emitted(counts), *work])
+            errors = () if watch is None else tuple(watch.errors)
+            found = first_of_each((*raised, *(() if watch is None else watch.tracebacks)))
+            add(
+                self.ledger,
+                self.stream,
+                TaskReport(self.name, released=released, counts=counts, errors=errors, raised=found),
+            )
+
+
+def _emitted(counts: Counts) -> Counts:
+    """Leave out what a keyed bolt's rows count themselves: tuples, not rows."""
+    return {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
+
+
+def _released(
+    column: pa.Array, failed: Sequence[RowFailure], reset: Sequence[int]
+) -> tuple[Released, list[tuple[Cause, Places]]]:
+    """Tell the anchors of rows that went through from those of rows that failed, or only reset timeouts."""
+    anchors = column.flatten()
+    rows = _numbers(pc.list_parent_indices(column))
+    places = Places(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
+    edges = _numbers(anchors.field("edge")).view(np.uint64)
+    touched = np.isin(rows, reset)
+    through = ~(touched | np.isin(rows, [row for row, _ in failed]))
+    fails = [(cause, places.at(rows == row)) for row, cause in failed]
+    return Released(places.at(through), edges[through], touched=places.at(touched)), fails
+
+
+def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:
+    return through(rows, task, schema, label(task.name, new_identity()) if task.stream else "")
+
+
+def _ceiled_ms(moment: Column) -> Column:
+    """Return a time in ms, rounded up: a watermark is at or above this where it is at or above the time."""
+    return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
+
+
+def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
+    """See that a bolt can tell its columns apart."""
+    twice = sorted({each for each in rows.columns if rows.columns.count(each) > 1})
+    if twice:
+        raise UsageError(
+            f"{operator!r} would receive two columns called {twice[0]!r}: select the one that it needs, or"
+            " rename one before the join"
+        )
+
+
+def _without_anchor(rows: DataFrame) -> pa.Schema:
+    """Return the Arrow schema of the rows, without what is hidden."""
+    fields = [field for field in rows.schema.fields if field.name not in (ANCHOR, UNTIL)]
+    return to_arrow_schema(StructType(fields), timezone="UTC")
+
+
+def _numbers(column: pa.Array) -> I64:
+    return np.asarray(column, dtype=np.int64)

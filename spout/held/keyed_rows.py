@@ -1,0 +1,359 @@
+"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the anchors in the state.
+
+::
+
+    sessions = lines.transform(spout.hold(None)).transform(spout.keyed(Session(), by=["user"]))
+    query = spout.start(sessions.writeStream.outputMode("append").format("parquet")...)
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import _create_converter_from_pandas, to_arrow_type
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import DataType, StructType
+
+from acker.errors import TupleError, UsageError
+from spout.bolts.bolts import BatchCollector, check_bolt, invoke, name_of, stop_on
+from spout.bolts.hooks import BoltContext
+from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
+from spout.bolts.said import ACKS, RESETS, SAID, Work, counting, failing, heard, raising
+from spout.execution.watching import ClockNs
+from spout.held.holding import HandsOn, ack_anchors
+from spout.publishing.ledger import TaskName, task_name
+from spout.spark.query_plan import streams_read
+from spout.tuples.anchor_columns import ANCHORS
+from spout.tuples.collector import Cause, cause_of, shown
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import Measure, What
+from spout.tuples.raised import Tracebacks
+from spout.tuples.rows import size_error
+
+PandasFrame = Any  # pandas ships no types
+
+MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
+"""Modules that stand in states of earlier versions, and where what they had is now."""
+
+Said = tuple[Sequence[Any], str | None, list[KeyedTuple]]
+"""Values, what the row says, and the tuples that it carries."""
+
+
+def keyed(
+    bolt: KeyedBolt, *, by: str | Sequence[str], name: str | None = None
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that lets a bolt hold the tuples of each key.
+
+    >>> class Sessions(spout.KeyedBolt):
+    ...     output = "user string, lines int"
+    ...     tick_ms = 60_000
+    ...     def execute(self, key, held, collector):
+    ...         pass  # wait for the tick
+    ...     def tick(self, key, held, collector):
+    ...         collector.emit((*key, len(held)))
+    ...         collector.ack(*held)
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> by_user = lines.selectExpr("CAST(key AS string) AS user", "value", "_windhover")
+    >>> sessions = by_user.transform(spout.hold(None)).transform(spout.keyed(Sessions(), by=["user"]))
+    >>> sessions.dtypes
+    [('user', 'string'), ('lines', 'int')]
+
+    It stands behind `spout.hold(None)`, last, in output mode ``append``. What it holds stands in the query's
+    checkpoint and survives a restart; a record whose timeout passes meanwhile comes again, unless the bolt
+    resets it in time (`KeyedCollector.reset_timeout`). What it acks in a call is acked when the micro-batch
+    with that call's rows is written. `stream_status` counts it as it does other bolts; to its ack a tuple
+    takes as long as it was held. Spark's Python state is slow, some thousand keys a second: where an
+    aggregate will do, `collect_anchors` in one is ten times as fast.
+
+    Args:
+        bolt: the bolt; every task works on a copy of it.
+        by: columns of the key, or the only one.
+        name: the operator's name in causes, unique in the query; None: the bolt's class.
+
+    Raises:
+        UsageError: it is no `KeyedBolt`, one of its methods would never run (a generator, `async`), no column
+            is named, or the rows were not held.
+    """
+    called = name_of(bolt, name)
+    check_bolt(called, bolt)
+    if not isinstance(bolt, KeyedBolt):
+        raise UsageError(
+            f"{type(bolt).__name__!r} is no KeyedBolt; derive it from one, or attach it by spout.bolt, which"
+            " keeps no key"
+        )
+    columns = columns_of(called, by)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
+            raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
+        schema = StructType.fromDDL(bolt.output)
+        if not isinstance(schema, StructType):
+            raise UsageError(f"{called!r}: output = {bolt.output!r} is no schema; name fields and types")
+        fields = tuple(Field.of(each.name, each.dataType) for each in schema.fields)
+        task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)))
+
+        def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
+            return task(key, parts, state)
+
+        ticks = bolt.tick_ms or bolt.tick_every_ms
+        timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
+        said = rows.groupBy(*columns).applyInPandasWithState(
+            run, f"{bolt.output}, {SAID} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
+        )
+        return said.transform(ack_anchors(unwrap(bolt.output), name=called))
+
+    return attach
+
+
+def columns_of(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a key.
+
+    Raises:
+        UsageError: there are none, or they are no names.
+    """
+    names = (by,) if isinstance(by, str) else tuple(by) if isinstance(by, Sequence) else (by,)
+    if not names:
+        raise UsageError(f'{bolt!r}: a key needs a column: by=["user"]')
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f'{bolt!r}: by={by!r}; give the columns of the key by name: by=["user"]')
+    return names
+
+
+class Field(NamedTuple):
+    """A field of a keyed bolt's output, and what Spark makes of its values.
+
+    Spark converts the rows of all keys of a task at once, where a value that does not fit ends the query. So
+    each is converted on its own before, as that of any other bolt is.
+
+    Attributes:
+        name: of the field.
+        kind: its type.
+        arrow: its type in Arrow.
+    """
+
+    name: str
+    kind: DataType
+    arrow: pa.DataType
+
+    @classmethod
+    def of(cls, name: str, kind: DataType) -> Field:
+        """Make one."""
+        return cls(name, kind, to_arrow_type(kind, timezone="UTC"))
+
+    def check(self, value: Any) -> None:
+        """Convert a value.
+
+        Raises:
+            Exception: whatever Spark's and Arrow's conversions raise: it does not fit.
+        """
+        if value is not None and pa.types.is_nested(self.arrow):
+            value = self._plain(value)
+        pa.array([value], self.arrow, from_pandas=True)
+
+    def _plain(self, value: Any) -> Any:
+        """Return a nested value as Spark hands it to Arrow."""
+        import pandas as pd  # type: ignore[import-untyped]  # only workers need it
+
+        convert = _create_converter_from_pandas(
+            self.kind, timezone="UTC", error_on_duplicated_field_names=False
+        )
+        return convert(pd.Series([value], dtype=object)).iloc[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTask:
+    """The function that Spark calls for each key, with what it needs.
+
+    Attributes:
+        name: the operator.
+        bolt: the bolt.
+        fields: its output.
+        now_ns: the clock that calls are timed by.
+        tracked: whether the rows come from a tracked stream, though a tuple of a topology may be unanchored.
+        _prepared: the task for which the bolt was prepared, if it was.
+        _tracebacks: of what the bolt raised in that task.
+    """
+
+    name: str
+    bolt: KeyedBolt
+    fields: tuple[Field, ...]
+    now_ns: ClockNs = time.perf_counter_ns
+    tracked: bool = False
+    _prepared: list[TaskName] = field(default_factory=list)
+    _tracebacks: Tracebacks = field(default_factory=Tracebacks)
+
+    def __call__(
+        self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
+    ) -> Iterator[PandasFrame]:
+        """Work on one key: on what came, on a tick, or on both."""
+        batch_ms = state.getCurrentProcessingTimeMs()
+        due_ms, held = _kept(state)
+        new = [] if state.hasTimedOut else [each for part in parts for each in _tuples(part, batch_ms)]
+        held += new
+        every_ms = self.bolt.tick_every_ms
+        is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
+        names = [each.name for each in self.fields]
+        collector = KeyedCollector(self.name, held, self._check, names, self._tracebacks)
+        place = task_name()
+        if self._prepared != [place]:
+            self.bolt.prepare(BoltContext(self.name, place.partition, place.batch))
+            self._prepared[:] = [place]
+            self._tracebacks.clear()
+        began_ns = self.now_ns()
+        try:
+            if not state.hasTimedOut:
+                invoke(self.name, self.bolt.execute, key, held, collector)
+            if (state.hasTimedOut or is_due) and collector.held:
+                invoke(self.name, self.bolt.tick, key, list(collector.held), collector)
+        except Exception as error:  # whatever user code raises fails what the key holds
+            stop_on(self.name, self.bolt, error)
+            if not self.tracked and any(each.anchor is None for each in held):
+                raise  # nothing is tracked
+            collector = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
+            cause = cause_of(self.name, error, self._tracebacks)
+            collector.failed = [(each, cause) for each in held]
+        took_ns = self.now_ns() - began_ns
+        if not every_ms:
+            due_ms = 0
+        elif is_due or not due_ms:
+            due_ms = batch_ms + every_ms
+        _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
+        work = work_of(len(new), collector, batch_ms, took_ns)
+        yield self._frame(_said(len(self.fields), collector, work))
+
+    def _wait_ms(self, left_ms: int) -> int:
+        """Return how long a key waits for its next tick, so long as nothing comes; 0: for ever."""
+        waits = ([self.bolt.tick_ms] if self.bolt.tick_ms else []) + ([left_ms] if left_ms > 0 else [])
+        return min(waits, default=0)
+
+    def _check(self, values: Sequence[Any]) -> None:
+        """Refuse an emission that does not fit the output.
+
+        Raises:
+            TupleError: it does not.
+        """
+        wrong = size_error(values, [each.name for each in self.fields], self.name)
+        if wrong is not None:
+            raise wrong
+        for each, value in zip(self.fields, values, strict=True):
+            try:
+                each.check(value)
+            except Exception as error:
+                raise TupleError(
+                    f"bolt {self.name!r} emitted {shown(value)}, a {type(value).__name__}, as {each.name!r},"
+                    f" which is {each.kind.simpleString()}: {error}"
+                ) from error
+
+    def _frame(self, rows: Iterable[Said]) -> PandasFrame:
+        import pandas as pd
+
+        columns = [*(each.name for each in self.fields), SAID, ANCHOR]
+        return pd.DataFrame(
+            [[*values, said, _anchors(tuples)] for values, said, tuples in rows],
+            columns=pd.Index(columns),
+            dtype=object,
+        )
+
+
+def work_of(came: int, collector: KeyedCollector, batch_ms: int, took_ns: int) -> Work:
+    """Count what one call did; a tuple that waited for later batches was at work all that time.
+
+    Args:
+        came: how many tuples the call brought; 0 in a tick.
+        collector: what the call has settled.
+        batch_ms: when the batch began.
+        took_ns: how long the call took.
+    """
+    failed = [each for each, _ in collector.failed]
+    work = {What.EXECUTED: Measure(came, took_ns if came else 0)}
+    for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
+        waited_ms = sum(max(0, batch_ms - each.since_ms) for each in settled if each.since_ms)
+        work[what] = Measure(len(settled), waited_ms * 1_000_000 + took_ns * len(settled))
+    return {what: measure for what, measure in work.items() if measure.tuples}
+
+
+def _tuples(part: PandasFrame, batch_ms: int) -> Iterator[KeyedTuple]:
+    """Read the rows that came for a key, in the batch that began then."""
+    names = [name for name in part.columns if name != ANCHOR]
+    for values, anchor in zip(part[names].itertuples(index=False, name=None), part[ANCHOR], strict=True):
+        found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
+        yield KeyedTuple(dict(zip(names, values, strict=True)), found, batch_ms)
+
+
+def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
+    return [
+        dict(zip(("source", "position", "edge"), each.anchor, strict=True))
+        for each in tuples
+        if each.anchor is not None
+    ]
+
+
+def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
+    """Return the rows of one call: emissions, what is acked, reset, failed by each cause, what is logged."""
+    nothing = [None] * width
+    for values in collector.emissions:
+        yield values, None, []
+    if collector.acked:
+        yield nothing, ACKS, collector.acked
+    if collector.touched:
+        yield nothing, RESETS, collector.touched
+    failed: dict[Cause, list[KeyedTuple]] = {}
+    for each, cause in collector.failed:
+        failed.setdefault(cause, []).append(each)
+    for cause, tuples in failed.items():
+        yield nothing, failing(cause), tuples
+    if raised := collector.tracebacks.take():
+        yield nothing, raising(raised), []
+    if work:
+        yield nothing, counting(work), []
+
+
+class _Kept(pickle.Unpickler):
+    """Reads a state of a version that had the classes in other modules as well."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Find a class where it is now."""
+        return super().find_class(MOVED.get(module, module), name)
+
+
+def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
+    """Return when the next tick is due, 0: never, and what is held; a state of before has no such time."""
+    found = _Kept(io.BytesIO(state.get[0])).load() if state.exists else []
+    return found if isinstance(found, tuple) else (0, found)
+
+
+def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
+    """Store what is held on, and when the next tick is due."""
+    if not held:
+        if state.exists:
+            state.remove()
+        return
+    state.update((pickle.dumps((due_ms, list(held)), protocol=5),))
+    if wait_ms:
+        state.setTimeoutDuration(wait_ms)
+
+
+def unwrap(ddl: str) -> HandsOn:
+    """Make the bolt that hands on what was emitted, and fails what failed."""
+
+    class Unwrap(HandsOn):
+        output = ddl
+
+        def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+            place = batch.schema.get_field_index(SAID)
+            said = batch.column(place)
+            emitted = pc.indices_nonzero(pc.is_null(said))
+            collector.emit(batch.remove_column(place).take(emitted).columns, emitted)
+            collector.failures.extend(heard(said).failed)
+
+    return Unwrap()

@@ -1,0 +1,69 @@
+"""What a topics.yaml says, in lines for people: every key with the value that holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from acker.config.problems import items_of, keys_of
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.provisioning.topic_times import longest_need_ms
+from acker.units import duration_text, time_text
+
+
+def describe(topics: Topics) -> Iterator[str]:
+    """Yield the sections and keys of a file, defaults filled in; of Kafka settings the names only."""
+    yield f"kafka: {', '.join(topics.kafka)} (values hidden)"
+    yield "acker:"
+    yield from _keys(topics.acker, "  ")
+    yield f"  topics: {', '.join(topics.ack_topics.names())}"
+    yield "replay:"
+    yield from _keys(topics.replay, "  ")
+    yield "inputs:" if topics.inputs else "inputs: none"
+    for name, each in topics.inputs.items():
+        yield f"  {name}:"
+        yield from _keys(each, "    ")
+        if each.tracked:
+            yield f"    # {_kept(each)}"
+
+
+def _kept(each: Input) -> str:
+    need_ms = longest_need_ms(each)
+    if need_ms is None:
+        return f"topic {each.topic} has to keep its records for ever: an open one never times out"
+    least = duration_text(math.ceil(need_ms / 1000) * 1000)
+    return (
+        f"topic {each.topic} has to keep its records for {least}: so long one may live, with all its replays"
+    )
+
+
+def _keys(section: BaseModel, indent: str) -> Iterator[str]:
+    names = {field.alias or name: name for name, field in type(section).model_fields.items()}
+    for key, field in keys_of(type(section)).items():
+        value = getattr(section, names[key])
+        if isinstance(value, BaseModel):
+            yield f"{indent}{key}:"
+            yield from _keys(value, indent + "  ")
+            continue
+        if items_of(field) is not None:
+            yield f"{indent}{key}:{'' if value else ' none'}"
+            for number, item in enumerate(value):
+                yield f"{indent}  {number}:"
+                yield from _keys(item, indent + "    ")
+            continue
+        extra = field.json_schema_extra
+        unit = extra["unit"] if isinstance(extra, dict) else ""
+        yield f"{indent}{key}: {_text(value, str(unit))}"
+
+
+def _text(value: object, unit: str) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_text(item, unit) for item in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and unit in ("duration", "time"):
+        return duration_text(value) if unit == "duration" else time_text(value)
+    return "not given" if value is None else str(value) or '""'

@@ -1,0 +1,180 @@
+"""Dead letters as the rows that ``windhover dlq`` prints; pure."""
+
+from __future__ import annotations
+
+import codecs
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from acker.kafka.port import Headers, Record
+from acker.units import time_text
+from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
+from replay.records.letters import Letter, own_headers
+from spout.inspect.tables import Column, count, cut, cut_message, span
+
+PREVIEW_BYTES: Final = 1_024
+"""A payload or a header's value is shown up to so many bytes."""
+
+TOP: Final = 10
+"""Operators, errors and keys that the statistics name, those with the most letters first."""
+
+_AGES_MS: Final = (
+    ("below 1 min", 60_000), ("below 1 h", 3_600_000), ("below 1 d", 86_400_000), ("below 7 d", 604_800_000),
+)  # fmt: skip
+_OLDER: Final = "7 d or more"
+
+LIST: Final = (
+    Column("letter", "letter"), Column("origin", "origin"), Column("died", "died"), Column("dead", "dead"),
+    Column("operator", "operator", cut(30)), Column("error", "error", cut(40)),
+    Column("message", "message", cut_message(60)), Column("key", "key", cut(30)),
+    Column("bytes", "bytes", count), Column("handled", "handled"),
+)  # fmt: skip
+
+HISTORY: Final = (
+    Column("attempt", "attempt"), Column("emitted", "emitted"), Column("root", "root"),
+    Column("lost", "reason"), Column("after", "age_ms", span), Column("operator", "operator", cut(30)),
+    Column("error", "error", cut(40)), Column("message", "message", cut_message(80)),
+)  # fmt: skip
+
+STATS: Final = (
+    Column("of", "of"), Column("value", "value", cut(60)), Column("letters", "letters", count),
+    Column("first", "first"), Column("last", "last"),
+)  # fmt: skip
+
+
+class Found(NamedTuple):
+    """A letter, and the name of the input whose it is."""
+
+    input: str
+    letter: Letter
+
+
+def row_of(found: Found) -> dict[str, Any]:
+    """Return what is listed of a letter."""
+    letter, mark = found.letter, found.letter.mark
+    return {
+        "letter": letter.place,
+        "input": found.input,
+        "origin": letter.lineage.origin,
+        "died": moment(letter.died_ms),
+        "dead": letter.dead,
+        "reason": letter.lineage.reason,
+        "operator": letter.lineage.operator,
+        "error": letter.error,
+        "message": letter.history[-1].message if letter.history else letter.lineage.cause,
+        "attempts": letter.lineage.attempt,
+        "key": shown(letter.key),
+        "bytes": letter.bytes,
+        "missing": letter.missing,
+        "handled": f"{mark.deed} {moment(mark.at_ms)} by {mark.by}" if mark else "",
+    }
+
+
+def details_of(found: Found, record: Record) -> dict[str, Any]:
+    """Return everything that is known of a letter."""
+    letter, mark = found.letter, found.letter.mark
+    return {
+        **row_of(found),
+        "group": letter.group,
+        "cause": letter.lineage.cause,
+        "abandoned": letter.lineage.abandoned,
+        "timed_out": letter.lineage.timed_out,
+        "first_emitted": moment(letter.lineage.first_emitted_ms),
+        "timestamp": moment(letter.timestamp_ms),
+        "why_handled": mark.why if mark else "",
+        "left_out": left_out_of(letter.history),
+        "history": [loss_row(loss) for loss in letter.history],
+        "headers": [{"name": name, "value": shown(value)} for name, value in own_headers(record.headers)],
+        "windhover": [{"name": name, "value": shown(value)} for name, value in _windhovers(record.headers)],
+        "payload": None if letter.missing else shown(record.value),
+        "payload_bytes": None if letter.missing else len(record.value or b""),
+    }
+
+
+def loss_row(loss: Loss) -> dict[str, Any]:
+    """Return how one emission was lost."""
+    return {
+        "attempt": loss.attempt,
+        "emitted": moment(loss.emitted_ms),
+        "root": loss.root,
+        "reason": LEFT_OUT if left_out_by(loss) else loss.reason.value,
+        "age_ms": loss.age_ms,
+        "operator": loss.operator,
+        "error": loss.error,
+        "message": loss.message,
+    }
+
+
+def moment(value_ms: int | None) -> str | None:
+    """Write a wall time to the millisecond; None where it is not known."""
+    if value_ms is None or value_ms < 0:
+        return None
+    text = time_text(value_ms)
+    return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
+
+
+def shown(value: bytes | None) -> str:
+    """Write bytes: as text where they are UTF-8, else as ``0x`` and hexadecimal digits; cut where long."""
+    if value is None:
+        return "null"
+    head = value[:PREVIEW_BYTES]
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(head, final=len(value) <= PREVIEW_BYTES)  # the cut may have parted a character
+    except UnicodeDecodeError:
+        text = f"0x{head.hex()}"
+    return text if len(value) <= PREVIEW_BYTES else f"{text}… ({len(value):,} bytes)"
+
+
+def key_of(text: str) -> bytes:
+    """Read a key as `shown` writes it.
+
+    Raises:
+        ValueError: it begins with ``0x`` and is not hexadecimal.
+    """
+    return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+
+
+def stats_of(found: Sequence[Found], now_ms: int) -> list[dict[str, Any]]:
+    """Count letters by input, why they died, error, operator, age and key.
+
+    Args:
+        found: the letters.
+        now_ms: wall time.
+    """
+    dimensions: tuple[tuple[str, Callable[[Found], str]], ...] = (
+        ("input", lambda one: one.input),
+        ("dead", lambda one: one.letter.dead),
+        ("error", lambda one: one.letter.error),
+        ("operator", lambda one: one.letter.lineage.operator or "(none)"),
+        ("age", lambda one: _age(now_ms - one.letter.died_ms)),
+        ("handled", lambda one: one.letter.mark.deed.value if one.letter.mark else "no"),
+        ("key", lambda one: shown(one.letter.key)),
+    )
+    return [row for name, of in dimensions for row in _counted(name, of, found)]
+
+
+def _counted(name: str, of: Callable[[Found], str], found: Iterable[Found]) -> Iterator[dict[str, Any]]:
+    died: dict[str, list[int]] = {}
+    for one in found:
+        died.setdefault(of(one), []).append(one.letter.died_ms)
+    largest = Counter({value: len(times) for value, times in died.items()}).most_common(TOP)
+    for value, letters in largest:
+        times = died[value]
+        yield {
+            "of": name, "value": value, "letters": letters, "first": moment(min(times)),
+            "last": moment(max(times)),
+        }  # fmt: skip
+    rest = sum(map(len, died.values())) - sum(letters for _, letters in largest)
+    if rest:
+        yield {"of": name, "value": f"({len(died) - TOP:,} others)", "letters": rest, "first": "", "last": ""}
+
+
+def _age(age_ms: int) -> str:
+    return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
+
+
+def _windhovers(headers: Headers) -> Headers:
+    own = set(own_headers(headers))
+    return tuple(header for header in headers if header not in own)

@@ -1,0 +1,318 @@
+"""One record's whole story, put together from what the topics say of it; pure.
+
+An *emission* is a root: the record as it was read from its topic, once in each generation, and each copy of
+it on the replay topic. What became of an emission is known from the first of these that speaks of it: the
+acker's view (open, or not emitted yet), a verdict, or the history that a later copy or dead letter carries.
+What no topic that was read speaks of is unknown, and is said to be.
+
+Source: DESIGN.md, sections 2 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from acker.identity import Root
+from acker.kafka.port import Record
+from acker.service.view import OpenRange
+from acker.wire.causes import HELD, error_class
+from acker.wire.events import Lost
+from replay.policy.disposition import DeadReason
+from replay.records.due import LEFT_OUT, Aside, Due, Loss, left_out_by, left_out_entry
+from replay.records.headers import Lineage
+from replay.records.letters import Deed, Letter
+from replay.worker.fetch import Absence
+from spout.inspect.letter_rows import moment, shown
+from spout.inspect.tables import UNKNOWN, Column, count, span
+
+ATTEMPTS: Final = (
+    Column("attempt", "attempt", count), Column("root", "root"), Column("state", "state"),
+    Column("emitted", "emitted"), Column("after", "age_ms", span), Column("settled", "settled"),
+    Column("operator", "operator"), Column("error", "error"), Column("message", "message"),
+)  # fmt: skip
+
+NOT_EMITTED: Final = "not emitted"
+ANNOUNCED: Final = "announced"
+PENDING: Final = "pending"
+ACKED: Final = "ACKED"
+ABSENT: Final = "ABSENT"
+SETTLED: Final = "settled, how is unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verdict as it stands in the log: what it says, where, when, and of what it was lost."""
+
+    says: str
+    place: str
+    at_ms: int
+    lost: Lost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """A root that the record was, or will be, emitted as.
+
+    Attributes:
+        root: its source and position.
+        name: as people name it.
+        place: ``topic/partition@offset``.
+        lineage: what its headers say of the emissions before it; for the record itself that there are none.
+        copy: whether it is a copy on the replay topic.
+        watermark: up to where the acker has emitted its source, as it says; None: it says nothing.
+        open: the range in which it is open; None: it is not, or it is not known.
+        announced: whether an Init that the acker has not told of yet names it.
+        batches: how many batches acked part of it, while it is open; None: that is not known.
+        former: whether it is of a generation that is over, in which it may never have been emitted.
+        verdict: what the verdict log says; None: nothing was found.
+    """
+
+    root: Root
+    name: str
+    place: str
+    lineage: Lineage
+    copy: bool
+    watermark: int | None = None
+    open: OpenRange | None = None
+    announced: bool = False
+    batches: int | None = None
+    former: bool = False
+    verdict: Verdict | None = None
+
+    @property
+    def state(self) -> str:
+        """What became of it, as far as acker and verdicts tell."""
+        if self.verdict is not None:
+            return self.verdict.says
+        if self.open is not None:
+            return PENDING
+        if self.announced:
+            return ANNOUNCED
+        if self.watermark is None:
+            return UNKNOWN
+        return NOT_EMITTED if self.root.position >= self.watermark else SETTLED
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that was read of one record.
+
+    Attributes:
+        place: ``topic/partition@offset`` of the record.
+        input: the input's name; likewise `group`.
+        group: see `input`.
+        record: as its topic has it, or why it has not.
+        written: whether the log has come as far as its offset.
+        emissions: of the record itself, then of its copies, in the order of the log.
+        letters: its dead letters, in the order of the log, with their marks.
+        dues: what waits of it for a replay or a burial.
+        taken_over: whether the replay workers have read the verdict of the last emission; None: unknown.
+        committed: the group's committed offset; None if it has none.
+        history: how its emissions were lost, as the last of copies, dead letters and dues tells.
+        notes: what was not read.
+    """
+
+    place: str
+    input: str
+    group: str
+    record: Record | Absence
+    written: bool
+    emissions: Sequence[Emission]
+    letters: Sequence[Letter] = ()
+    dues: Mapping[Root, Due] = field(default_factory=dict)
+    taken_over: bool | None = None
+    committed: int | None = None
+    history: Sequence[Loss] = ()
+    notes: Sequence[str] = ()
+
+
+def report(evidence: Evidence, now_ms: int) -> dict[str, Any]:
+    """Tell the story.
+
+    Args:
+        evidence: what was read.
+        now_ms: wall time.
+
+    Returns:
+        What ``windhover inspect`` prints: where the record is now, and a row for each attempt.
+    """
+    record = evidence.record if isinstance(evidence.record, Record) else None
+    return {
+        "record": evidence.place,
+        "input": evidence.input,
+        "group": evidence.group,
+        "now": where_now(evidence, now_ms),
+        "in_the_log": _in_the_log(evidence),
+        "key": None if record is None else shown(record.key),
+        "timestamp": None if record is None else moment(record.timestamp_ms),
+        "payload": None if record is None else shown(record.value),
+        "payload_bytes": None if record is None else len(record.value or b""),
+        "committed": "none" if evidence.committed is None else evidence.committed,
+        "attempts": _attempts(evidence, now_ms),
+        "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
+        "dead_letters": [_letter(letter) for letter in evidence.letters if not letter.is_note],
+        "dropped": [_letter(letter) for letter in evidence.letters if letter.is_note],
+        "not_read": list(evidence.notes),
+    }
+
+
+def where_now(evidence: Evidence, now_ms: int) -> str:
+    """Say in a sentence where the record is."""
+    if not evidence.written:
+        return "not written yet: the topic ends before it"
+    if not evidence.emissions:
+        return "in the log, and left out: the group begins behind it"
+    last = evidence.emissions[-1]
+    if last.state == NOT_EMITTED:
+        where = f"on the replay topic as a copy at {last.place}" if last.copy else "in the log"
+        return f"{where}, not emitted yet"
+    if last.open is not None and last.state == PENDING:
+        left_ms = last.open.left_ms
+        limit = "never times out" if left_ms is None else f"times out in {span(left_ms)}"
+        return (
+            f"pending: open for {span(max(0, now_ms - last.open.emitted_ms))}, {limit}; {_outstanding(last)}"
+        )
+    if last.state == ANNOUNCED:
+        return "planned: announced to the ackers, and just being emitted"
+    if last.state in (ACKED, ABSENT):
+        done = "fully processed" if last.state == ACKED else "the log holds no such record"
+        return f"done: {done}"
+    return _after_a_loss(evidence, last, now_ms)
+
+
+def _outstanding(last: Emission) -> str:
+    if last.batches is None:
+        return "what was acked of it is unknown"
+    if not last.batches:
+        return "nothing of it was acked yet"
+    by = "a batch" if last.batches == 1 else f"{last.batches:,} batches"
+    return f"acked in part by {by}: some tuple of it is outstanding"
+
+
+def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
+    due = evidence.dues.get(last.root)
+    if isinstance(due, Aside):
+        return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
+    if due is not None and due.last_was_held and not due.dead:
+        behind = due.history[-1].message
+        return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
+    if due is not None:
+        return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
+    letters = [letter for letter in evidence.letters if _tells_of(letter, last)]
+    if letters:
+        letter = letters[-1]
+        if letter.is_note:
+            return f"dropped: a rule drops what fails by {letter.error}; the note of it is at {letter.place}"
+        if letter.mark is None:
+            return f"dead letter at {letter.place}"
+        if letter.mark.deed is Deed.DROPPED:
+            return f"dropped by {letter.mark.by}: {letter.mark.why}"
+        return f"dead letter at {letter.place}, replayed by {letter.mark.by}; its copy was not read"
+    lost = last.verdict.lost if last.verdict is not None else None
+    if lost is not None and lost.error == HELD and evidence.taken_over is False:
+        return f"held back: {lost.message}; no replay worker has taken it over yet"
+    if last.verdict is not None and evidence.taken_over is False:
+        return f"lost ({last.state}); no replay worker has taken it over yet"
+    if last.verdict is not None and evidence.taken_over:
+        return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
+    return last.state
+
+
+def _fate(due: Due) -> str:
+    if due.dead == DeadReason.DROPPED:
+        return "the note that a rule drops it"
+    return "its burial as a dead letter" if due.dead else "its replay"
+
+
+def _tells_of(letter: Letter, last: Emission) -> bool:
+    """Tell whether a letter was written after an emission was lost; of one without history nobody knows."""
+    return not letter.history or any(loss.root == last.place for loss in letter.history)
+
+
+def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
+    """Return a row for each emission; those whose record was not read stand as their history tells."""
+    losses = {loss.root: loss for loss in evidence.history}
+    named = {one.place for one in evidence.emissions}
+    past = [_past_row(loss) for loss in _told(evidence.history) if loss.root not in named]
+    rows = [(one.copy, _row(one, losses.get(one.place), now_ms)) for one in evidence.emissions]
+    first, copies = ([row for is_copy, row in rows if is_copy is wanted] for wanted in (False, True))
+    return [*first, *past, *copies]
+
+
+def _told(history: Sequence[Loss]) -> Sequence[Loss]:
+    """Return losses of several histories, with one entry for those that none of them tells any more."""
+    losses = [loss for loss in history if not left_out_by(loss)]
+    if len(losses) == len(history):
+        return losses
+    last = [loss for loss in history if left_out_by(loss)][-1]
+    ends = last.emitted_ms, last.attempt
+    earlier = [loss for loss in losses[1:] if loss.emitted_ms < last.emitted_ms]
+    between = [*earlier, *(loss for loss in losses[1:] if (loss.emitted_ms, loss.attempt) == ends)]
+    missing = left_out_by(last) - sum(loss.error != HELD for loss in between)
+    return losses if missing <= 0 else [*losses[:1], left_out_entry(last, missing), *losses[1:]]
+
+
+def _row(one: Emission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
+    if loss is not None and one.verdict is None:
+        return _past_row(loss)
+    verdict, lost = one.verdict, one.verdict.lost if one.verdict else None
+    age_ms: int | None = None
+    emitted_ms: int | None = None
+    if lost is not None:
+        emitted_ms, age_ms = lost.emitted_wall, max(0, lost.decided_at - lost.emitted_at)
+    elif one.open is not None:
+        emitted_ms, age_ms = one.open.emitted_ms, max(0, now_ms - one.open.emitted_ms)
+    return {
+        "attempt": one.lineage.attempt,
+        "root": one.name,
+        "state": one.state,
+        "emitted": moment(emitted_ms),
+        "age_ms": age_ms,
+        "left_ms": one.open.left_ms if one.open else None,
+        "settled": moment(verdict.at_ms) if verdict else "",
+        "verdict": verdict.place if verdict else "",
+        "operator": lost.operator if lost else "",
+        "error": error_class(lost.error) if lost else "",
+        "message": lost.message if lost else "",
+    }
+
+
+def _past_row(loss: Loss) -> dict[str, Any]:
+    return {
+        "attempt": loss.attempt, "root": loss.root,
+        "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
+        "emitted": moment(loss.emitted_ms), "age_ms": loss.age_ms, "left_ms": None, "settled": None,
+        "verdict": "",
+        "operator": loss.operator, "error": loss.error, "message": loss.message,
+    }  # fmt: skip
+
+
+def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
+    becomes = f"dead letter ({due.dead})" if due.dead else f"attempt {due.attempt + 1}"
+    return {
+        "due": moment(due.due_ms), "in_ms": due.due_ms - now_ms, "attempt_lost": due.attempt,
+        "becomes": "dropped" if due.dead == DeadReason.DROPPED else becomes,
+    }  # fmt: skip
+
+
+def _letter(letter: Letter) -> dict[str, Any]:
+    mark = letter.mark
+    return {
+        "letter": letter.place, "died": moment(letter.died_ms), "dead": letter.dead,
+        "attempts": letter.lineage.attempt,
+        "handled": f"{mark.deed} {moment(mark.at_ms)} by {mark.by}: {mark.why}" if mark else "",
+    }  # fmt: skip
+
+
+def _in_the_log(evidence: Evidence) -> str:
+    if not evidence.written:
+        return "not written yet"
+    if evidence.record is Absence.NEVER:
+        return "no record: a transaction's marker, or aborted"
+    return "gone: retention or compaction took it" if evidence.record is Absence.GONE else "there"
+
+
+def _in(left_ms: int) -> str:
+    return f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"

@@ -1,0 +1,89 @@
+"""What is open in a group, oldest first: ``windhover roots``.
+
+Source: DESIGN.md, section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from acker.config.settings import Input
+from acker.identity import generation_of, input_id_of, is_replay, offset_of, partition_of
+from acker.service.view import AckerView, Observer, OpenRange
+from replay.records.headers import location
+from spout.inspect.letter_rows import moment
+from spout.inspect.tables import Column, count, span
+
+ROOTS: Final = (
+    Column("root", "root"), Column("group", "group"), Column("open for", "age_ms", span),
+    Column("emitted", "emitted"), Column("times out in", "left_ms", span),
+    Column("session", "session"), Column("acker", "acker", count), Column("as of", "as_of_ms", span),
+)  # fmt: skip
+
+NEVER: Final = "never"
+"""When a root times out that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRoots:
+    """Open roots: those that are shown, and how many there are that are as old."""
+
+    rows: Sequence[Mapping[str, Any]]
+    total: int
+    unknown: Sequence[int]
+    """Acker partitions that tell nothing."""
+
+
+def open_roots(
+    observer: Observer, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
+) -> OpenRoots:
+    """Look at all acker partitions for what is open.
+
+    Args:
+        observer: looks.
+        inputs: whose roots are meant.
+        older_than_ms: only roots that are open so long, or longer.
+        limit: so many are returned, the oldest.
+        now_ms: wall time.
+    """
+    names = {one.id: one for one in inputs}
+    views = [observer.look(number) for number in range(observer.partitions)]
+    ranges = [
+        (found, view)
+        for view in views
+        if view is not None
+        for found in view.open_ranges()
+        if input_id_of(found.source) in names and now_ms - found.emitted_ms >= older_than_ms
+    ]
+    ranges.sort(key=lambda each: (each[0].emitted_ms, each[0].source, each[0].first))
+    rows: list[Mapping[str, Any]] = []
+    for found, view in ranges:
+        one = names[input_id_of(found.source)]
+        first = found.at[: limit - len(rows)]
+        rows += [_row(found, view, one, found.start + int(at), now_ms) for at in first]
+    unknown = [number for number, view in enumerate(views) if view is None]
+    return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown)
+
+
+def name_of(one: Input, source: int, position: int) -> str:
+    """Name a root as people do: by input or replay topic, with its generation where that is not the first."""
+    topic = one.replay_topic if is_replay(source) else one.name
+    generation = generation_of(position)
+    place = location(topic, partition_of(source), offset_of(position))
+    return f"{place} (generation {generation})" if generation else place
+
+
+def _row(found: OpenRange, view: AckerView, one: Input, position: int, now_ms: int) -> dict[str, Any]:
+    return {
+        "root": name_of(one, found.source, position),
+        "input": one.name,
+        "group": found.group,
+        "age_ms": max(0, now_ms - found.emitted_ms),
+        "emitted": moment(found.emitted_ms),
+        "left_ms": NEVER if found.left_ms is None else found.left_ms,
+        "session": f"{found.epoch}/{found.session}",
+        "acker": view.partition,
+        "as_of_ms": max(0, now_ms - view.at_ms),
+    }

@@ -1,0 +1,216 @@
+"""What an operator does to a group from outside: release it, or rewind its offsets.
+
+Either is a session that draws the next epoch, takes the group, and ends. Taking it abandons what is open
+under the session before, which the replay workers put back. A group that a living query holds is left alone,
+unless the operator wants it: then the query is told that it was superseded, by whom, and stops. So both are
+safe at any moment, and nothing is lost. A rewind also begins a new
+generation of each partition, in which the offsets from the new place on are emitted (again).
+
+Source: DESIGN.md, sections 4 ("Take and Taken") and 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.port import Log, TopicPartition
+from spout.group.ground import Report
+from spout.group.presence import Who
+from spout.group.sources import PlannerSpec, sources_of
+from spout.group.starting import COMMITTED_BY
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING
+
+POLL_MS = 50
+
+Place = str | int
+"""Where to rewind to: ``earliest``, ``latest``, or an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a rewind does to one partition.
+
+    Attributes:
+        source: the partition on the wire.
+        place: the partition in Kafka.
+        committed: the offset that the group has committed; None if it has none.
+        offset: where it begins anew.
+        asked: the offset that was asked for, where the log does not hold it; else None.
+        held: first offset of the log, and its end.
+    """
+
+    source: int
+    place: TopicPartition
+    committed: int | None
+    offset: int
+    asked: int | None = None
+    held: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        """Say in a line what happens."""
+        if self.asked is None:
+            return self._what_happens()
+        first, end = self.held
+        return (
+            f"{self._what_happens()}; {self.asked:,} was asked for, and the log has {first:,} to {end:,} here"
+        )
+
+    def _what_happens(self) -> str:
+        here = f"{self.place.topic}/{self.place.partition}"
+        if self.committed is None:
+            return f"{here}: nothing committed, begins at {self.offset:,}"
+        moved = f"{here}: {self.committed:,} to {self.offset:,}"
+        if self.offset < self.committed:
+            return f"{moved}, {self.committed - self.offset:,} offsets are emitted again"
+        if self.offset > self.committed:
+            return f"{moved}, {self.offset - self.committed:,} offsets are left out"
+        return f"{moved}, as it is"
+
+
+def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
+    """Return the tracked inputs of a group.
+
+    Raises:
+        UsageError: it has none.
+    """
+    found = tuple(one for one in topics.inputs.values() if one.group == group and one.tracked)
+    if not found:
+        groups = ", ".join(sorted({one.group for one in topics.inputs.values() if one.tracked})) or "none"
+        raise UsageError(f"no tracked input of topics.yaml has group {group!r}; it has {groups}")
+    return found
+
+
+def input_called(topics: Topics, name: str) -> Input:
+    """Return a tracked input by its name.
+
+    Raises:
+        UsageError: there is none of that name, or it is not tracked.
+    """
+    found = topics.inputs.get(name)
+    if found is None:
+        raise UsageError(
+            f"no input {name!r} in topics.yaml; it has {', '.join(sorted(topics.inputs)) or 'none'}"
+        )
+    if not found.tracked:
+        raise UsageError(
+            f"input {name!r} has ackers: 0, so no history here; move its offsets with Kafka's tools"
+        )
+    return found
+
+
+def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> list[Move]:
+    """Look where a rewind would lead; nothing is changed.
+
+    Args:
+        log: the cluster.
+        found: the input.
+        to: the place; an offset that a partition does not hold becomes the nearest that it holds, and the
+            move says so.
+        at_ms: wall time; where given, the first record at or after it counts, and `to` does not.
+
+    Raises:
+        TopicError: a topic is missing.
+    """
+    specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
+    places = [spec.place for spec in specs]
+    starts, ends = log.starts(places), log.stable_ends(places)
+    wanted = _wanted(log, places, to, at_ms, starts, ends)
+    committed = log.committed(found.group, places)
+    found_moves: list[Move] = []
+    for spec in specs:
+        first, end = starts[spec.place], ends[spec.place]
+        offset = min(max(wanted[spec.place], first), end)
+        asked = to if at_ms is None and isinstance(to, int) and to != offset else None
+        before = committed.get(spec.place)
+        found_moves.append(Move(spec.source, spec.place, before, offset, asked, (first, end)))
+    return found_moves
+
+
+def _wanted(
+    log: Log, places: Sequence[TopicPartition], to: Place, at_ms: int | None,
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:  # fmt: skip
+    if at_ms is not None:
+        return log.offsets_at(places, at_ms)
+    if isinstance(to, int):
+        return dict.fromkeys(places, to)
+    return starts if to == "earliest" else ends
+
+
+class Operation:
+    """A session that takes a group over, perhaps rewinds it, and ends; drive it with `step`."""
+
+    def __init__(
+        self, log: Log, topics: Topics, group: str, *, new_id: str, rewind: Sequence[Move] = (),
+        take_over: bool = False, who: Who | None = None, report: Report | None = None,
+    ) -> None:  # fmt: skip
+        """Prepare; nothing is written before the first step.
+
+        Args:
+            log: the cluster.
+            topics: the installation.
+            group: the group to take.
+            new_id: never used before: the session's id.
+            rewind: partitions that begin a new generation, and where.
+            take_over: whether a living query loses the group.
+            who: does it.
+            report: called with what a person may want to know; None: nobody is.
+        """
+        spec = PlannerSpec(
+            inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
+            way="--take-over",
+        )  # fmt: skip
+        offsets = {move.source: move.offset for move in rewind}
+        self._log = log
+        self._group = group
+        self._rewind = rewind
+        spec = replace(spec, rewind=offsets, checks_commits=False)
+        self._planner = Planner(log, spec, new_id=new_id, who=who, report=report)
+
+    def step(self, now_ms: int) -> bool:
+        """Go on; return whether all acker partitions have answered, so that `finish` may be called.
+
+        Raises:
+            Unreachable: acker partitions are silent for 60 s, or the broker is away.
+            SessionRefused: a living query holds the group.
+            Disagreement: the ackers know another N or topic than we do.
+        """
+        if not self._planner.is_open:
+            self._planner.open(BEGINNING, now_ms)
+        self._planner.step(self._planner.poll(POLL_MS), now_ms)
+        return self._planner.is_ready
+
+    def finish(self) -> None:
+        """Commit where the group stands now, for tools that show lag, and leave.
+
+        Raises:
+            LogError: the broker refuses the commit, since consumers of another program are in the group.
+        """
+        if self._rewind:
+            offsets = {move.place: move.offset for move in self._rewind}
+            self._log.commit(self._group, offsets, COMMITTED_BY)
+        self._planner.close()
+
+    def close(self) -> None:
+        """Leave, whatever was done."""
+        self._planner.close()
+
+
+def run(operation: Operation, clock: Callable[[], int]) -> None:
+    """Step an operation to its end; the ackers have a minute to answer.
+
+    Args:
+        operation: what to do.
+        clock: wall time, ms.
+    """
+    try:
+        while not operation.step(clock()):
+            pass
+        operation.finish()
+    finally:
+        operation.close()

@@ -1,0 +1,162 @@
+"""Finds what the topics of ackers and replay workers say of a few roots.
+
+Source: DESIGN.md, sections 4 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from acker.config.settings import AckTopics
+from acker.errors import CodecError, UnknownVersion
+from acker.identity import Root, acker_partition
+from acker.kafka.port import Record
+from acker.service.view import OpenRange
+from acker.wire.answer_checks import read_verdicts
+from acker.wire.checks import wrong_acks
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions
+from replay.records.due import PROGRESS_KEY, Due, Progress, root_key, sound
+from replay.records.headers import location
+from spout.inspect.lookup import Verdict
+from spout.runtime.tails import Tails
+
+
+class Settled(NamedTuple):
+    """A verdict, and the offset of the record of the verdict log that it stands in."""
+
+    verdict: Verdict
+    offset: int
+
+
+class Waiting(NamedTuple):
+    """What waits of some roots, and how far the verdicts of each acker partition are taken over."""
+
+    dues: Mapping[Root, Due]
+    progress: Mapping[int, Progress]
+
+
+class Settlements:
+    """Looks roots up in the ack topics."""
+
+    def __init__(self, tails: Tails, topics: AckTopics, partitions: int) -> None:
+        """Prepare.
+
+        Args:
+            tails: reads.
+            topics: names of the ack topics.
+            partitions: N.
+        """
+        self._tails = tails
+        self._topics = topics
+        self._partitions = partitions
+
+    def acker_of(self, root: Root) -> int:
+        """Return the acker partition that keeps a root."""
+        return acker_partition(root.source, root.position, self._partitions)
+
+    def announced(self, root: Root, since: int) -> bool:
+        """Tell whether an Init names a root, in ``_ack_init`` from an offset on."""
+        codec = wire_codec()
+        lacking = "what was announced there is unknown"
+        for record in self._tails.rest(self._topics.init, self.acker_of(root), since, lacking):
+            try:
+                event = codec.decode(record.value)
+            except CodecError:
+                continue  # the acker quarantines it
+            if isinstance(event, Init) and _holds(event.runs, root):
+                return True
+        return False
+
+    def contributions(self, root: Root, open_in: OpenRange) -> int | None:
+        """Count the records of ``_ack_ack`` that ack part of an open root; None when some were not read."""
+        if open_in.carried:
+            return None
+        codec, unread, found = wire_codec(), len(self._tails.notes), 0
+        records = self._tails.rest(
+            self._topics.ack, self.acker_of(root), open_in.ack_from, "what was acked there is unknown"
+        )
+        if len(self._tails.notes) > unread:
+            return None
+        for record in records:
+            try:
+                event = codec.decode(record.value)
+            except CodecError:
+                continue  # the acker quarantines it
+            if not isinstance(event, Acks) or event.session != open_in.session:
+                continue
+            if not wrong_acks(event, self.acker_of(root), self._partitions) and _contributes(event, root):
+                found += 1
+        return found
+
+    def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
+        """Find the verdicts of roots, as far back as is read."""
+        found: dict[Root, Settled] = {}
+        for number, members in self._by_acker(roots).items():
+            for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
+                event = read_verdicts(record.value)
+                if event is None:
+                    continue
+                for root in members:
+                    verdict = _verdict_on(event, root, record)
+                    if verdict is not None:
+                        found[root] = Settled(verdict, record.offset)
+        return found
+
+    def waiting(self, roots: Iterable[Root]) -> Waiting:
+        """Find what waits of roots in ``_ack_due``."""
+        dues: dict[Root, Due] = {}
+        progress: dict[int, Progress] = {}
+        for number, members in self._by_acker(roots).items():
+            keys = {root_key(root): root for root in members}
+            for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
+                if record.key == PROGRESS_KEY or record.key in keys:
+                    _take(record, keys, dues, progress)
+        return Waiting(dues, progress)
+
+    def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
+        found: dict[int, list[Root]] = {}
+        for root in roots:
+            found.setdefault(self.acker_of(root), []).append(root)
+        return found
+
+
+def _take(
+    record: Record, keys: Mapping[bytes, Root], dues: dict[Root, Due], progress: dict[int, Progress]
+) -> None:
+    root = keys.get(record.key or b"")
+    if record.value is None:
+        if root is not None:
+            dues.pop(root, None)
+        return
+    try:
+        value = sound(record)
+    except UnknownVersion:
+        return  # the replay worker tells it
+    if isinstance(value, Progress):
+        progress[record.partition] = value
+    elif isinstance(value, Due) and root is not None:
+        dues[root] = value
+
+
+def _contributes(event: Acks, root: Root) -> bool:
+    if event.source != root.source:
+        return False
+    in_runs = any(run.start <= root.position < run.end for run in event.runs)
+    return in_runs or bool((positions(event.positions) == root.position).any())
+
+
+def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
+    return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
+
+
+def _verdict_on(event: Verdicts, root: Root, record: Record) -> Verdict | None:
+    place = location(*record[:3])
+    for says, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
+        if _holds(runs, root):
+            return Verdict(says, place, record.timestamp_ms)
+    for lost in event.lost:
+        if lost.source == root.source and (positions(lost.positions) == root.position).any():
+            return Verdict(lost.reason.value, place, record.timestamp_ms, lost)
+    return None

@@ -1,0 +1,133 @@
+"""What a command found, as a table for people or as JSON or YAML for programs: the one place for ``-o``.
+
+A row is a mapping. JSON and YAML hold one list of all rows, each whole; a table shows the columns that fit a
+screen. None says that something is unknown, which is not the same as 0 or an empty text: ``unknown`` in a
+table, ``null`` in JSON and YAML. Text that came out of a topic is never taken for a command to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import typer
+
+from acker.wire.causes import without_place
+
+Row = Mapping[str, Any]
+
+UNKNOWN: Final = "unknown"
+
+
+class Output(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+As = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+
+
+class Column(NamedTuple):
+    """A column of a table: its title, the key of the rows, how a value is written, and how None is."""
+
+    title: str
+    key: str
+    text: Callable[[Any], str] = str
+    none: str = UNKNOWN
+
+
+def count(value: int | str) -> str:
+    """Write a number with its thousands apart; a word in its place, such as ``none``, stays as it is."""
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def span(value_ms: int | str) -> str:
+    """Write how long something lasted, as coarse as a reader wants it; a word stays as it is."""
+    if isinstance(value_ms, str):
+        return value_ms
+    for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if abs(value_ms) >= size_ms:
+            return f"{value_ms / size_ms:.1f} {unit}"
+    return f"{value_ms} ms"
+
+
+def printable(text: str) -> str:
+    """Write what a terminal would take for a command, and what breaks a line, as an escape."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def cut(limit: int) -> Callable[[Any], str]:
+    """Make a function that cuts a text to so many characters."""
+    return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
+
+
+def cut_message(limit: int) -> Callable[[Any], str]:
+    """Make a function that cuts a cause's message to so many characters, but not the place at its end."""
+
+    def text_of(value: Any) -> str:
+        if len(text := str(value)) <= limit:
+            return text
+        message, place = without_place(text)
+        return message[: max(0, limit - 1 - len(place))] + "…" + place
+
+    return text_of
+
+
+def write(rows: Sequence[Row], columns: Sequence[Column], output: Output, *, title: str = "") -> None:
+    """Print rows on stdout.
+
+    Args:
+        rows: what to print.
+        columns: of the table.
+        output: how.
+        title: stands above a table.
+    """
+    if output is not Output.TABLE:
+        typer.echo(encoded(rows, output).rstrip("\n"))
+    elif rows:
+        _print_table(rows, columns, title)
+
+
+def encoded(value: object, output: Output) -> str:
+    """Return a value as JSON or YAML."""
+    if output is Output.JSON:
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    import yaml
+
+    return str(yaml.safe_dump(value, allow_unicode=True, sort_keys=False))
+
+
+def clear() -> None:
+    """Empty the screen, where there is one."""
+    from rich.console import Console
+
+    Console().clear()
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        justify: Literal["right", "left"] = "right" if column.text in (count, span) else "left"
+        table.add_column(column.title, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row[column.key], column)) for column in columns))
+    console = Console()
+    if not console.is_terminal:  # a pipe has no width: nothing is folded there
+        console = Console(width=console.measure(table, options=console.options.update(width=10_000)).maximum)
+    console.print(table)
+
+
+def _cell(value: object, column: Column) -> str:
+    return column.none if value is None else printable(column.text(value))

@@ -1,0 +1,1 @@
+"""Bolts in a child process, so that a tuple that kills or hangs it is found."""

@@ -1,0 +1,277 @@
+"""A forked child that works in the place of its worker, and how it ends.
+
+The child has all that the worker had when it was forked, and none of the worker's threads: it must not touch
+the clients of Kafka there, nor Spark's sockets. It speaks over a socket pair of its own, frame by frame.
+It dies with the worker, and before it where memory runs out.
+
+Source: DESIGN.md, section 5.2; fork(2), prctl(2), proc(5) on ``oom_score_adj``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from spout.execution.guards import Phase, Sheet
+from spout.runtime.tether import PR_SET_PDEATHSIG
+
+LOOK_MS: Final = 20
+"""The parent looks this often whether its child lives, and what it is at."""
+
+QUIET_MS: Final = 600_000
+"""A child that is prepared, cleans up, or does nothing of the user's, for so long, is given up."""
+
+CLOSED_MS: Final = 5_000
+"""A child that has closed its socket is given so long to end."""
+
+READ_BYTES: Final = 1 << 18
+
+_UNKNOWN_END: Final = "an unknown end"
+_LENGTH = struct.Struct("!Q")
+_STDERR: Final = 2
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
+
+
+class Why(Enum):
+    """Why a child ended."""
+
+    DIED = "it ended by itself, or somebody ended it"
+    HUNG = "it was ended, since its bolt took too long"
+    SPARED = "the same, and the call returned at the last moment, so that no tuple is to blame"
+    QUIET = "it was given up, having done nothing for `QUIET_MS`"
+
+
+class ChildEnded(Exception):
+    """A child ended before it answered."""
+
+    def __init__(self, how: str, why: Why = Why.DIED) -> None:
+        """Say how it ended, as `how_ended` does, and why."""
+        super().__init__(how)
+        self.how = how
+        self.why = why
+
+
+class Channel:
+    """The child's end: frames from and to its parent, blocking."""
+
+    def __init__(self, end: socket.socket) -> None:
+        """Speak over a socket."""
+        self._end = end
+
+    def receive(self) -> bytes | None:
+        """Return the next frame; None when the parent has left."""
+        head = self._exactly(_LENGTH.size)
+        return None if head is None else self._exactly(_LENGTH.unpack(head)[0])
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+        self._end.sendall(_LENGTH.pack(len(frame)) + frame)
+
+    def _exactly(self, count: int) -> bytes | None:
+        found = bytearray()
+        while len(found) < count:
+            part = self._end.recv(min(READ_BYTES, count - len(found)))
+            if not part:
+                return None
+            found += part
+        return bytes(found)
+
+
+class ChildProcess:
+    """The parent's end of one child."""
+
+    def __init__(self, serve: Callable[[Channel], None], sheet: Sheet, limit_ms: int) -> None:
+        """Fork a child.
+
+        Args:
+            serve: what it does; it ends when this returns or raises.
+            sheet: where it writes down what it is at.
+            limit_ms: how long one call of a bolt may last; 0: for ever.
+        """
+        self._sheet = sheet
+        self._limit_ms = limit_ms
+        self._inbox = bytearray()
+        self._seen: tuple[int, Phase] = (-1, Phase.IDLE)
+        self._since_ms = _now_ms()
+        self.pid, self._end = _fork(serve)
+        self._ended: str | None = None
+        self._poll = select.poll()
+        self._poll.register(self._end, select.POLLIN)
+        self._closed_ms: int | None = None
+
+    def ask(self, frame: bytes = b"") -> bytes:
+        """Send a frame, if there is one, and return the answer to it.
+
+        Raises:
+            ChildEnded: there is none, since the child has ended, or was ended.
+        """
+        left = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
+        self._since_ms = _now_ms()
+        while True:
+            if not self._closed_ms:
+                self._poll.modify(self._end, select.POLLIN | (select.POLLOUT if left else 0))
+            events = self._poll.poll(LOOK_MS)
+            if events and left:
+                left = left[self._write(left) :]
+            if events:
+                self._read()
+            answer = self._answer()
+            if answer is not None:
+                return answer
+            if self._has_ended():
+                self._read()
+                answer = self._answer()
+                if answer is not None:
+                    return answer
+                raise ChildEnded(self._ended or "")
+            self._refuse_late()
+
+    def close(self) -> None:
+        """End the child, and wait until it is gone."""
+        if not self._has_ended():
+            self._kill()
+        self._end.close()
+
+    def _write(self, left: memoryview) -> int:
+        try:
+            return self._end.send(left)
+        except BlockingIOError:
+            return 0
+        except OSError:  # it has closed its end; how it ends is seen by waiting
+            return len(left)
+
+    def _read(self) -> None:
+        """Read what is there."""
+        while self._closed_ms is None:
+            try:
+                part = self._end.recv(READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                part = b""
+            self._inbox += part
+            if not part:
+                self._closed_ms = _now_ms()
+                self._poll.unregister(self._end)
+
+    def _answer(self) -> bytes | None:
+        """Take a whole frame out of what was read."""
+        if len(self._inbox) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._inbox)[0]
+        if len(self._inbox) < end:
+            return None
+        answer = bytes(self._inbox[_LENGTH.size : end])
+        del self._inbox[:end]
+        return answer
+
+    def _has_ended(self) -> bool:
+        if self._ended is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else has waited for it
+                self._ended = _UNKNOWN_END
+                return True
+            if pid:
+                self._ended = how_ended(status)
+        return self._ended is not None
+
+    def _refuse_late(self) -> None:
+        """End a child whose bolt hangs, or that does nothing any more."""
+        now_ms = _now_ms()
+        seen = self._sheet.looked_at
+        if seen != self._seen:
+            self._seen, self._since_ms = seen, now_ms
+        waited_ms = now_ms - self._since_ms
+        executes = seen[1] is Phase.EXECUTE
+        overdue = executes and self._limit_ms and waited_ms >= self._limit_ms
+        quiet = not executes and waited_ms >= QUIET_MS
+        closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
+        if not (overdue or quiet or closed) or not self._kill():
+            return
+        if overdue:
+            raise ChildEnded("SIGKILL", Why.HUNG if self._sheet.looked_at == seen else Why.SPARED)
+        if quiet:
+            raise ChildEnded(f"did nothing for {QUIET_MS // 1_000} s", Why.QUIET)
+        raise ChildEnded("closed its socket")
+
+    def _kill(self) -> bool:
+        """End it; tell whether that was its end. One that ends by itself is seen late, when it dumps core."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:  # somebody else has waited for it
+            self._ended = _UNKNOWN_END
+            return False
+        self._ended = how_ended(status)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def how_ended(status: int) -> str:
+    """Say how a process ended, by what `os.waitpid` returned."""
+    if not os.WIFSIGNALED(status):
+        return f"exit status {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    if number == signal.SIGKILL:
+        return "SIGKILL (out of memory?)"
+    known = {member.value: member.name for member in signal.Signals}
+    return known.get(number, f"signal {number}")
+
+
+def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
+    """Fork; the child serves, and never returns from here."""
+    ours, theirs = socket.socketpair()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # or the child would write it again
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # from Python 3.12 on: this process has threads. Those of the clients are not used in the child
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        theirs.close()
+        ours.setblocking(False)
+        return pid, ours
+    status = 1
+    try:
+        ours.close()
+        _tie(parent)
+        serve(Channel(theirs))
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:  # noqa: BLE001 - the top of a process
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status & 0xFF)
+
+
+def _tie(parent: int) -> None:
+    """Let this process die with its parent, and before it where memory runs out; show where it crashes."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    faulthandler.enable(file=_STDERR)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,130 @@
+"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back.
+
+Pickles of builtins and of this package's own values, between a process and its own child alone.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from spout.planning.order import Slip
+from spout.publishing.fold import TaskReport
+from spout.tuples.anchors import Anchors
+from spout.tuples.collector import Rows
+from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
+
+BLOCK_ROWS: Final = 1_000
+"""Rows that a child works on at a time, where bolts work row by row: no more are worked on again."""
+
+
+class Feed(NamedTuple):
+    """A block of rows: of a topic or a bolt, with their anchors; or, without anchors, of a stage before.
+
+    Rows that stand in lines have a slip.
+    """
+
+    rows: Rows
+    anchors: Anchors | None
+    slip: Slip | None = None
+
+    def blocks(self, size: int) -> list[Feed]:
+        """Cut it into blocks of so many rows."""
+        return [self._cut(first, size) for first in range(0, len(self.rows), size)] or [self]
+
+    def _cut(self, first: int, size: int) -> Feed:
+        if isinstance(self.rows, MessageRows):
+            rows: Rows = self.rows.part(first, size)
+        elif isinstance(self.rows, ArrowRows):
+            rows = ArrowRows(self.rows.batch.slice(first, size), came_from=self.rows.came_from)
+        else:
+            raise TypeError(f"a task is fed messages or Arrow rows, not {type(self.rows).__name__}")
+        anchors = self.anchors
+        return Feed(rows, anchors and replace(anchors, column=anchors.column.slice(first, size)))
+
+
+class Worked(NamedTuple):
+    """What a child answers: the rows that it returns, and what it reports, if it was asked for that."""
+
+    batches: list[pa.RecordBatch]
+    report: TaskReport | None
+
+
+def pack_feed(feed: Feed) -> bytes:
+    """Turn a block of rows into bytes."""
+    rows, anchors, slip = feed
+    packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
+    if isinstance(rows, ArrowRows):
+        packed = _pack([rows.batch]), rows.came_from
+    if anchors is None:
+        return pickle.dumps((packed, None, slip), protocol=5)
+    column = pa.RecordBatch.from_arrays([anchors.column], names=["anchor"])
+    anchored = anchors.carry, _pack([column]), anchors.subscriptions
+    return pickle.dumps((packed, anchored, slip), protocol=5)
+
+
+def unpack_feed(data: bytes) -> Feed:
+    """Turn bytes into a block of rows."""
+    packed, anchored, slip = pickle.loads(data)
+    if len(packed) == 2:
+        rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1])
+    else:
+        rows = MessageRows.unpacked(packed)
+    if anchored is None:
+        return Feed(rows, None, slip)
+    carry, column, subscriptions = anchored
+    return Feed(rows, Anchors(carry, _unpack(column)[0].column(0), subscriptions), slip)
+
+
+def pack_error(error: Exception) -> bytes:
+    """Turn what was raised in the place of an answer into bytes; an error that cannot travel goes as text."""
+    try:
+        data = pickle.dumps(error, protocol=5)
+        pickle.loads(data)  # some can be written, and not read
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, LookupError):
+        return pickle.dumps(TrackingError(f"{type(error).__name__}: {error}"), protocol=5)
+    return data
+
+
+def pack_worked(worked: Worked) -> bytes:
+    """Turn an answer into bytes."""
+    return pickle.dumps((_pack(worked.batches), worked.report), protocol=5)
+
+
+def unpack_worked(data: bytes) -> Worked:
+    """Turn bytes into an answer.
+
+    Raises:
+        Exception: what was raised in the child in its place.
+    """
+    found = pickle.loads(data)
+    if isinstance(found, Exception):
+        raise found
+    batches, report = found
+    return Worked(_unpack(batches), report)
+
+
+def _pack(batches: list[pa.RecordBatch]) -> bytes:
+    """Write batches of one schema as an Arrow stream, which holds of a slice no more than the slice."""
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _unpack(data: bytes) -> list[pa.RecordBatch]:
+    if not data:
+        return []
+    with pa.ipc.open_stream(data) as reader:
+        return list(reader)

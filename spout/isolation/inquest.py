@@ -1,0 +1,147 @@
+"""What the end of a child says: which tuple was the cause, or that no record can be blamed for it.
+
+Source: DESIGN.md, section 3 rule 11.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from acker.errors import WorkerLost
+from acker.units import duration_text
+from spout.bolts.hooks import BoltContext
+from spout.execution.guards import Entry, Phase
+from spout.isolation.child_process import ChildEnded, Why
+from spout.tuples.culprits import HUNG, WORKER_DIED, Isolated, Orders, Search
+
+CULPRITS_MAX: Final = 100
+"""Culprits that one task may have; with more it is the bolt that is broken, and the task gives up."""
+
+GUESSES_MAX: Final = 3
+"""Tuples of one bolt that are blamed because it was called for them, where the bolt may hold others: with
+more, what it holds is searched for the cause."""
+
+UNEXPLAINED_MAX: Final = 3
+"""Children of one task that may end while no bolt is called."""
+
+_CURE: Final = "mend the bolt, and start the query again from its checkpoint"
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class Inquest:
+    """Finds the culprits of one task.
+
+    Attributes:
+        orders: what the next child does otherwise.
+    """
+
+    def __init__(self, context: BoltContext, limit_ms: int, *, holds: bool) -> None:
+        """Look into the children of a task; `holds`: its bolts may hold tuples over many calls."""
+        self.orders = Orders()
+        self._context = context
+        self._limit_ms = limit_ms
+        self._holds = holds
+        self._blamed: Counter[str] = Counter()
+        self._unexplained = 0
+        self._search: Search | None = None
+        self._searched = ""
+
+    def died(self, end: ChildEnded, entry: Entry) -> bool:
+        """Learn from the end of a child.
+
+        Returns:
+            Whether what the task's bolts hold must be searched; see `search`.
+
+        Raises:
+            WorkerLost: too many children ended, or one of which no tuple can be the cause.
+        """
+        if end.why is Why.SPARED:
+            return False
+        phase, call = entry
+        if end.why is Why.QUIET or phase is Phase.PREPARE:
+            raise self._lost(entry, end)
+        if phase is Phase.IDLE:
+            self._count_unexplained(end)
+            return False
+        if self._search is not None and call.bolt == self._searched:
+            self._go_on_searching(self._search, end)
+            return False
+        holds = phase is Phase.CLEANUP or (self._holds and self._blamed[call.bolt] >= GUESSES_MAX)
+        if holds and self._search is None:
+            return True
+        if phase is Phase.CLEANUP:  # of another bolt than the one that is searched
+            raise self._lost(entry, end)
+        error, how = self._cause(end)
+        if self.orders.learn(call, error, how):
+            self._blamed[call.bolt] += 1
+            self._tell(call.bolt, error, how, call.roots)
+            self._refuse_many(sum(self._blamed.values()), call.bolt, how)
+        return False
+
+    def search(self, end: ChildEnded, entry: Entry, suspects: Iterable[int]) -> None:
+        """Begin to search among roots for the cause of a child's end."""
+        self._searched = entry.call.bolt
+        self.orders.revoke(self._searched)
+        self._blamed[self._searched] = 0
+        self._search = Search(suspects)
+        self._condemn(self._search, end)
+
+    def survived(self) -> bool:
+        """Learn that a child did everything; tell whether that is the task's result."""
+        search = self._search
+        if search is None:
+            return True
+        sentence = self.orders.condemned[self._searched][1]
+        if not search.survived():
+            self.orders.condemned[self._searched] = (search.condemned, sentence)
+            self._refuse_many(len(search.guilty), self._searched, str(sentence))
+            return False
+        self._tell(self._searched, sentence.error, str(sentence), frozenset(search.guilty))
+        return True
+
+    def _go_on_searching(self, search: Search, end: ChildEnded) -> None:
+        if not search.died():
+            raise WorkerLost(
+                f"bolt {self._searched!r} ended its process ({end.how}) whichever records were kept from it,"
+                f" so that none can be failed for it; {_CURE}"
+            )
+        self._refuse_many(len(search.guilty), self._searched, end.how)
+        self._condemn(search, end)
+
+    def _condemn(self, search: Search, end: ChildEnded) -> None:
+        self.orders.condemned[self._searched] = (search.condemned, Isolated(*self._cause(end)))
+
+    def _cause(self, end: ChildEnded) -> tuple[str, str]:
+        if end.why is Why.HUNG:
+            return HUNG, f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
+        return WORKER_DIED, end.how
+
+    def _count_unexplained(self, end: ChildEnded) -> None:
+        self._unexplained += 1
+        if self._unexplained > UNEXPLAINED_MAX:
+            raise WorkerLost(
+                f"{self._unexplained} processes of {self._context.name!r} ended while no bolt was called, the"
+                f" last by {end.how}; look who kills them, and at the memory of the machine"
+            )
+
+    def _refuse_many(self, culprits: int, bolt: str, how: str) -> None:
+        if culprits > CULPRITS_MAX:
+            raise WorkerLost(
+                f"{culprits} tuples of one task killed or hung their process, the last in bolt {bolt!r} by"
+                f" {how}: it is the bolt that is broken; {_CURE}"
+            )
+
+    def _lost(self, entry: Entry, end: ChildEnded) -> WorkerLost:
+        return WorkerLost(
+            f"bolt {entry.call.bolt!r} ended its process in {entry.phase.name.lower()} ({end.how}), for which"
+            f" no record can be failed; {_CURE}"
+        )
+
+    def _tell(self, bolt: str, error: str, how: str, roots: frozenset[int]) -> None:
+        _LOGGER.error(
+            "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
+            bolt, error, how, self._context.batch_id, self._context.partition, sorted(roots)[:10],
+        )  # fmt: skip

@@ -1,0 +1,297 @@
+"""A pass whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
+
+A task runs so when it is tried again, or when its batch is run again: something ended it before, and it may
+have been a bolt. The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its
+child runs the very pass that the worker would have run, with each bolt guarded (`spout.execution.guards`).
+
+When the child ends, the tuple that it was at is a culprit, and the next child raises `WORKER_DIED` or `HUNG`
+in the place of that call: so what the task reports is what it would have reported had the bolt failed the
+tuple.
+What the dead child had done is kept or done again:
+
+* A pass of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
+  that the child returned is kept; the next child goes on with the block in which it died.
+* Any other pass (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
+  yet, over many rows. What it held has died with the child. Nothing of it counts: the next child begins with
+  the task's first row, and nothing leaves the task before a child has cleaned up. Such a bolt may end its
+  process by what it holds: when it does so in `cleanup`, or at more tuples than a few, the culprits are
+  searched for by trial (`spout.tuples.culprits.Search`).
+
+So nothing is acked of which the work was lost, and nothing fails but culprits.
+
+Source: DESIGN.md, section 5.2; Spark's own retry of a task, of which this is the same with less to repeat.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final
+
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
+from spout.bolts.hooks import BoltContext
+from spout.execution.guards import Guarded, Sheet, guard
+from spout.execution.passes import FastRun, Pass, Run
+from spout.execution.stage_run import StageRun
+from spout.isolation.child_process import Channel, ChildEnded, ChildProcess
+from spout.isolation.feeds import (
+    BLOCK_ROWS,
+    Feed,
+    Worked,
+    pack_error,
+    pack_feed,
+    pack_worked,
+    unpack_feed,
+    unpack_worked,
+)
+from spout.isolation.inquest import Inquest
+from spout.planning.order import PARTITION, Gate, LineUp, Slip
+from spout.publishing.fold import TaskReport, merged
+from spout.topology.stage_pass import StagePass
+from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.collector import Rows
+from spout.tuples.columns import ANCHOR
+from spout.tuples.culprits import Orders
+from spout.tuples.rows import ArrowRows, batch_of
+
+SPOOL_BYTES: Final = 64 * 1024 * 1024
+"""Rows that are kept for another child go to a file beyond this."""
+
+_FINISH: Final = -1
+_LENGTH = struct.Struct("!q")
+
+Begin = Callable[[Pass | StagePass], Run]
+"""Starts a pass in this process."""
+
+
+class IsolatedRun:
+    """A pass at work in one task, in a child of this process."""
+
+    def __init__(self, pass_: Pass | StagePass, context: BoltContext, limit_ms: int, begin: Begin) -> None:
+        """Prepare; a child is forked when there are rows.
+
+        Args:
+            pass_: the pass; its bolts were not prepared.
+            context: the task.
+            limit_ms: how long one call of a bolt may last; 0: for ever.
+            begin: starts the pass, in the child.
+        """
+        self.gate: Gate | None = None
+        self._gates: dict[str, Gate] = {}  # those of the child, by partition
+        self._pass = pass_
+        self._limit_ms = limit_ms
+        self._begin = begin
+        self._reports: list[TaskReport] = []
+        self._sheet = Sheet([name for name, _ in _bolts(pass_)])
+        self._child: ChildProcess | None = None
+        self._goes_on = goes_on(pass_)
+        self._inquest = Inquest(context, limit_ms, holds=not self._goes_on)
+        by_row = not any(isinstance(bolt, ArrowBolt) for _, bolt in _bolts(pass_))
+        self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
+        self._feeds = 0
+        self._spool = _Spool()
+
+    def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
+        """Work on a batch of rows and return what was emitted; see `Run`."""
+        feed = Feed(rows, anchors)
+        blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
+        returned = [batch for block in blocks for batch in self._fed(self._with_slip(block))]
+        if len(returned) == 1:
+            return returned[0]
+        return pa.concat_batches(returned) if returned else batch_of([], self._pass.schema)
+
+    def arrive(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Work on rows of the stage before; see `StageRun`."""
+        return self.feed(ArrowRows(batch), None)
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Clean the bolts up, and return what was not returned before."""
+        if self._goes_on:
+            worked = self._persist(_FINISH, b"")
+            self._keep(worked)
+            return worked.batches
+        while True:
+            try:
+                worked = self._life()
+            except ChildEnded as end:
+                self._bury(end)
+                continue
+            if self._inquest.survived():
+                self._keep(worked)
+                return worked.batches
+            self._end_child()
+
+    def report(self) -> TaskReport:
+        """Return what was done."""
+        return merged(self._reports)
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        self._end_child()
+        self._spool.close()
+
+    def _fed(self, feed: Feed) -> list[pa.RecordBatch]:
+        packed = pack_feed(feed)
+        if not self._goes_on:
+            self._spool.add(packed)
+            return []
+        self._feeds += 1
+        worked = self._persist(self._feeds, packed)
+        self._keep(worked)
+        return worked.batches
+
+    def _with_slip(self, feed: Feed) -> Feed:
+        """Tell the child where the rows of a block stand, when their turn has come."""
+        if self.gate is None or feed.anchors is None:
+            return feed
+        return feed._replace(slip=self.gate.slip(feed.anchors.roots().tolist()))
+
+    def _keep(self, worked: Worked) -> None:
+        if worked.report is None:
+            raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
+        self._reports.append(worked.report)
+        if self.gate is not None:
+            for _, failed in worked.report.failures:
+                for root in failed.tolist():
+                    self.gate.fail(root)
+
+    def _life(self) -> Worked:
+        """Let one child do everything, from the first row to the report."""
+        returned: list[pa.RecordBatch] = []
+        for number, packed in enumerate(self._spool.all(), start=1):
+            returned += self._ask(number, packed).batches
+        last = self._ask(_FINISH, b"")
+        return Worked(returned + last.batches, last.report)
+
+    def _ask(self, number: int, packed: bytes) -> Worked:
+        if self._child is None:
+            self._child = ChildProcess(self._serve, self._sheet, self._limit_ms)
+            unpack_worked(self._child.ask())
+        return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
+
+    def _persist(self, number: int, packed: bytes) -> Worked:
+        """Ask for one thing until no child ends at it.
+
+        Raises:
+            WorkerLost: too many did, or one of which no tuple can be the cause.
+        """
+        while True:
+            try:
+                return self._ask(number, packed)
+            except ChildEnded as end:
+                self._bury(end)
+
+    def _bury(self, end: ChildEnded) -> None:
+        """Find out what ended a child, and let the next one do otherwise."""
+        self._end_child()
+        entry = self._sheet.read()
+        if self._inquest.died(end, entry):
+            self._inquest.search(end, entry, self._roots())
+
+    def _roots(self) -> set[int]:
+        """Return the roots of all rows that are kept for another child."""
+        found: set[int] = set()
+        for packed in self._spool.all():
+            rows, anchors, _ = unpack_feed(packed)
+            if isinstance(rows, ArrowRows) and ANCHOR in rows.names:
+                anchors = Anchors(Carry.HOPS, rows.batch.column(ANCHOR))
+            if anchors is not None:
+                found.update(each.root for deliveries in anchors.deliveries() for each in deliveries)
+        return found
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _serve(self, channel: Channel) -> None:
+        """Be the child: run the pass with guarded bolts, block by block, as long as the parent asks."""
+        sheet = self._sheet
+        sheet.idle()
+        try:
+            pass_ = guarded(self._pass, sheet, self._inquest.orders)
+            posts = [bolt.post for _, bolt in _bolts(pass_) if isinstance(bolt, Guarded)]
+            run = self._begin(pass_)
+            channel.send(pack_worked(Worked([], None)))
+            while frame := channel.receive():
+                number = _LENGTH.unpack_from(frame)[0]
+                for post in posts:
+                    post.begin(number)
+                channel.send(pack_worked(self._work(run, number, frame[_LENGTH.size :])))
+        except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
+            channel.send(pack_error(error))
+
+    def _work(self, run: Run, number: int, packed: bytes) -> Worked:
+        """Work on a block of rows, or finish."""
+        if number == _FINISH:
+            return Worked(run.finish(), run.report())
+        rows, anchors, slip = unpack_feed(packed)
+        run.gate = None if slip is None else self._gate_of(slip)
+        if isinstance(run, StageRun) and isinstance(rows, ArrowRows):
+            batch = run.arrive(rows.batch)
+        else:
+            batch = run.feed(rows, anchors)
+        if self._goes_on and isinstance(run, FastRun | StageRun):
+            return Worked([batch], run.take_report())
+        return Worked([batch], None)
+
+    def _gate_of(self, slip: Slip) -> Gate:
+        """Return the child's gate of a partition, which knows what the task's does."""
+        gate = self._gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
+        gate.learn(slip)
+        return gate
+
+
+def goes_on(pass_: Pass | StagePass) -> bool:
+    """Tell whether what a child has returned is done: its bolts hold nothing from one row to the next."""
+    watched = pass_.bolts if isinstance(pass_, StagePass) else pass_.steps
+    if any(bolt.hooks for bolt in watched):
+        return False
+    return all(_settles_at_once(bolt) for _, bolt in _bolts(pass_))
+
+
+def guarded(pass_: Pass | StagePass, sheet: Sheet, orders: Orders) -> Pass | StagePass:
+    """Return the pass with guards in the place of its bolts."""
+    if isinstance(pass_, StagePass):
+        bolts = [replace(each, bolt=guard(each.name, each.bolt, sheet, orders)) for each in pass_.bolts]
+        return replace(pass_, bolts=tuple(bolts))
+    steps = [step._replace(bolt=guard(step.name, step.bolt, sheet, orders)) for step in pass_.steps]
+    return replace(pass_, steps=tuple(steps))
+
+
+def _bolts(pass_: Pass | StagePass) -> Sequence[tuple[str, AnyBolt]]:
+    if isinstance(pass_, StagePass):
+        return [(each.name, each.bolt) for each in pass_.bolts]
+    return [(step.name, step.bolt) for step in pass_.steps]
+
+
+def _settles_at_once(bolt: AnyBolt) -> bool:
+    if isinstance(bolt, Bolt):
+        return False
+    return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)
+
+
+class _Spool:
+    """Blocks of rows, in order, to be read again and again; beyond `SPOOL_BYTES` in a file."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115 - `close` closes it
+
+    def add(self, block: bytes) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(_LENGTH.pack(len(block)) + block)
+
+    def all(self) -> Iterator[bytes]:
+        """Return all blocks; nothing may be added meanwhile."""
+        self._file.seek(0)
+        while head := self._file.read(_LENGTH.size):
+            yield self._file.read(_LENGTH.unpack(head)[0])
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,50 @@
+"""Starts a pass in the task that this process works on: in the process itself, or in a child of it.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+
+from spout.bolts.hooks import BoltContext
+from spout.execution.anchored import AnchoredRun
+from spout.execution.passes import FastRun, Pass, Run
+from spout.execution.safety import Safety
+from spout.execution.stage_run import StageRun
+from spout.isolation.isolation import IsolatedRun
+from spout.publishing.ledger import task_name
+from spout.runtime.pulse import Pulse
+from spout.runtime.watchdog import Watchdog
+from spout.topology.stage_pass import StagePass
+
+
+@contextmanager
+def running(pass_: Pass | StagePass, safety: Safety, *, again: bool = False) -> Iterator[Run]:
+    """Run a pass as long as the context lasts.
+
+    Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.
+
+    Args:
+        pass_: the pass.
+        safety: of the query.
+        again: whether the batch is known to be run again.
+    """
+    name = task_name()
+    context = BoltContext(pass_.name, name.partition, name.batch)
+    pulse = Pulse()
+    if pass_.tracked and safety.isolates(name.tries + again):
+        with closing(IsolatedRun(pass_, context, safety.limit_ms, partial(begin, context=context))) as run:
+            yield run
+    else:
+        with Watchdog(pulse, safety.limit_ms if pass_.tracked else 0):
+            yield begin(pass_, context, pulse)
+
+
+def begin(pass_: Pass | StagePass, context: BoltContext, pulse: Pulse | None = None) -> Run:
+    """Begin a pass in this process."""
+    if isinstance(pass_, StagePass):
+        return StageRun(pass_, context, pulse)
+    return AnchoredRun(pass_, context, pulse) if pass_.rich else FastRun(pass_, context, pulse)

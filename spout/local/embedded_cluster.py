@@ -1,0 +1,158 @@
+"""Several Kafka brokers on this machine that are one cluster, for tests and experiments."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from acker.errors import UsageError
+from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
+from spout.local.embedded import SMALL_JVM, EmbeddedBroker, Report, new_cluster_id
+from spout.local.ports import free_port
+
+BROKERS_MAX: Final = 9
+"""A machine that runs tests has no memory for more: a broker takes some 350 MB."""
+
+_CLUSTER_ID: Final = "cluster-id"
+
+
+class EmbeddedCluster:
+    """Brokers on this machine, each of them a controller too; with three, the loss of one is no outage.
+
+    ::
+
+        with EmbeddedCluster() as cluster:
+            AdminClient({"bootstrap.servers": cluster.bootstrap})
+            cluster.brokers[0].kill()
+            cluster.brokers[0].restart()
+
+    Topics get a copy on each broker, three at most, and two must have a write (`min.insync.replicas`). Each
+    broker can be killed, stopped in order (it hands its partitions over first) and started again at its
+    address; one that is started answers when most of them run. `start` and `stop` do all of it. They are
+    killed when the process that started them is gone; start them from the main thread.
+
+    Args:
+        directory: where the brokers' folders are, and are found again by the next cluster that gets it; as
+            many brokers as before. None: a temporary folder that is removed at the end.
+        brokers: how many, 1 to `BROKERS_MAX`.
+        port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
+        environ: as for `EmbeddedBroker`.
+        progress: as for `EmbeddedBroker`.
+        doors: as for `EmbeddedBroker`, for each broker in turn; None: none.
+        settings: as for `EmbeddedBroker`; of all brokers alike.
+        jvm: as for `EmbeddedBroker`; of each broker.
+
+    Raises:
+        UsageError: a number of brokers out of range, or other than the directory's.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        brokers: int = 3,
+        port: int | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        progress: Report | None = None,
+        doors: Sequence[Mapping[str, int | None]] | None = None,
+        settings: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = SMALL_JVM,
+    ) -> None:
+        if not 1 <= brokers <= BROKERS_MAX:
+            raise UsageError(f"{brokers} brokers: must be 1 to {BROKERS_MAX}")
+        self._kept = directory
+        self._directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        found = len(list(self._directory.glob("broker-*"))) or int((self._directory / "data").exists())
+        if found not in (0, brokers):
+            raise UsageError(
+                f"{self._directory} holds the data of {found} brokers, not of {brokers}; give that number, or"
+                " another directory"
+            )
+        ports: dict[int, int] = {}
+        controllers: dict[int, int] = {}
+        for node_id in range(1, brokers + 1):
+            ports[node_id] = port + node_id - 1 if port else _another(ports, controllers)
+            controllers[node_id] = _another(ports, controllers)
+        self.brokers = tuple(
+            EmbeddedBroker(
+                self._directory / f"broker-{node_id}",
+                ports[node_id],
+                environ=environ,
+                progress=progress,
+                doors=doors[node_id - 1] if doors else None,
+                settings={**settings_of_a_cluster(brokers), **(settings or {})},
+                jvm=jvm,
+                member=Member(node_id, controllers, self._cluster_id()),
+            )
+            for node_id in ports
+        )
+        self._ports = tuple(ports.values())
+
+    @property
+    def bootstrap(self) -> str:
+        """The value of `bootstrap.servers`: all brokers."""
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    @property
+    def directory(self) -> Path:
+        """Where each broker has its folder."""
+        return self._directory
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kept is not None:
+            self.stop()
+        else:
+            self.kill()
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start all brokers, and wait until each answers.
+
+        Raises:
+            UsageError: a port is taken, or another cluster runs in this directory.
+            Unreachable: no Java, no jars, or a broker does not answer.
+        """
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            first, *others = self.brokers
+            first.launch()
+            for broker in others:
+                broker.launch(like=first)
+            for broker in self.brokers:
+                broker.wait_until_it_answers()
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Shut all brokers down at once; one that finds no majority of controllers any more is killed."""
+        with ThreadPoolExecutor(len(self.brokers)) as threads:
+            for stopped in [threads.submit(broker.stop) for broker in self.brokers]:
+                stopped.result()
+
+    def kill(self) -> None:
+        """End all brokers by SIGKILL, as a power cut would."""
+        for broker in self.brokers:
+            broker.kill()
+
+    def _cluster_id(self) -> str:
+        """Return the id that the nodes of this directory were formatted with, or draw one."""
+        path = self._directory / _CLUSTER_ID
+        if not path.exists():
+            path.write_text(new_cluster_id(), encoding="ascii")
+        return path.read_text(encoding="ascii")
+
+
+def _another(*taken: Mapping[int, int]) -> int:
+    return free_port(besides={port for ports in taken for port in ports.values()})

@@ -1,0 +1,168 @@
+"""`windhover up`: a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from acker.config.topics import load
+from acker.errors import ConfigError, Unreachable
+from acker.provisioning import provision
+from spout.local.broker_settings import HOST
+from spout.local.embedded import EmbeddedBroker
+from spout.local.embedded_cluster import EmbeddedCluster
+from spout.runtime.child import Child, Kind
+
+BOOTSTRAP = "KAFKA_BOOTSTRAP"
+"""Environment variable that a topics.yaml refers to for the broker's address."""
+
+KINDS: tuple[Kind, ...] = ("acker", "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What to start. `directory` None: a temporary one; `port` None: a free one.
+
+    `brokers`: 1 to `spout.local.embedded_cluster.BROKERS_MAX`; `port` is the first one's, the others get the
+    next.
+    """
+
+    config: Path = Path("topics.yaml")
+    port: int | None = None
+    directory: Path | None = None
+    broker_only: bool = False
+    brokers: int = 1
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end. Not an Exception: nothing that handles errors may swallow it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+    """Run all of it until a signal comes or a part of it dies; what was started is ended before it returns.
+
+    1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
+    worker, and wait until they are ready. 4. Say the address. 5. Wait. One of several brokers that dies is
+    started again.
+
+    Args:
+        options: what to start.
+        environ: this process's environment; the children get it with the broker's address added.
+        say: shows a line to the user.
+
+    Returns:
+        The exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
+
+    Raises:
+        UsageError: the port is taken, or there is no such file.
+        ConfigError: topics.yaml is wrong.
+        Unreachable: the broker or a child does not come up, or ended.
+    """
+    if not options.broker_only:
+        _check(options, environ)
+    try:
+        with ending_on_signals(), ExitStack() as stack:
+            kafka, brokers = _start_kafka(stack, options, say)
+            children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
+            say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
+            ended = _first_to_end([*brokers, *children])
+            while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
+                say(f"{ended.obituary().splitlines()[0]}; starting it again")
+                ended.restart()
+                ended = _first_to_end([*brokers, *children])
+            raise Unreachable(ended.obituary())
+    except Interrupted as interrupted:
+        return interrupted.exit_code
+
+
+def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
+    """Refuse a file that cannot be read, or names another broker than the one to be started."""
+    port = options.port or 0
+    ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
+    named = load(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
+    if named != ours:
+        raise ConfigError(
+            f"{options.config}: kafka.bootstrap.servers is {named}, but `up` starts a broker of its own; "
+            f'write "${{{BOOTSTRAP}:-{named}}}"'
+        )
+
+
+def _start_kafka(
+    stack: ExitStack, options: UpOptions, say: Callable[[str], None]
+) -> tuple[EmbeddedBroker | EmbeddedCluster, tuple[EmbeddedBroker, ...]]:
+    """Start a broker or a cluster; return it, and each broker of it."""
+    if options.brokers == 1:
+        broker = stack.enter_context(EmbeddedBroker(options.directory, options.port, progress=say))
+        say(f"broker is ready (process {broker.pid}, log {broker.log})")
+        return broker, (broker,)
+    cluster = stack.enter_context(
+        EmbeddedCluster(options.directory, options.brokers, options.port, progress=say)
+    )
+    for each in cluster.brokers:
+        say(f"broker {each.node_id} is ready (process {each.pid}, log {each.log})")
+    return cluster, cluster.brokers
+
+
+def _start(
+    stack: ExitStack,
+    options: UpOptions,
+    kafka: EmbeddedBroker | EmbeddedCluster,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+) -> list[Child]:
+    """Create the topics and start an acker and a replay worker on them."""
+    environ = {**environ, BOOTSTRAP: kafka.bootstrap}
+    for line in provision.create_topics(load(options.config, environ)):
+        say(line)
+    children = [
+        stack.enter_context(Child(kind, options.config, log=kafka.directory / f"{kind}.log", environ=environ))
+        for kind in KINDS
+    ]
+    for child in children:
+        child.wait_ready()
+        say(f"{child.kind} is ready (process {child.pid}, log {child.log})")
+    return children
+
+
+def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
+    """Sleep until one of the processes ends, and return it."""
+    with ExitStack() as stack:
+        watched = {}
+        for part in parts:
+            if part.pid is None:
+                return part
+            descriptor = os.pidfd_open(part.pid)
+            stack.callback(os.close, descriptor)
+            watched[descriptor] = part
+        ended, _, _ = select.select(list(watched), [], [])
+        return watched[ended[0]]
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM; the second ends it at once.
+
+    Nothing has to be cleaned up then: every process that was started dies with this one.
+    """
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        raise Interrupted(number)
+
+    previous = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)

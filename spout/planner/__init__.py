@@ -1,0 +1,1 @@
+"""The planning process of a query: it settles, plans, ticks and commits."""

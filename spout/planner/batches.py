@@ -1,0 +1,310 @@
+"""Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
+
+Source: DESIGN.md, section 5.1, "Planning".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from acker.errors import DataLoss
+from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
+from acker.wire.events import SourceRun
+from spout.group.ground import Ground
+from spout.group.tenure import Tenure
+from spout.planner.order_watch import OrderWatch
+from spout.planning.cursor import SourceCursor
+from spout.planning.intake import Room, choose
+from spout.planning.journal import Journal
+from spout.planning.order import LineUp, Turn
+from spout.planning.shares import Pace
+
+
+class Batches:
+    """Plans one batch after another."""
+
+    def __init__(
+        self, ground: Ground, tenure: Tenure, lane: str, targets: Mapping[int, int],
+        order: OrderWatch | None = None,
+    ) -> None:  # fmt: skip
+        """Plan for a tenure.
+
+        Args:
+            ground: cluster, task and sources.
+            tenure: the session's books.
+            lane: of this process alone; names what it contributes for records that left the log.
+            targets: offsets beyond which sources are not read; those without one are read to their ends.
+            order: decides how partitions of ordered inputs go on; None where no input is ordered.
+        """
+        self._order = order
+        self._turns: dict[int, Turn] = {}
+        self._copies: list[SourceRun] = []
+        self.count = 0
+        self.replayed = 0
+        self.lost_from_log = 0
+        self.took_ms = 0
+        self._reach = ground.reach
+        self._spec = ground.spec
+        self._specs = ground.sources
+        self._announcer = ground.announcer
+        self._report = ground.report
+        self._tenure = tenure
+        self._lane = lane
+        self._targets = targets
+        is_paced = ground.spec.paced and ground.announcer is not None
+        self._pace = Pace(ground.spec.timeout_ms if is_paced else 0)
+        self._last: tuple[Journal, Journal] | None = None
+        self._absences = 0
+
+    def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
+        """Plan the batch behind `start`.
+
+        1. What is initialised and not journalled comes first, as it is.
+        2. Replays, then fair shares of the inputs, as far as there is room. A partition of an ordered input
+           takes part when it is known what waits of it, and then with all its copies at once.
+        3. What is new gets its Init, durable before anything names it.
+
+        Args:
+            start: the offset before the batch.
+            limit: most records, or None.
+            now_ms: wall time.
+            tasks: how many read tasks the batch is cut into at most; None: as the spec says.
+
+        Returns:
+            The offset behind the batch; `start` itself when there is nothing to do. A process that shall wake
+            what Spark's state holds begins with a batch, be it an empty one.
+
+        Raises:
+            DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
+            Unreachable: the broker does not answer; what was initialised is planned after a restart.
+        """
+        if self._last is not None and start == self._last[0]:
+            return self._last[1]  # Spark did not journal it; the same batch again
+        self.ended(now_ms)
+        old = self._unjournalled()
+        new, most = self._choose(limit, sum(run.end - run.start for run in old))
+        gone = self._gone([*old, *new])
+        now = self._tenure.look(now_ms)
+        self._initialise(new, now, now_ms)
+        self._settle_gone(gone, now)
+        ranges = tuple(sorted(_without([*old, *new], gone)))
+        name = self._tenure.name
+        wakes = self._spec.wakes and not self.count
+        is_known = start.session == name.id and start.epoch == name.epoch and start.sources
+        if not ranges and is_known and not wakes:
+            return start
+        end = Journal(
+            name.id, name.epoch, now, tasks or self._spec.tasks,
+            MappingProxyType(self._tenure.marks()), ranges,
+            {one.place.topic: one.topic_id for one in self._specs.values()}, self._line_ups(ranges, most),
+            now_ms,
+        )  # fmt: skip
+        self._planned(start, end, now_ms)
+        return end
+
+    def progressed(self, now_ms: int) -> None:
+        """Note that verdicts came in: the first one of the last batch ends its time."""
+        if self._last is None or not self._pace.is_running:
+            return
+        ranges = self._last[1].ranges
+        within = self._tenure.window.pending_within
+        pending = sum(run.end - run.start for source, *ends in ranges for run in within(source, *ends))
+        if pending < sum(run.end - run.start for run in ranges):
+            self.ended(now_ms)
+
+    def ended(self, now_ms: int) -> None:
+        """Note that the last batch has ended, and say so when it took long."""
+        took_ms = self._pace.done(now_ms)
+        self.took_ms = self.took_ms if took_ms is None else took_ms
+        timeout_ms = self._spec.timeout_ms
+        if took_ms is None or not timeout_ms or self._announcer is None or took_ms * 2 < timeout_ms:
+            return
+        if not self._spec.paced:
+            return
+        event = "batch_over_timeout" if took_ms >= timeout_ms else "batch_over_half_the_timeout"
+        cure = "raise the input's timeout, lower max_spout_pending, or make the bolts faster"
+        self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
+
+    def is_all_planned(self, *, replay: bool) -> bool:
+        """Tell whether everything there is was planned: of the inputs, or of their replay topics."""
+        sources = [source for source, one in self._specs.items() if one.is_replay == replay]
+        ends = self._readable(sources)
+        return not any(
+            self._tenure.cursors[s].free_below(
+                position_at(generation_of(self._tenure.cursors[s].from_), ends[s])
+            )
+            for s in sources
+        )
+
+    @property
+    def records_max(self) -> int:
+        """How many records the next batch may hold; 0: any number."""
+        return self._pace.allowed() or 0
+
+    def held(self, count: int) -> None:
+        """Note that records of the last batch were held: they took none of its time."""
+        self._pace.discount(count)
+
+    def _unjournalled(self) -> list[SourceRun]:
+        """Return what is initialised and not journalled; of an ordered partition when it has its turn."""
+        runs = self._tenure.take_unjournalled()
+        if self._order is None:
+            return runs
+        planned = Counter[int]()
+        for source, start, end in runs:
+            planned[source] += end - start
+        self._turns = self._order.look(planned)
+        self._copies = self._all_copies(planned)
+        later = [run for run in runs if self._waits(run.source)]
+        self._tenure.unjournalled += later
+        return [run for run in runs if not self._waits(run.source)]
+
+    def _all_copies(self, planned: Mapping[int, int]) -> list[SourceRun]:
+        """Return the copies of ordered partitions that have their turn, all of them.
+
+        A partition waits where there is no room for all of its copies, unless nothing of the input is
+        pending: then there will be no more room than now. Of copies no more are out than `held_max`, but
+        between them lie the markers of their transactions, which may pass `max_spout_pending`.
+
+        Args:
+            planned: of sources, how many of their pending roots are still to be emitted.
+        """
+        sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
+        ends = self._readable(sources)
+        pending, under_way = Counter[int](), Counter[int]()
+        for source, one in self._specs.items():
+            count = self._tenure.window.pending_of(source)
+            pending[one.input.id] += count
+            under_way[one.input.id] += count - planned.get(source, 0)
+        chosen: list[SourceRun] = []
+        for source in sorted(sources):
+            cursor, found = self._tenure.cursors[source], self._specs[source].input
+            runs = cursor.free_runs(position_at(generation_of(cursor.from_), ends[source]))
+            count = sum(run.end - run.start for run in runs)
+            if under_way[found.id] and pending[found.id] + count > found.max_spout_pending:
+                del self._turns[first_source(source)]
+                continue
+            pending[found.id] += count
+            under_way[found.id] += count
+            chosen += [SourceRun(source, *run) for run in runs]
+        return chosen
+
+    def _is_ordered(self, source: int) -> bool:
+        return self._order is not None and self._specs[source].input.ordered
+
+    def _waits(self, source: int) -> bool:
+        return self._is_ordered(source) and first_source(source) not in self._turns
+
+    def _line_ups(self, ranges: Iterable[SourceRun], most: int | None) -> dict[int, LineUp]:
+        """Return what the batch must hold back in each partition of an ordered input that it reads."""
+        sources = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
+        return {source: replace(self._turns[source].line_up, most=most) for source in sorted(sources)}
+
+    def _choose(self, limit: int | None, taken: int) -> tuple[list[SourceRun], int | None]:
+        """Choose what is free, as far as there is room beside `taken` records.
+
+        Returns:
+            The runs, and how many records of each ordered partition may go to the bolts; None: all of them.
+        """
+        limits = [most for most in (limit, self._pace.allowed()) if most is not None]
+        total = max(0, min(limits) - taken) if limits else None
+        copies, self._copies = self._copies, []
+        count = sum(run.end - run.start for run in copies)
+        most = None
+        if total is not None:
+            if count > total:
+                most = max(1, total // len({run.source for run in copies}))
+            total = max(0, total - count)
+        pending = Counter[int]()
+        input_ids = {source: one.input.id for source, one in self._specs.items()}
+        for source, input_id in input_ids.items():
+            pending[input_id] += self._tenure.window.pending_of(source)
+        for run in copies:
+            pending[input_ids[run.source]] += run.end - run.start
+        by_input = {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}
+        if total == 0 or not any(by_input.values()):
+            return copies, most
+        ends = self._readable(list(self._specs))
+        runs = choose(self._open_cursors(), ends, input_ids, Room(total, by_input), self._caps())
+        return sorted([*copies, *runs]), most
+
+    def _open_cursors(self) -> Mapping[int, SourceCursor]:
+        """Leave out ordered partitions that wait, and those of copies, of which all or none is taken."""
+        return {
+            source: cursor
+            for source, cursor in self._tenure.cursors.items()
+            if not (self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay))
+        }
+
+    def _caps(self) -> Mapping[int, int]:
+        return {source: turn.most for source, turn in self._turns.items()}
+
+    def _readable(self, sources: Sequence[int]) -> dict[int, int]:
+        ends = self._ends(sources)
+        return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
+
+    def _ends(self, sources: Sequence[int]) -> dict[int, int]:
+        """Return the last stable offset of sources: beyond it a transaction is undecided."""
+        found = self._reach.stable_ends([self._specs[source].place for source in sources])
+        return {source: found[self._specs[source].place] for source in sources}
+
+    def _gone(self, runs: Sequence[SourceRun]) -> list[SourceRun]:
+        """Return what of chosen runs left the log already.
+
+        Raises:
+            DataLoss: something did, and `on_data_loss` is fail.
+        """
+        if not runs:
+            return []
+        starts = self._reach.starts({self._specs[run.source].place for run in runs})
+        gone: list[SourceRun] = []
+        for source, start, end in runs:
+            one = self._specs[source]
+            first = position_at(generation_of(start), starts[one.place])
+            if first <= start:
+                continue
+            if self._spec.fails_on_loss(one.input):
+                raise DataLoss(
+                    f"{one} no longer holds offsets {offset_of(start)} to {offset_of(min(first, end)) - 1},"
+                    f" which input {one.input.name} has not read; set on_data_loss: skip to go on without"
+                    " them, or raise the topic's retention"
+                )
+            gone.append(SourceRun(source, start, min(first, end)))
+        return gone
+
+    def _initialise(self, runs: Sequence[SourceRun], now: int, now_ms: int) -> None:
+        if self._announcer is not None and runs:
+            grace_ms = self._tenure.grace_ms(now_ms)
+            self._announcer.init(self._tenure.name, now, now_ms, runs, self._specs, grace_ms=grace_ms)
+        self._tenure.emit(runs, now_ms)
+
+    def _settle_gone(self, gone: Sequence[SourceRun], now: int) -> None:
+        """Contribute that what left the log is absent: it needs a verdict as everything initialised does."""
+        if not gone:
+            return
+        count = sum(run.end - run.start for run in gone)
+        self.lost_from_log += count
+        self._absences += 1
+        if self._announcer is not None:
+            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, gone)
+        self._report("records_left_the_log", {"records": count, "ranges": [tuple(run) for run in gone]})
+
+    def _planned(self, start: Journal, end: Journal, now_ms: int) -> None:
+        sizes = [(self._specs[run.source].is_replay, run.end - run.start) for run in end.ranges]
+        self._last = (start, end)
+        self.count += 1
+        self.replayed += sum(size for replay, size in sizes if replay)
+        worked = sum(size for _, size in sizes)
+        if most := next((line_up.most for line_up in end.order.values() if line_up.most is not None), None):
+            worked = min(worked, most * len(end.order))
+        self._pace.emitted(worked, now_ms)
+
+
+def _without(runs: Iterable[SourceRun], gone: Sequence[SourceRun]) -> list[SourceRun]:
+    """Cut off what is gone, which is always the beginning of a run."""
+    ends = {(run.source, run.start): run.end for run in gone}
+    cut = [SourceRun(run.source, ends.get((run.source, run.start), run.start), run.end) for run in runs]
+    return [run for run in cut if run.start < run.end]

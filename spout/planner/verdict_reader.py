@@ -1,0 +1,106 @@
+"""Reads `_ack_verdict` for a planning process, from where it ends when the process starts.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acker.config.settings import AckTopics
+from acker.errors import CodecError, UnknownVersion
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.log_once import Told
+from acker.service.partition_counts import PartitionCounts
+from acker.service.passed_over import CURE, is_passed_over, marked_offset
+from acker.wire.answer_checks import wrong_taken, wrong_verdicts
+from acker.wire.codec import wire_codec
+from acker.wire.events import Event, Taken, Verdicts
+from spout.group.ground import Report
+
+POLL_RECORDS_MAX = 1_000
+
+
+class VerdictReader:
+    """Follows all acker partitions.
+
+    Attributes:
+        undecodable: records that no acker wrote; they were passed over.
+    """
+
+    def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
+        """Stand at the ends as they are now.
+
+        Args:
+            log: the cluster.
+            topics: names of the ack topics.
+            partitions: N.
+            report: told of what is passed over, once for each kind.
+
+        Raises:
+            TopicError: an ack topic is missing.
+            Disagreement: the broker's N is not ours.
+        """
+        names = (topics.init, topics.ack, topics.fail, topics.verdict)
+        self._counts = PartitionCounts(log, names, partitions)
+        self.undecodable = 0
+        self._report = report
+        self._told = Told()
+        self._codec = wire_codec()
+        self._log = log
+        self._reader = log.reader(committed=True)
+        self._reader.assign(log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)]))
+
+    def poll(self, wait_ms: int) -> Sequence[Record]:
+        """Return records, waiting at most `wait_ms` for the first."""
+        return self._reader.poll(wait_ms, POLL_RECORDS_MAX)
+
+    def step(self, now_ms: int) -> None:
+        """Look now and then whether the broker's N is still ours; see `__init__` for the errors."""
+        self._counts.step(now_ms)
+
+    def decode(self, record: Record) -> Taken | Verdicts | None:
+        """Read one record; None for one that no acker wrote.
+
+        Raises:
+            UnknownVersion: a newer acker wrote it. Passing over it could lose verdicts, and what they settle
+                would stay pending for ever.
+        """
+        try:
+            event = self._codec.decode(record.value)
+        except UnknownVersion as error:
+            if not is_passed_over(self._log, record):
+                place = f"{record.topic}/{record.partition}@{record.offset}"
+                raise UnknownVersion(
+                    f"{place}: {error}; if a newer acker wrote it, run the spout with the version of the"
+                    f" ackers; {CURE}"
+                ) from error
+            self._pass_over(record, str(error))
+            return None
+        except CodecError as error:
+            if marked_offset(record) is None:
+                self._pass_over(record, str(error))
+            return None
+        wrong = _wrong(event)
+        if isinstance(event, Taken | Verdicts) and not wrong:
+            return event
+        self._pass_over(record, wrong)
+        return None
+
+    def _pass_over(self, record: Record, why: str) -> None:
+        self.undecodable += 1
+        if self._told.is_first(record.topic, why):
+            place = f"{record.topic}/{record.partition}@{record.offset}"
+            self._report("undecodable", {"record": place, "error": why})
+
+    def close(self) -> None:
+        """Leave."""
+        self._reader.close()
+
+
+def _wrong(event: Event) -> str:
+    if isinstance(event, Verdicts):
+        return wrong_verdicts(event)
+    if isinstance(event, Taken):
+        return wrong_taken(event)
+    return f"{type(event).__name__} does not belong into this topic"

@@ -1,0 +1,1 @@
+"""Which records go into the next micro-batch; pure."""

@@ -1,0 +1,166 @@
+"""What Spark journals for a batch: the offset of the streaming source, as JSON.
+
+``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
+"ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
+"order": {"<source>": {"by", "waiting", "most"}}, "at"}``
+
+`sources` says what was emitted up to here: [from, next) without the gaps. `ranges` is what the batch that
+ends here emits. It could not be computed from two offsets' `next` and `gaps`: a takeover or a new generation
+lies between them wherever positions were initialised by a session that this checkpoint never knew.
+`topics` tells whether positions still name the same records; offsets of an older Windhover are without it.
+`order` says what the batch must hold back in partitions of ordered inputs; where none is, it is missing.
+`at` is the wall time of `now`: batches that emit nothing stand behind the same offset, and Spark's time of
+them tells how far the clock has moved on. Offsets of an older Windhover are without it.
+Spark compares offsets as text, so the order of keys is fixed.
+
+The offset before the first batch is empty and names no session. Spark asks for it again when it re-runs
+batch 0 in a new process, where drawing another session would take over from the very batch that is re-run.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from acker.errors import Disagreement
+from acker.wire.events import Run, SourceRun
+from spout.planning.order import LineUp, line_up_of
+
+VERSION = 1
+
+
+class SourceMark(NamedTuple):
+    """How far a source is emitted.
+
+    Attributes:
+        from_: first position of the source's generation for the group.
+        next: first position behind everything emitted.
+        gaps: positions below `next` that are not emitted yet, ascending.
+    """
+
+    from_: int
+    next: int
+    gaps: tuple[Run, ...] = ()
+
+    def emitted(self, start: int, end: int) -> list[Run]:
+        """Return what of [start, end) was emitted, ascending."""
+        found: list[Run] = []
+        end = min(end, self.next)
+        for gap in self.gaps:
+            if start < min(gap.start, end):
+                found.append(Run(start, min(gap.start, end)))
+            start = max(start, gap.end)
+        return [*found, Run(start, end)] if start < end else found
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One offset of the source.
+
+    Attributes:
+        session: id of the session that emitted the batch; empty before the first batch, and without tracking.
+        epoch: the session's epoch.
+        now: session clock of the batch's last Init, ms.
+        tasks: how many read tasks the batch is cut into at most.
+        sources: how far each source is emitted, the batch included.
+        ranges: what the batch emits, ascending by source and start.
+        topics: Kafka's id of each topic that the sources are partitions of.
+        order: of each partition that the batch reads in order, by its source, what it must hold back.
+        at_ms: wall time at which the clock stood at `now`; 0: unknown.
+    """
+
+    session: str
+    epoch: int
+    now: int
+    tasks: int
+    sources: Mapping[int, SourceMark]
+    ranges: tuple[SourceRun, ...]
+    topics: Mapping[str, str] = field(default_factory=dict)
+    order: Mapping[int, LineUp] = field(default_factory=dict)
+    at_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dict that Spark journals."""
+        return {
+            "v": VERSION,
+            "session": self.session,
+            "epoch": self.epoch,
+            "now": self.now,
+            "tasks": self.tasks,
+            "sources": {
+                str(source): {"from": mark.from_, "next": mark.next, "gaps": [list(gap) for gap in mark.gaps]}
+                for source, mark in sorted(self.sources.items())
+            },
+            "ranges": [list(run) for run in self.ranges],
+            "topics": dict(sorted(self.topics.items())),
+            **({"order": self._order_json()} if self.order else {}),
+            **({"at": self.at_ms} if self.at_ms else {}),
+        }
+
+    def _order_json(self) -> dict[str, Any]:
+        return {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
+
+
+BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
+"""The offset before the first batch."""
+
+
+def journal_of(offset: Mapping[str, Any]) -> Journal:
+    """Read an offset that Spark journalled.
+
+    Raises:
+        Disagreement: it is not one that this version of Windhover can read.
+    """
+    try:
+        if offset["v"] != VERSION:
+            raise Disagreement(
+                f"the checkpoint holds offsets of version {offset['v']}, this Windhover reads version"
+                f" {VERSION}; go on with the version that wrote it, or start with a fresh checkpoint"
+            )
+        return Journal(
+            session=_text(offset["session"]),
+            epoch=_number(offset["epoch"]),
+            now=_number(offset["now"]),
+            tasks=_number(offset["tasks"], least=1),
+            sources=MappingProxyType({int(name): _mark(mark) for name, mark in offset["sources"].items()}),
+            ranges=tuple(SourceRun(_number(source), *_run(run)) for source, *run in offset["ranges"]),
+            topics={_text(name): _text(known) for name, known in offset.get("topics", {}).items()},
+            order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
+            at_ms=_number(offset.get("at", 0)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Disagreement(
+            f"the checkpoint holds an offset that is not Windhover's ({type(error).__name__}: {error});"
+            " name the checkpoint of this query, or start with a fresh one"
+        ) from error
+
+
+def _mark(mark: Mapping[str, Any]) -> SourceMark:
+    gaps = tuple(_run(gap) for gap in mark["gaps"])
+    return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps)
+
+
+def _run(ends: Sequence[Any]) -> Run:
+    start, end = ends
+    return Run(_number(start), _number(end, least=start))
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no number that stands there")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} is no text")
+    return value
+
+
+def batch_ranges(start: Journal, end: Journal) -> tuple[SourceRun, ...]:
+    """Return what the batch between two offsets emits; a pure function of them."""
+    return () if start == end else end.ranges

@@ -1,0 +1,250 @@
+"""The plan of one micro-batch: which positions of which sources it emits, and how tasks share them.
+
+A plan is a pure function of what Spark journalled (``spout.planning.journal``), so a batch that is run again
+has the same positions in the same order. Blobs speak of a root by its index into the plan.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from types import MappingProxyType
+
+import numpy as np
+
+from acker.errors import TrackingError
+from acker.identity import I64, WIRE_BLOCK_BITS, first_source
+from acker.wire.events import Run, SourceRun, runs_of
+from spout.planning.order import LineUp
+
+TASK_RECORDS_MIN = 1_000
+"""A task is not made smaller than this: below it, starting a task costs more than a second core gains."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What one micro-batch emits.
+
+    Attributes:
+        group: the group whose session emits it.
+        session: id of the session; empty where nothing is tracked.
+        epoch: the session's epoch.
+        partitions: N, the number of acker partitions.
+        now: session clock of the batch's last Init, ms; what `Acks.touched_at` says. Of a batch that emits
+            nothing, and so has no Init: when it began (`spout.spark.batch_log`).
+        timeout_ms: the shortest timeout of the group's inputs that have one; 0: none has.
+        tracked: whether acks and fails of it are published.
+        ranges: what it emits, ascending by source and start, disjoint.
+    """
+
+    group: str
+    session: str
+    epoch: int
+    partitions: int
+    now: int
+    timeout_ms: int
+    tracked: bool
+    ranges: tuple[SourceRun, ...]
+
+    @property
+    def count(self) -> int:
+        """How many positions it has."""
+        return sum(run.end - run.start for run in self.ranges)
+
+    def starts(self) -> tuple[int, ...]:
+        """Return the index of each range's first position, one for one with `ranges`."""
+        return (0, *accumulate(run.end - run.start for run in self.ranges))[:-1]
+
+    def index(self) -> PlanIndex:
+        """Make what looks positions up; keep it where many are looked up."""
+        return PlanIndex(self.ranges)
+
+    def index_of(self, source: int, positions: I64) -> I64:
+        """Return each position's index into the concatenation of the ranges, as `PlanIndex.of` does."""
+        return self.index().of(source, positions)
+
+
+class PlanIndex:
+    """Finds positions in the concatenation of a plan's ranges."""
+
+    __slots__ = ("_by_source",)
+
+    def __init__(self, ranges: Sequence[SourceRun]) -> None:
+        """Prepare ranges, ascending by source and start, disjoint."""
+        rows: dict[int, list[tuple[int, int, int]]] = {}
+        first = 0
+        for run in ranges:
+            rows.setdefault(run.source, []).append((run.start, run.end, first - run.start))
+            first += run.end - run.start
+        self._by_source = {source: np.array(row, np.int64).T.copy() for source, row in rows.items()}
+
+    def of(self, source: int, positions: I64) -> I64:
+        """Return each position's index, int64, one for one.
+
+        Raises:
+            TrackingError: a position is not in the plan.
+        """
+        indices = self.find(source, positions)
+        if (indices < 0).any():
+            raise TrackingError(
+                f"a position of source {source} is not in the plan of this batch; do not change anchors"
+            )
+        return indices
+
+    def find(self, source: int, positions: I64) -> I64:
+        """Return each position's index, one for one; -1 where it is not in the plan."""
+        found = self._by_source.get(source)
+        if found is None:
+            return np.full(len(positions), -1)
+        starts, ends, shifts = found
+        row = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
+        inside = (positions >= starts[row]) & (positions < ends[row])
+        indices: I64 = np.where(inside, positions + shifts[row], -1)
+        return indices
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one Spark task reads.
+
+    Attributes:
+        plan: the whole batch's plan; the task's blob carries it on.
+        ranges: this task's share, ascending by source and start: a slice of the plan's concatenation.
+        topics: topic name of each source in `ranges`.
+        order: of each partition that is read in order, by its source, what is held back; all that the batch
+            has of it and of its copies stands in `ranges`.
+    """
+
+    plan: BatchPlan
+    ranges: tuple[SourceRun, ...]
+    topics: Mapping[int, str]
+    order: Mapping[int, LineUp] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[ReadTask], tuple[object, ...]]:
+        """Pickle the topics as a plain dict, since a mapping proxy has no pickle."""
+        return ReadTask, (self.plan, self.ranges, dict(self.topics), dict(self.order))
+
+
+def read_tasks(
+    plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
+) -> list[ReadTask]:
+    """Share a plan over tasks of about equal size.
+
+    Args:
+        plan: the plan; without positions there are no tasks.
+        topics: topic name of every source of the plan.
+        tasks: how many to make at most; fewer where one would get less than `TASK_RECORDS_MIN`. Partitions
+            that are read in order have tasks of their own, as many at most.
+        order: of each partition that is read in order, by its source, what is held back.
+
+    Returns:
+        Tasks whose ranges are the plan's, each in one of them. A partition that is read in order is whole in
+        one task, with its copies.
+    """
+    order = order or {}
+    loose = [run for run in plan.ranges if first_source(run.source) not in order]
+    count = sum(run.end - run.start for run in loose)
+    shares = cut(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
+    made = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
+    for whole in _whole(plan.ranges, order, tasks):
+        lines: dict[int, LineUp] = {s: order[s] for run in whole if (s := first_source(run.source)) in order}
+        made.append(ReadTask(plan, whole, _topics_of(whole, topics), MappingProxyType(lines)))
+    return made
+
+
+def _topics_of(share: Iterable[SourceRun], topics: Mapping[int, str]) -> Mapping[int, str]:
+    return MappingProxyType({run.source: topics[run.source] for run in share})
+
+
+def _whole(
+    ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
+) -> list[tuple[SourceRun, ...]]:
+    """Deal partitions that are read in order to at most so many tasks, the largest first."""
+    sizes: dict[int, int] = {}
+    for run in ranges:
+        source: int = first_source(run.source)
+        if source in order:
+            sizes[source] = sizes.get(source, 0) + run.end - run.start
+    dealt = [0] * min(tasks, len(sizes))
+    task_of: dict[int, int] = {}
+    for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
+        task = dealt.index(min(dealt))
+        task_of[source] = task
+        dealt[task] += sizes[source]
+    return [
+        tuple(run for run in ranges if task_of.get(first_source(run.source)) == task)
+        for task in range(len(dealt))
+    ]
+
+
+def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[Run]]:
+    """Cut runs at the edges of blocks of the wire; return what lies in each (source, block), in order."""
+    found: dict[tuple[int, int], list[Run]] = {}
+    for source, start, end in runs:
+        for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
+            low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+            found.setdefault((source, block), []).append(Run(max(start, low), min(end, high)))
+    return found
+
+
+def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
+    """Return what lies between `expected`, the ascending positions, and each other."""
+    if int(positions[-1]) - expected + 1 == len(positions):
+        return []
+    present = runs_of(positions)
+    starts = [expected, *(run.end for run in present[:-1])]
+    gaps = (Run(start, run.start) for start, run in zip(starts, present, strict=True))
+    return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
+
+
+def cut(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
+    """Cut ranges into at most `pieces` shares of about equal size, in order.
+
+    A cut moves to the end of a range or of a block of the wire (32,768 positions) where one is near
+    (within a quarter of a share): such a share needs fewer seeks and folds over whole blocks.
+    """
+    total = sum(run.end - run.start for run in ranges)
+    if not total:
+        return []
+    firsts = list(accumulate((run.end - run.start for run in ranges), initial=0))
+    share = total / max(1, pieces)
+    wanted = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
+    return _split(ranges, sorted({*wanted} - {0, total}))
+
+
+def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:
+    """Return the index of the best place to cut that is at most `reach` away."""
+    row = min(bisect_right(firsts, index), len(ranges)) - 1
+    start = ranges[row].start
+    inside = start + (index - firsts[row])
+    block = 1 << WIRE_BLOCK_BITS
+    low = inside >> WIRE_BLOCK_BITS << WIRE_BLOCK_BITS
+    edges = [firsts[row], firsts[row + 1]]
+    edges += [firsts[row] + (edge - start) for edge in (low, low + block) if start < edge < ranges[row].end]
+    best = min(edges, key=lambda edge: (abs(edge - index), edge))
+    return best if abs(best - index) <= reach else index
+
+
+def _split(ranges: Iterable[SourceRun], cuts: Sequence[int]) -> list[tuple[SourceRun, ...]]:
+    """Split the concatenation of ranges at ascending indices."""
+    shares: list[tuple[SourceRun, ...]] = []
+    share: list[SourceRun] = []
+    first = 0
+    left = list(reversed(cuts))
+    for source, start, end in ranges:
+        while left and left[-1] <= first + (end - start):
+            middle = start + left.pop() - first
+            if start < middle:
+                share.append(SourceRun(source, start, middle))
+            shares.append(tuple(share))
+            share = []
+            first += middle - start
+            start = middle
+        if start < end:
+            share.append(SourceRun(source, start, end))
+            first += end - start
+    return [*shares, tuple(share)] if share else shares

@@ -1,0 +1,188 @@
+"""A session: its name, its clock, and what N acker partitions answer to its `Take`.
+
+Sessions of a group are ordered by (epoch, id). The clock is what the session's ticks say. It moves only
+when it is looked at, by at most a second, so a process that slept times nothing out; it stands still while
+no process of the session runs, or the one that runs has no root open. The design lets it jump to wall time
+there; ours never does: a process that has none open cannot know what another one of the session holds, and
+its clock must not be ahead of that one's. For the seconds in which two processes live, see
+`spout.group.sibling`.
+
+Source: DESIGN.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from acker.ledger.sessions import UNTOLD_MS_MAX
+from acker.wire.events import SourceRun, Taken, TakenSource
+
+STEP_MS_MAX: Final = UNTOLD_MS_MAX
+"""A look at the clock adds at most this, however long ago the last one was; so do all looks since a tick."""
+
+QUESTION_SUFFIX = "?"
+"""Ends the name under which a session asks before it takes, so that late answers are told apart."""
+
+
+class SessionName(NamedTuple):
+    """Orders the sessions of a group."""
+
+    epoch: int
+    id: str
+
+    def __str__(self) -> str:
+        """Print as ``epoch/id``."""
+        return f"{self.epoch}/{self.id}"
+
+
+class SessionClock:
+    """The clock of a session, ms. It never falls."""
+
+    __slots__ = ("_looked_ms", "_told", "now")
+
+    def __init__(self, now: int, wall_ms: int) -> None:
+        """Resume at `now` (the highest value heard); what passed before `wall_ms` is not counted."""
+        self.now = now
+        self._told = now
+        self._looked_ms = wall_ms
+
+    def look(self, wall_ms: int, *, idle: bool) -> int:
+        """Move on to a wall time and return the clock.
+
+        Args:
+            wall_ms: wall time; one that went back adds nothing.
+            idle: whether this process knows of no open root: no tick tells the clock, so it stands still.
+        """
+        if not idle:
+            step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
+            self.now = min(self.now + step_ms, self._told + STEP_MS_MAX)
+        self._looked_ms = wall_ms
+        return self.now
+
+    def lift(self, heard: int) -> None:
+        """Go on from what another process of the session told, if that is higher."""
+        self.now = max(self.now, heard)
+        self.told()
+
+    def told(self) -> None:
+        """Note that a tick, or an Init, tells the clock as it is now: the next adds at most `STEP_MS_MAX`.
+
+        Without this, half a second of looks between two ticks and a sleep of any length add up, and a root
+        times out up to 1.5 s late.
+        """
+        self._told = self.now
+
+
+class Answers:
+    """Collects one whole answer of each acker partition to one `Take`.
+
+    An answer's parts follow each other in a partition, and part 0 begins a new answer. The first whole
+    answer of a partition counts; later ones answer repetitions and say nothing new.
+    """
+
+    __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
+
+    def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
+        """Wait for answers to the `Take` of session `asked_by`.
+
+        Args:
+            group: the group.
+            asked_by: the session id that the `Take` has.
+            partitions: N.
+            sources: what the `Take` names; an answer that takes without them answers an earlier `Take`.
+        """
+        self._group = group
+        self._asked_by = asked_by
+        self._partitions = partitions
+        self._sources = frozenset(sources)
+        self._partial: dict[int, list[Taken]] = {}
+        self._whole: dict[int, tuple[Taken, ...]] = {}
+
+    def read(self, partition: int, taken: Taken) -> bool:
+        """Read one record of an acker partition; tell whether that partition's answer is whole now."""
+        if taken.group != self._group or taken.asked_by != self._asked_by or partition in self._whole:
+            return False
+        if taken.part == 0:
+            self._partial[partition] = []
+        found = self._partial.get(partition)
+        if found is None or taken.part != len(found):
+            return False
+        found.append(taken)
+        if len(found) < taken.parts:
+            return False
+        named = {source.source for part in found for source in part.sources}
+        if not taken.refused and not self._sources <= named:
+            return False
+        self._whole[partition] = tuple(found)
+        return True
+
+    def has(self, partition: int) -> bool:
+        """Tell whether a partition's answer is whole."""
+        return partition in self._whole
+
+    @property
+    def missing(self) -> list[int]:
+        """The acker partitions whose answer is not whole."""
+        return [p for p in range(self._partitions) if p not in self._whole]
+
+    @property
+    def holder(self) -> SessionName:
+        """The highest session that any answer names as holder of the group."""
+        return max((SessionName(t.epoch, t.session) for t in self._parts()), default=SessionName(0, ""))
+
+    @property
+    def refusals(self) -> dict[int, str]:
+        """Why each refusing partition refused."""
+        return {p: parts[0].refused for p, parts in self._whole.items() if parts[0].refused}
+
+    @property
+    def clock(self) -> int:
+        """The highest clock in any answer, ms."""
+        return max((t.clock for t in self._parts()), default=0)
+
+    @property
+    def open(self) -> tuple[SourceRun, ...]:
+        """The session's open roots, ascending."""
+        return tuple(sorted(run for taken in self._parts() for run in taken.open))
+
+    def sources(self) -> dict[int, KnownSource]:
+        """Return what the ackers know of each source, put together."""
+        found: dict[int, list[tuple[int, TakenSource]]] = {}
+        for partition, parts in self._whole.items():
+            for entry in (entry for part in parts for entry in part.sources):
+                found.setdefault(entry.source, []).append((partition, entry))
+        return {source: _known(entries) for source, entries in found.items()}
+
+    def _parts(self) -> Iterable[Taken]:
+        return (taken for parts in self._whole.values() for taken in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """A source as N acker partitions know it.
+
+    Attributes:
+        generation: the highest that any of them has.
+        topic_id: Kafka's id of the topic in that generation.
+        from_: the lowest first position of that generation.
+        watermarks: of each acker partition that knows the source, its first position never initialised.
+    """
+
+    generation: int
+    topic_id: str
+    from_: int
+    watermarks: Mapping[int, int]
+
+
+def _known(entries: Iterable[tuple[int, TakenSource]]) -> KnownSource:
+    entries = list(entries)
+    generation = max(entry.generation for _, entry in entries)
+    current = [entry for _, entry in entries if entry.generation == generation]
+    return KnownSource(
+        generation=generation,
+        topic_id=current[0].topic_id,
+        from_=min(entry.from_ for entry in current),
+        watermarks={partition: entry.next for partition, entry in entries},
+    )

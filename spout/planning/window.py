@@ -1,0 +1,129 @@
+"""The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
+
+For each source the window keeps the pending positions as intervals, and the position behind the highest
+one emitted. What lies below the first pending position is settled, so the committable position needs no
+search: one hole with a million settled roots behind it costs one interval.
+
+A verdict for a root that is not pending changes nothing; it is counted as `late` below the highest emitted
+position, as `unknown` above it.
+
+Source: DESIGN.md, sections 3 (rules 5 and 6) and 5.1; CONFORMANCE S57, S58, S87 to S102, P1 to P6.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from acker.wire.events import Run, SourceRun
+from spout.tuples.intervals import IntervalSet
+
+ACKED = "ACKED"
+ABSENT = "ABSENT"
+
+
+COHORTS_MAX = 1_000
+"""Cohorts kept for the age of the oldest pending root before the settled ones among them are dropped."""
+
+
+class Cohort(NamedTuple):
+    """Ranges that were emitted together, at a wall time in ms."""
+
+    emitted_ms: int
+    ranges: tuple[SourceRun, ...]
+
+
+class Window:
+    """What one session has emitted and not settled."""
+
+    __slots__ = ("_cohorts", "_cohorts_max", "_counts", "_high", "_pending", "emitted", "late", "unknown")
+
+    def __init__(self) -> None:
+        """Begin with nothing emitted."""
+        self._pending: dict[int, IntervalSet] = {}
+        self._high: dict[int, int] = {}
+        self._cohorts: deque[Cohort] = deque()
+        self._cohorts_max = COHORTS_MAX
+        self._counts: Counter[str] = Counter()
+        self.emitted = 0
+        self.late = 0
+        self.unknown = 0
+
+    @property
+    def pending(self) -> int:
+        """How many roots are pending."""
+        return sum(len(held) for held in self._pending.values())
+
+    @property
+    def holes(self) -> int:
+        """How many intervals the window is kept as: what it costs."""
+        return sum(held.holes for held in self._pending.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many roots were settled, by ``ACKED``, ``ABSENT`` and the reasons of `Reason`."""
+        return dict(self._counts)
+
+    def pending_of(self, source: int) -> int:
+        """Return how many roots of a source are pending."""
+        return len(self._held(source))
+
+    def open_source(self, source: int, high: int) -> None:
+        """Take a source up: everything below `high` was emitted, and is settled unless it is restored."""
+        self._held(source)
+        self._high[source] = max(high, self._high.get(source, high))
+
+    def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
+        """Take up roots that an earlier run of this session emitted and that are still open."""
+        for source, start, end in runs:
+            self._held(source).add(start, end)
+            self._high[source] = max(end, self._high.get(source, 0))
+        self._remember(Cohort(now_ms, tuple(runs)))
+
+    def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
+        """Note that ranges were emitted at a wall time; they are pending from here on."""
+        for source, start, end in runs:
+            self.emitted += self._held(source).add(start, end)
+            self._high[source] = max(end, self._high.get(source, 0))
+        self._remember(Cohort(now_ms, tuple(runs)))
+
+    def settle(self, source: int, runs: Iterable[Run], verdict: str) -> int:
+        """Settle ascending, disjoint runs and return how many of their roots were pending."""
+        runs = list(runs)
+        settled = self._held(source).remove_all(runs)
+        self._counts[verdict] += settled
+        above = self._high.get(source, 0)
+        unknown = sum(max(0, run.end - max(run.start, above)) for run in runs)
+        self.unknown += unknown
+        self.late += sum(run.end - run.start for run in runs) - settled - unknown
+        return settled
+
+    def committable(self, source: int) -> int | None:
+        """Return the position up to which everything emitted is settled; None before any emission."""
+        first = self._held(source).first
+        return self._high.get(source) if first is None else first
+
+    def pending_within(self, source: int, start: int, end: int) -> list[Run]:
+        """Return what of [start, end) is pending, ascending."""
+        return self._held(source).within(start, end)
+
+    def oldest_emitted_ms(self) -> int | None:
+        """Return the wall time at which the longest pending root was emitted, ms; None: none is pending."""
+        while self._cohorts:
+            if self._is_pending(self._cohorts[0]):
+                return self._cohorts[0].emitted_ms
+            self._cohorts.popleft()
+        return None
+
+    def _remember(self, cohort: Cohort) -> None:
+        self._cohorts.append(cohort)
+        if len(self._cohorts) > self._cohorts_max:
+            self._cohorts = deque(filter(self._is_pending, self._cohorts))
+            self._cohorts_max = max(COHORTS_MAX, 2 * len(self._cohorts))
+
+    def _is_pending(self, cohort: Cohort) -> bool:
+        return any(self._held(run.source).overlaps(run.start, run.end) for run in cohort.ranges)
+
+    def _held(self, source: int) -> IntervalSet:
+        return self._pending.setdefault(source, IntervalSet())

@@ -1,0 +1,1 @@
+"""What the tasks of a micro-batch did becomes acks and fails."""

@@ -1,0 +1,185 @@
+"""A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
+
+Plain builtins are pickled and deflated. Only the tasks of our own queries write blobs, and only the driver
+that started them reads them.
+
+Source: DESIGN.md, section 5.2 ("The ledger goes beside the data").
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zlib
+from typing import Any
+
+import numpy as np
+
+from acker.errors import TrackingError
+from acker.identity import I64, U64
+from acker.wire.events import SourceRun
+from spout.planning.order import Lined
+from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import Held, Places, Released
+from spout.publishing.fold import TaskReport
+from spout.tuples.anchors import Fingerprint
+from spout.tuples.collector import Cause, StreamId
+from spout.tuples.counts import Counted, Measure, What
+from spout.tuples.raised import Raised
+
+VERSION = 6
+
+_SILENT = 5
+"""The version before, which has no tracebacks: executors may be of it while an installation is renewed."""
+
+# What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
+_GARBAGE = (
+    zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError,
+    OverflowError, MemoryError,
+)  # fmt: skip
+
+_LEVEL = 1  # the fastest: bitmaps and ascending indices shrink well at any level
+
+
+def encode(report: TaskReport) -> bytes:
+    """Encode a task's report."""
+    plan = report.plan
+    content = (
+        VERSION,
+        report.operator,
+        report.upstream,
+        report.consumer,
+        plan and _plan_fields(plan),
+        [tuple(run) for run in report.ranges],
+        [tuple(run) for run in report.absent],
+        report.lost,
+        None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
+        [(tuple(cause), _pack(indices)) for cause, indices in report.failures],
+        [(path, _pack(rows)) for path, rows in report.outstanding.items()],
+        _pack(report.touched),
+        tuple(report.took),
+        tuple(report.gave),
+        [(str(what), name, tuple(of), tuple(m)) for (what, name, of), m in report.counts.items()],
+        [tuple(error) for error in report.errors],
+        _held_fields(report.held),
+        _pack(report.untracked),
+        _released_fields(report.released),
+        [(lined.place, lined.operator, _pack(lined.rows)) for lined in report.lined],
+        [tuple(each) for each in report.raised],
+    )
+    return zlib.compress(pickle.dumps(content, protocol=5), _LEVEL)
+
+
+def decode(blob: bytes) -> TaskReport:
+    """Decode a task's report.
+
+    Raises:
+        TrackingError: executor and driver run different versions of Windhover.
+    """
+    try:
+        version, *content = _Builtins(io.BytesIO(zlib.decompress(blob))).load()
+        if version == _SILENT:
+            content.append([])
+        elif version != VERSION:
+            raise TrackingError(
+                f"a task reported in version {version}, the driver reads {VERSION}: install one"
+            )
+        return _report(content)
+    except _GARBAGE as error:
+        raise TrackingError(
+            f"a task's report cannot be read ({type(error).__name__}: {error}); install one version of"
+            " Windhover on driver and executors"
+        ) from error
+
+
+class _Builtins(pickle.Unpickler):
+    """Unpickles builtins alone: a report names no class, so no code can come with one."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse a class."""
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
+
+
+def _report(content: list[Any]) -> TaskReport:
+    operator, upstream, consumer, plan, *content = content
+    ranges, absent, lost, received, failures, outstanding, touched, *content = content
+    took, gave, counts, errors, held, untracked, released, lined, raised = content
+    return TaskReport(
+        operator=operator,
+        upstream=upstream,
+        consumer=consumer,
+        plan=plan and _plan(plan),
+        ranges=tuple(SourceRun(*run) for run in ranges),
+        absent=tuple(SourceRun(*run) for run in absent),
+        lost=lost,
+        received=received and np.unpackbits(_bytes(received[1]), count=received[0]).view(np.bool_),
+        failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
+        outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
+        touched=_unpack(touched),
+        took=Fingerprint(*took),
+        gave=Fingerprint(*gave),
+        counts={Counted(What(what), name, StreamId(*of)): Measure(*m) for what, name, of, m in counts},
+        errors=tuple(Cause(*error) for error in errors),
+        held=Held(_unpack(held[0]), _edges(held[1]), _unpack(held[2]), held[3]),
+        untracked=_unpack(untracked),
+        released=Released(
+            _places(released[0]),
+            _edges(released[1]),
+            tuple((Cause(*cause), _places(places)) for cause, places in released[2]),
+            _places(released[3]),
+        ),
+        lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
+        raised=tuple(Raised(*each) for each in raised),
+    )
+
+
+def _held_fields(held: Held) -> tuple[Any, ...]:
+    return _pack(held.indices), held.edges.tobytes(), _pack(held.until_ms), held.fails_late
+
+
+def _released_fields(released: Released) -> tuple[Any, ...]:
+    failures = [(tuple(cause), _place_fields(places)) for cause, places in released.failures]
+    places, touched = _place_fields(released.places), _place_fields(released.touched)
+    return places, released.edges.tobytes(), failures, touched
+
+
+def _place_fields(places: Places) -> tuple[bytes, bytes]:
+    return _pack(places.sources), _pack(places.positions)
+
+
+def _places(fields: tuple[bytes, bytes]) -> Places:
+    return Places(*map(_unpack, fields))
+
+
+def _edges(packed: bytes) -> U64:
+    return np.frombuffer(packed, np.uint64)
+
+
+def _plan_fields(plan: BatchPlan) -> tuple[Any, ...]:
+    return (
+        plan.group,
+        plan.session,
+        plan.epoch,
+        plan.partitions,
+        plan.now,
+        plan.timeout_ms,
+        plan.tracked,
+        [tuple(run) for run in plan.ranges],
+    )
+
+
+def _plan(fields: tuple[Any, ...]) -> BatchPlan:
+    *named, ranges = fields
+    return BatchPlan(*named, ranges=tuple(SourceRun(*run) for run in ranges))  # type: ignore[misc]
+
+
+def _pack(array: I64) -> bytes:
+    return array.astype("<i8", copy=False).tobytes()
+
+
+def _unpack(packed: bytes) -> I64:
+    return np.frombuffer(packed, "<i8").astype(np.int64, copy=False)
+
+
+def _bytes(packed: bytes) -> np.typing.NDArray[np.uint8]:
+    return np.frombuffer(packed, np.uint8)

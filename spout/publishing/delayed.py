@@ -1,0 +1,253 @@
+"""Delayed acks: tuples that Spark's state holds across micro-batches; pure.
+
+A tuple that goes into an aggregate's or a join's state is *held*: the batch that held it publishes its root
+with this one edge outstanding. A later batch, in which the aggregate's row is written, *releases* it: it
+contributes the edge to a root that an earlier batch emitted. The two sum up to the root's edge. What travels
+through the state is an anchor, (source, position, edge): it needs no memory of the batch that it came from.
+
+A tuple that a watermark drops never reaches the state. Spark does not say which these are, so each held tuple
+brings the event time from which on a watermark drops it, and the driver compares.
+
+Source: DESIGN.md, sections 2 ("The fold") and 4 ("Wire").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.identity import I64, U64, child_edges, root_edges
+from spout.planning.plan import PlanIndex
+from spout.tuples.collector import Cause
+
+LATE = "LATE"
+"""The error of a root of which a tuple came too late for its watermark."""
+
+NEVER_MS: Final = (1 << 63) - 1
+"""The event time of a tuple that no watermark drops."""
+
+
+def _no_numbers() -> I64:
+    return np.empty(0, np.int64)
+
+
+def _no_edges() -> U64:
+    return np.empty(0, np.uint64)
+
+
+class Places(NamedTuple):
+    """Positions of sources, one for one."""
+
+    sources: I64
+    positions: I64
+
+    @classmethod
+    def together(cls, parts: Iterable[Places]) -> Places:
+        """Put places together, in their order."""
+        listed = list(parts)
+        return cls(
+            np.concatenate([_no_numbers(), *(each.sources for each in listed)]),
+            np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
+        )
+
+    def at(self, rows: np.typing.NDArray[np.bool_]) -> Places:
+        """Return the chosen ones."""
+        return Places(self.sources[rows], self.positions[rows])
+
+    def by_source(self) -> Iterator[tuple[int, I64]]:
+        """Yield each source with the places where it stands, ascending by source."""
+        for source in np.unique(self.sources).tolist():
+            yield source, np.flatnonzero(self.sources == source)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one task handed to Spark's state.
+
+    Attributes:
+        indices: the root of each tuple, as its index into the batch's plan.
+        edges: the edge of each.
+        until_ms: event time; a watermark at or above it drops the tuple. -1: it is dropped in any case;
+            `NEVER_MS`: in none.
+        fails_late: whether a dropped one fails its root; otherwise it is acked.
+    """
+
+    indices: I64 = field(default_factory=_no_numbers)
+    edges: U64 = field(default_factory=_no_edges)
+    until_ms: I64 = field(default_factory=_no_numbers)
+    fails_late: bool = False
+
+    @classmethod
+    def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
+        """Put what was held together, in its order."""
+        return cls(
+            np.concatenate([_no_numbers(), *(each.indices for each in parts)]),
+            np.concatenate([_no_edges(), *(each.edges for each in parts)]),
+            np.concatenate([_no_numbers(), *(each.until_ms for each in parts)]),
+            fails_late,
+        )
+
+    def is_late(self, watermark_ms: int) -> np.typing.NDArray[np.bool_]:
+        """Tell which tuples a watermark has dropped."""
+        late: np.typing.NDArray[np.bool_] = self.until_ms <= watermark_ms
+        return late
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What one task acked and failed of what was held; an anchor stands in one of the two.
+
+    Attributes:
+        places: the root of each acked anchor.
+        edges: its edge.
+        failures: roots of failed anchors, by cause.
+        touched: roots of anchors that are held on, whose timeout was reset.
+    """
+
+    places: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
+    edges: U64 = field(default_factory=_no_edges)
+    failures: tuple[tuple[Cause, Places], ...] = ()
+    touched: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
+
+    def __bool__(self) -> bool:
+        return bool(len(self.edges) or self.failures or len(self.touched.positions))
+
+
+@dataclass(frozen=True, slots=True)
+class Older:
+    """What a batch contributes to roots of earlier batches.
+
+    Attributes:
+        acked: for each source ascending positions and their contributions, none of them 0.
+        failed: for each cause the ascending positions of each source.
+        touched: for each source the ascending positions whose timeout was reset.
+    """
+
+    acked: Mapping[int, tuple[I64, U64]] = field(default_factory=dict)
+    failed: Mapping[Cause, Mapping[int, I64]] = field(default_factory=dict)
+    touched: Mapping[int, I64] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> set[int]:
+        """The sources that it names."""
+        return {*self.acked, *self.touched, *(source for of in self.failed.values() for source in of)}
+
+
+class Split(NamedTuple):
+    """Releases, told apart: those of this batch's own roots, by index, and those of older ones."""
+
+    edges: list[tuple[I64, U64]]
+    failures: list[tuple[Cause, I64]]
+    touched: list[I64]
+    older: Older
+
+
+def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) -> Split:
+    """Tell a batch's own roots from older ones.
+
+    An anchor that stands in several rows, as a join makes them of one tuple, is acked once: two edges that
+    are equal are one tuple, and would cancel.
+
+    Args:
+        plan: finds positions in the batch's plan.
+        acks: what counts as acked, and as reset: the reports of the newest evaluation.
+        fails: what counts as failed: the reports of every complete one.
+    """
+    edges: list[tuple[I64, U64]] = []
+    older_acks: dict[int, tuple[I64, U64]] = {}
+    places, released = _each_once(acks)
+    for source, rows in places.by_source():
+        at, part = places.positions[rows], released[rows]
+        indices = plan.find(source, at)
+        here = indices >= 0
+        edges.append((indices[here], part[here]))
+        older_acks[source] = at[~here], part[~here]
+    failures: list[tuple[Cause, I64]] = []
+    older_fails: dict[Cause, dict[int, I64]] = {}
+    for cause, places in (pair for each in fails for pair in each.failures):
+        for source, rows in places.by_source():
+            at = places.positions[rows]
+            indices = plan.find(source, at)
+            failures.append((cause, indices[indices >= 0]))
+            found = older_fails.setdefault(cause, {})
+            found[source] = np.union1d(found.get(source, _no_numbers()), at[indices < 0])
+    touched, older_touched = _split_touched(plan, acks)
+    return Split(edges, failures, touched, Older(_summed(older_acks), _filled(older_fails), older_touched))
+
+
+def _each_once(acks: Sequence[Released]) -> tuple[Places, U64]:
+    """Put acked anchors of all tasks together, each one once."""
+    places = Places.together(each.places for each in acks)
+    edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
+    if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
+        return places, edges
+    order = np.lexsort((edges, places.positions, places.sources))
+    columns = [column[order] for column in (places.sources, places.positions, edges)]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    kept = order[first]
+    return Places(places.sources[kept], places.positions[kept]), edges[kept]
+
+
+def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
+    """Tell roots whose timeout was reset apart, in the same way."""
+    own: list[I64] = []
+    older: dict[int, I64] = {}
+    for each in acks:
+        for source, rows in each.touched.by_source():
+            at = each.touched.positions[rows]
+            indices = plan.find(source, at)
+            own.append(indices[indices >= 0])
+            if (indices < 0).any():
+                older[source] = np.union1d(older.get(source, _no_numbers()), at[indices < 0])
+    return own, older
+
+
+def held_edges(places: Places, subscriptions: Iterable[int], ordinals: I64, entry: Entry) -> U64:
+    """Compute the edges of tuples that are held.
+
+    Two rows that Spark's operators made of one tuple must not have one edge, or they would cancel; so each
+    counts as a delivery of its own, named by the task's partition and the row's number in it.
+
+    Args:
+        places: the root of each tuple.
+        subscriptions: the keys along the tuples' paths; at most one, the first pass's.
+        ordinals: each tuple's ordinal on it.
+        entry: what the holding task adds to the path.
+    """
+    edges = np.empty(len(ordinals), np.uint64)
+    for source, rows in places.by_source():
+        edges[rows] = root_edges(source, places.positions[rows])
+    for subscription in subscriptions:
+        edges = child_edges(edges, subscription, ordinals)
+    edges = child_edges(edges, entry.subscription, np.full(len(edges), entry.partition))
+    return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))
+
+
+class Entry(NamedTuple):
+    """Where tuples are held: the subscription's key, the task's partition, the first row's number in it."""
+
+    subscription: int
+    partition: int
+    first: int
+
+
+def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
+    """XOR the edges of each root; what comes to 0 says nothing."""
+    summed: dict[int, tuple[I64, U64]] = {}
+    for source, (positions, edges) in found.items():
+        at, place = np.unique(positions, return_inverse=True)
+        values = np.zeros(len(at), np.uint64)
+        np.bitwise_xor.at(values, place, edges)
+        if values.any():
+            summed[source] = at[values != 0], values[values != 0]
+    return summed
+
+
+def _filled(found: Mapping[Cause, Mapping[int, I64]]) -> dict[Cause, dict[int, I64]]:
+    """Leave out what names no root."""
+    filled = {cause: {s: at for s, at in of.items() if len(at)} for cause, of in found.items()}
+    return {cause: of for cause, of in filled.items() if of}

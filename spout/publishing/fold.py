@@ -1,0 +1,234 @@
+"""What tasks report, and how it folds: the ledger beside the data.
+
+The contribution of a batch to a root is the XOR, over every tuple of its tree that was acked, of the
+tuple's edge and the edges of what was emitted on it. Summed over a tree of which all is acked, that is the
+root's edge: every other edge comes twice. So nobody computes edges that cancel. A task reports what is
+*outstanding*, the deliveries whose edges are missing from that sum, and the driver computes
+
+    ``value(root) = root edge  ^  XOR of the edges of its outstanding deliveries``
+
+Most batches have none. `spout.publishing.settle` puts the reports of a batch together.
+
+Source: DESIGN.md, sections 2 ("The fold") and 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.identity import I64, U64, child_edges, root_edges
+from acker.sorted_arrays import distinct
+from acker.wire.events import SourceRun
+from spout.planning.order import Lined
+from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import Held, Older, Released
+from spout.tuples.anchors import Fingerprint
+from spout.tuples.collector import ERRORS_MAX, Cause, Delivery
+from spout.tuples.counts import Counts, added
+from spout.tuples.raised import Raised, first_of_each
+
+_NONE: I64 = np.empty(0, np.int64)
+
+Subscriptions = tuple[int, ...]
+"""The keys of the subscriptions along a path, from the spout on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task did with its share of a batch.
+
+    Attributes:
+        operator: the pass that ran, named by its bolts, ``first+second``; the first one's name identifies it.
+        upstream: the tracked pass whose rows it received directly; empty for a read task, and behind
+            Spark's own operators.
+        consumer: the bolt that receives its rows directly; empty when Spark's operators or the sink do.
+        plan: the batch's whole plan; read tasks only.
+        ranges: the share of the plan that was read.
+        absent: positions of the share for which the log holds no record.
+        received: which roots a first bolt behind Spark's operators received, by index; else None.
+        failures: failed roots, by cause, as indices into the plan; a root may stand under several.
+        outstanding: deliveries whose edges the sum misses, by subscriptions: rows of index and ordinals.
+        touched: indices of roots whose timeout was reset.
+        took: fingerprint of the rows that came from `upstream`.
+        gave: fingerprint of the rows that went to `consumer`.
+        lost: how many of `absent` have left the log since the batch was planned.
+        counts: what the bolts did.
+        errors: what they reported, the first ones.
+        raised: the first traceback of each kind of exception by which they failed tuples.
+        held: tuples that were handed to Spark's state.
+        untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
+        lined: what a read task read in order: which records stood in which lines.
+        released: anchors of earlier batches, or of this one, that were acked or failed.
+    """
+
+    operator: str
+    upstream: str = ""
+    consumer: str = ""
+    plan: BatchPlan | None = None
+    ranges: tuple[SourceRun, ...] = ()
+    absent: tuple[SourceRun, ...] = ()
+    received: npt.NDArray[np.bool_] | None = None
+    failures: tuple[tuple[Cause, I64], ...] = ()
+    outstanding: Mapping[Subscriptions, I64] = field(default_factory=dict)
+    touched: I64 = field(default_factory=_NONE.copy)
+    took: Fingerprint = field(default_factory=Fingerprint)
+    gave: Fingerprint = field(default_factory=Fingerprint)
+    lost: int = 0
+    counts: Counts = field(default_factory=dict)
+    errors: tuple[Cause, ...] = ()
+    held: Held = field(default_factory=Held)
+    untracked: I64 = field(default_factory=_NONE.copy)
+    released: Released = field(default_factory=Released)
+    lined: tuple[Lined, ...] = ()
+    raised: tuple[Raised, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """Name of the first bolt."""
+        return self.operator.partition("+")[0]
+
+
+class Evaluated(NamedTuple):
+    """A report with Spark's name for the task that made it."""
+
+    stage: int
+    attempt: int
+    partition: int
+    report: TaskReport
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a batch comes to, ready to be published.
+
+    Attributes:
+        plan: the batch's plan.
+        failed: failed roots by cause, as ascending indices; each root under one cause.
+        absent: positions without a record, ascending.
+        lost: how many of them have left the log since the batch was planned.
+        partial: ascending indices of the roots whose contribution is not their root edge.
+        residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
+        touched: ascending indices of roots whose timeout was reset.
+        counts: what the bolts of a topology did.
+        errors: what they reported, the first ones of each task.
+        older: what it contributes to roots of earlier batches.
+        late: how many tuples a watermark dropped.
+    """
+
+    plan: BatchPlan
+    failed: tuple[tuple[Cause, I64], ...] = ()
+    absent: tuple[SourceRun, ...] = ()
+    partial: I64 = field(default_factory=_NONE.copy)
+    residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
+    touched: I64 = field(default_factory=_NONE.copy)
+    lost: int = 0
+    counts: Counts = field(default_factory=dict)
+    errors: tuple[Cause, ...] = ()
+    older: Older = field(default_factory=Older)
+    late: int = 0
+
+
+def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
+    """Group deliveries by the subscriptions along their paths, as `TaskReport.outstanding` has them."""
+    grouped: dict[Subscriptions, list[tuple[int, ...]]] = {}
+    for root, path in deliveries:
+        row = (root, *(ordinal for _, ordinal in path))
+        grouped.setdefault(tuple(subscription for subscription, _ in path), []).append(row)
+    return {path: np.array(rows, np.int64) for path, rows in grouped.items()}
+
+
+def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:
+    """Group failed roots by cause."""
+    grouped: dict[Cause, list[int]] = {}
+    for index, cause in failures:
+        grouped.setdefault(cause, []).append(index)
+    return tuple((cause, np.array(indices, np.int64)) for cause, indices in grouped.items())
+
+
+def merged(reports: Sequence[TaskReport]) -> TaskReport:
+    """Put reports together of what one task did bit by bit.
+
+    Args:
+        reports: at least one, in order; each tells what the others do not. They name no plan, and hold and
+            release nothing.
+    """
+    failures: dict[Cause, list[I64]] = {}
+    outstanding: dict[Subscriptions, list[I64]] = {}
+    for report in reports:
+        for cause, indices in report.failures:
+            failures.setdefault(cause, []).append(indices)
+        for path, rows in report.outstanding.items():
+            outstanding.setdefault(path, []).append(rows)
+    nothing = Fingerprint()
+    return replace(
+        reports[0],
+        failures=tuple((cause, np.concatenate(found)) for cause, found in failures.items()),
+        outstanding={path: np.concatenate(rows) for path, rows in outstanding.items()},
+        touched=distinct(np.concatenate([report.touched for report in reports])),
+        took=reduce(Fingerprint.plus, (report.took for report in reports), nothing),
+        gave=reduce(Fingerprint.plus, (report.gave for report in reports), nothing),
+        counts=added(report.counts for report in reports),
+        errors=_first_errors(reports),
+        raised=first_of_each(each for report in reports for each in report.raised),
+    )
+
+
+def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
+    """Return the errors that bolts reported, of each bolt the first `ERRORS_MAX`."""
+    kept: list[Cause] = []
+    for error in (error for report in reports for error in report.errors):
+        if sum(each.operator == error.operator for each in kept) < ERRORS_MAX:
+            kept.append(error)
+    return tuple(kept)
+
+
+def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
+    """Return the root edge of each root of the plan, by index."""
+    firsts = np.array([*plan.starts(), plan.count], np.int64)
+    order = np.argsort(indices, kind="stable")
+    bounds = np.searchsorted(indices[order], firsts).tolist()
+    edges = np.empty(len(indices), np.uint64)
+    for run, first, low, high in zip(plan.ranges, firsts.tolist(), bounds, bounds[1:], strict=False):
+        if low < high:
+            here = order[low:high]
+            edges[here] = root_edges(run.source, indices[here] - first + run.start)
+    return edges
+
+
+def residuals(
+    plan: BatchPlan,
+    outstanding: Iterable[Mapping[Subscriptions, I64]],
+    known: Sequence[tuple[I64, U64]] = (),
+) -> tuple[I64, U64]:
+    """XOR the edges of outstanding deliveries for each root.
+
+    Args:
+        plan: the batch's plan.
+        outstanding: deliveries, as `TaskReport.outstanding` has them.
+        known: further edges, with the indices of their roots.
+
+    Returns:
+        Ascending indices of roots whose sum is not 0, and the sums.
+    """
+    indices: list[I64] = [roots for roots, _ in known]
+    edges: list[U64] = [edge for _, edge in known]
+    for terms in outstanding:
+        for subscriptions, rows in terms.items():
+            edge = plan_root_edges(plan, rows[:, 0])
+            for hop, subscription in enumerate(subscriptions, start=1):
+                edge = child_edges(edge, subscription, rows[:, hop])
+            indices.append(rows[:, 0])
+            edges.append(edge)
+    if not indices:
+        return _NONE, np.empty(0, np.uint64)
+    roots, place = np.unique(np.concatenate(indices), return_inverse=True)
+    sums = np.zeros(len(roots), np.uint64)
+    np.bitwise_xor.at(sums, place, np.concatenate(edges))
+    left = sums != 0
+    return roots[left], sums[left]

@@ -1,0 +1,184 @@
+"""The accumulator that brings the tasks' blobs to the driver, beside the data.
+
+One for each SparkContext. Its value holds, for each query and batch, what every task added; a retried
+task's first attempt is not in it, since Spark drops the updates of failed attempts. Values are builtins
+only, so that reading one can never fail for want of an import.
+
+`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
+SparkContext. What goes wrong is recorded in the value, and `Ledger.take` raises it.
+
+Source: DESIGN.md, section 5.2; FACTS ("The accumulator as the ledger's side channel").
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection
+from typing import NamedTuple
+
+from pyspark import SparkContext, TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from acker.errors import TrackingError
+from acker.wire.events import SourceRun
+from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
+from spout.publishing.fold import Evaluated, TaskReport
+from spout.tuples.traceback_log import OF_WORKER
+
+BATCHES_KEPT = 2
+"""Batches of one query that are kept: the one that runs, and the one that may still be published."""
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+RUN_PROPERTY = "spark.jobGroup.id"
+
+Added = tuple[int, int, int, str, bytes]
+"""Stage, the task's attempt, partition, the stream's id, blob; an empty blob says: untracked."""
+Batch = tuple[str, int]
+Value = dict[Batch, dict[str, Added]]
+_ERRORS: Batch = ("", -1)
+
+
+class TaskName(NamedTuple):
+    """Where a task stands.
+
+    `attempt` rises with every task of the application, so a repeated one is newer; `tries` tells how often
+    this very task was tried before.
+    """
+
+    query: str
+    batch: int
+    stage: int
+    attempt: int
+    partition: int
+    tries: int = 0
+
+
+def task_name() -> TaskName:
+    """Name the task that runs in this process; outside a streaming query the batch is -1."""
+    context = TaskContext.get()
+    if context is None:
+        return TaskName("", -1, 0, 0, 0)
+    return TaskName(
+        context.getLocalProperty(QUERY_PROPERTY) or "",
+        int(context.getLocalProperty(BATCH_PROPERTY) or -1),
+        context.stageId(),
+        context.taskAttemptId(),
+        context.partitionId(),
+        context.attemptNumber(),
+    )
+
+
+class LedgerParam(AccumulatorParam[Value]):
+    """Merges what tasks added, and lets old batches go.
+
+    Attributes:
+        has_executors: whether tasks run in other processes than the driver's, whose logs are their own.
+    """
+
+    def __init__(self, *, has_executors: bool = False) -> None:
+        """Merge; it travels to the tasks with the accumulator."""
+        self.has_executors = has_executors
+
+    def zero(self, value: Value) -> Value:
+        """Return an empty value."""
+        return {}
+
+    def addInPlace(self, value1: Value, value2: Value) -> Value:  # noqa: N802  (Spark's name)
+        """Merge the second value into the first; never raise."""
+        try:
+            for batch, added in value2.items():
+                value1.setdefault(batch, {}).update(added)
+                _drop_old(value1, batch)
+        except Exception as error:  # noqa: BLE001  (raising here would stop every accumulator, silently)
+            value1.setdefault(_ERRORS, {})[uuid.uuid4().hex] = (0, 0, 0, "", repr(error).encode())
+        return value1
+
+
+def _drop_old(value: Value, newest: Batch) -> None:
+    query, batch = newest
+    for each in list(value):
+        if each[0] == query and each[1] <= batch - BATCHES_KEPT:
+            value.pop(each, None)
+
+
+def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
+    """Add a task's report to the ledger, and log what it raised; None says that the task is not tracked."""
+    name = task_name()
+    param = accumulator.accum_param
+    if report is not None and report.raised and isinstance(param, LedgerParam) and param.has_executors:
+        OF_WORKER.tell(report.raised, name.batch)
+    blob = b"" if report is None else encode(report)
+    added: Added = (name.stage, name.attempt, name.partition, stream, blob)
+    accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: added}})
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master, as ``local[4]``, lets driver and tasks share one process, and so one log."""
+    return re.match(r"local(\[|\Z)", master) is not None
+
+
+class Reports(NamedTuple):
+    """What arrived for one batch: the streams that were read, the reports, and whether some are untracked."""
+
+    streams: frozenset[str]
+    evaluations: tuple[Evaluated, ...]
+    untracked: bool
+
+    @property
+    def plan(self) -> BatchPlan | None:
+        """The batch's plan, when a tracked read task reported."""
+        return next((each.report.plan for each in self.evaluations if each.report.plan is not None), None)
+
+    @property
+    def absent(self) -> frozenset[SourceRun]:
+        """Positions for which the log holds no record."""
+        return frozenset(run for each in self.evaluations for run in each.report.absent)
+
+    @property
+    def nothing_to_publish(self) -> bool:
+        """Whether all that was read, was read untracked."""
+        return self.untracked and self.plan is None
+
+
+class Ledger:
+    """The driver's end of the accumulator."""
+
+    def __init__(self, context: SparkContext) -> None:
+        """Register an accumulator with a SparkContext."""
+        param = LedgerParam(has_executors=not is_local(context.master or ""))
+        self.accumulator: Accumulator[Value] = context.accumulator({}, param)
+
+    def read(self, query: str, batch: int, but: Collection[str] = ()) -> Reports:
+        """Return what tasks added for a batch, `but` some streams.
+
+        Raises:
+            TrackingError: a merge failed, so something may be missing.
+        """
+        value = self.accumulator.value
+        wrong = value.pop(_ERRORS, None)
+        if wrong:
+            first = next(iter(wrong.values()))[4].decode()
+            raise TrackingError(
+                f"a task's report could not be merged, so the batch is not published: {first}"
+            )
+        added = [each for each in value.get((query, batch), {}).values() if each[3] not in but]
+        return Reports(
+            frozenset(stream for *_, stream, _ in added),
+            tuple(Evaluated(stage, tries, part, decode(b)) for stage, tries, part, _, b in added if b),
+            any(not blob for *_, blob in added),
+        )
+
+    def streams(self, query: str, batch: int) -> frozenset[str]:
+        """Return the streams whose tasks have added something for a batch."""
+        return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
+
+    def count(self, query: str, batch: int) -> int:
+        """Return how many tasks of a batch have added something."""
+        return len(self.accumulator.value.get((query, batch), {}))
+
+    def forget(self, query: str, batch: int) -> None:
+        """Let a batch go: it was published, or is about to be evaluated anew."""
+        self.accumulator.value.pop((query, batch), None)

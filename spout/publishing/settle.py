@@ -1,0 +1,318 @@
+"""From the reports of a micro-batch's tasks to what the batch comes to.
+
+What could hide a lost tuple is checked instead of folded:
+
+* read tasks name their share of the plan, and the shares must cover it;
+* rows that go from one tracked bolt to the next are counted and fingerprinted at both ends;
+* a bolt behind Spark's own operators must have finished all tasks of its stage.
+
+An operator that Spark evaluates twice reports twice, with another stage; the newest complete evaluation
+counts, and a root that any one failed is failed, a partial one too: where an executor was lost, its rows may
+be those that the sink got. So is, in a partition that is read in order, what stands behind one that failed
+or is not done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch
+for each of
+them: the source is evaluated twice, and what holds each side once.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from acker.errors import TrackingError
+from acker.identity import I64
+from acker.sorted_arrays import among, distinct
+from acker.wire.causes import HELD
+from acker.wire.events import SourceRun
+from spout.planning.order import behind
+from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import LATE, split
+from spout.publishing.fold import Evaluated, Outcome, TaskReport, residuals
+from spout.tuples.anchors import Fingerprint
+from spout.tuples.collector import Cause
+from spout.tuples.counts import added
+from spout.tuples.intervals import united
+
+_NONE: I64 = np.empty(0, np.int64)
+
+
+def settle(
+    evaluations: Sequence[Evaluated],
+    expected: Iterable[str],
+    tasks_of: Callable[[int], int | None],
+    moment: Moment | None = None,
+) -> Outcome:
+    """Work out what a batch comes to.
+
+    Args:
+        evaluations: every report of the batch that arrived.
+        expected: operators behind Spark's own ones that must have been evaluated.
+        tasks_of: how many tasks a stage had, or None when nobody remembers.
+        moment: what Spark's log says of the batch; needed where tuples are held or released.
+
+    Raises:
+        TrackingError: something of the batch is missing, was received twice, or was lost between bolts.
+    """
+    reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
+    waiting = _by_operator(each for each in evaluations if each.report.plan is None)
+    _refuse_namesakes(waiting)
+    operators = (*reads.values(), *waiting.values())
+    every = [report for stages in operators for reports in stages.values() for report in reports]
+    found: dict[str, list[list[TaskReport]]] = {}
+    if moment is not None and not reads and not moment.plan.ranges:
+        plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
+    else:
+        complete = _complete_reads(reads)
+        source, its_plan = complete[0][0].operator, complete[0][0].plan
+        if its_plan is None:
+            raise TrackingError("a read task's report carries no plan")
+        plan, found[source] = its_plan, complete
+        _follow(source, found, waiting)
+    for name in sorted({*expected, *(n for n, s in waiting.items() if not _direct(s))}):
+        _refuse_namesake(name, found)
+        found[name] = _complete_loose(name, waiting.get(name, {}), tasks_of)
+        _follow(name, found, waiting)
+    _check_received([stages[0] for stages in found.values()], plan.count)
+    newest = [report for stages in found.values() for report in stages[0]]
+    absent, lost = _missing(evaluations, newest)
+    outcome = _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+    return replace(outcome, absent=absent, lost=lost)
+
+
+def _missing(
+    evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]
+) -> tuple[tuple[SourceRun, ...], int]:
+    """Return positions without a record, and how many of them have left the log since the batch was planned.
+
+    They are what some evaluation of the source could not read that counts, or that feeds one that does.
+    Both sides of a join read the batch, and what has left the log in between only one of them has seen.
+    """
+    counted = set(map(id, newest))
+    stages = {each.stage for each in evaluations if id(each.report) in counted}
+    reads = [each for each in evaluations if each.stage in stages and each.report.plan is not None]
+    lost = [sum(each.report.lost for each in reads if each.stage == stage) for stage in stages]
+    return united(run for each in reads for run in each.report.absent), max(lost, default=0)
+
+
+def namesakes(name: str) -> str:
+    """Say that two operators have one name, and the way out."""
+    return (
+        f"two operators of the query are called {name!r}: one would count as another evaluation of the other,"
+        " and what it left open would be acked; give one of them a name of its own (name=...). A bolt with"
+        " two branches directly behind it counts as two: let them read one stream in a spout.TopologyBuilder"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What Spark's offset log says of a batch: its plan, and the watermark at which tuples were late, ms."""
+
+    plan: BatchPlan
+    late_ms: int
+
+
+def _summed(
+    plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
+) -> Outcome:
+    """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all."""
+    released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
+    late = [(report, report.held.is_late(late_ms)) for report in newest if len(report.held.indices)]
+    known = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
+    partial, residual = residuals(plan, (r.outstanding for r in newest), [*known, *released.edges])
+    too_late = [
+        (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
+        for r, gone in late
+        if r.held.fails_late
+    ]
+    failures = [cause for report in every for cause in report.failures]
+    # Storm's emit without a message id: nobody hears of what becomes of it
+    free = distinct(np.concatenate([_NONE, *(report.untracked for report in newest)]))
+    kept = ~among(partial, free)
+    not_done = [*failures, *released.failures, *too_late]
+    failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
+    held = behind((lined for report in newest for lined in report.lined), failed, partial[kept], free)
+    return Outcome(
+        plan,
+        _one_cause_each([*not_done, *held], free),
+        partial=partial[kept],
+        residual=residual[kept],
+        touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), *released.touched])),
+        counts=added(report.counts for report in newest),
+        errors=tuple(error for report in newest for error in report.errors),
+        older=released.older,
+        late=sum(int(gone.sum()) for _, gone in late),
+    )
+
+
+Stages = dict[int, list[TaskReport]]
+
+
+def _newest_attempts(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
+    """Keep, of reads that a stage repeated, the newest; by branch and stage."""
+    newest: dict[tuple[str, int, object], Evaluated] = {}
+    for each in sorted(evaluations, key=lambda each: each.attempt):
+        report = each.report
+        branch = f"{report.operator} (for {report.consumer})" if report.consumer else report.operator
+        newest[branch, each.stage, report.ranges] = each
+    grouped: dict[str, Stages] = {}
+    for (branch, stage, _), each in newest.items():
+        grouped.setdefault(branch, {}).setdefault(stage, []).append(each.report)
+    return grouped
+
+
+def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
+    """Group reports by operator and stage; of a partition that was repeated the newest attempt counts."""
+    listed = list(evaluations)
+    newest: dict[tuple[str, int, int], int] = {}
+    for each in listed:
+        key = each.report.head, each.stage, each.partition
+        newest[key] = max(each.attempt, newest.get(key, 0))
+    grouped: dict[str, Stages] = {}
+    for each in listed:
+        if each.attempt == newest[each.report.head, each.stage, each.partition]:
+            grouped.setdefault(each.report.head, {}).setdefault(each.stage, []).append(each.report)
+    return grouped
+
+
+def _refuse_namesake(name: str, found: Iterable[str]) -> None:
+    """See that no operator that was found is called so too; the plan of a query is refused before."""
+    if name in found:
+        raise TrackingError(namesakes(name))
+
+
+def _refuse_namesakes(waiting: dict[str, Stages]) -> None:
+    """See that stages of one name are evaluations of one operator: the same bolts between the same ones."""
+    for name, stages in waiting.items():
+        ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
+        if len(ways) > 1:
+            raise TrackingError(namesakes(name))
+
+
+def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
+    """Return the complete evaluations of the source, newest first."""
+    if not reads:
+        raise TrackingError("no read task of the batch reported: nothing of it was evaluated to its end")
+    if len(reads) > 1:
+        raise TrackingError(
+            f"the batch was read more than once, by {' and '.join(sorted(reads))}: two branches behind one"
+            " read_stream, each with bolts of its own, and a root has one first bolt. Let several bolts read"
+            " one stream in a spout.TopologyBuilder, or let one bolt do both"
+        )
+    [(operator, stages)] = reads.items()
+    complete = [stages[stage] for stage in sorted(stages, reverse=True) if _covers(stages[stage])]
+    if not complete:
+        raise TrackingError(
+            f"not every read task of {operator!r} reported: the sink evaluated a part of the batch only"
+            " (take, limit, first, show); let it write the whole batch, or evaluate the whole batch first"
+        )
+    return complete
+
+
+def _covers(reports: Sequence[TaskReport]) -> bool:
+    """Tell whether the tasks' shares, put together, are the plan."""
+    plan = reports[0].plan
+    shares = sorted(run for report in reports for run in report.ranges)
+    return plan is not None and _merged(shares) == _merged(plan.ranges)
+
+
+def _merged(ranges: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
+    merged: list[SourceRun] = []
+    for run in ranges:
+        if merged and merged[-1].source == run.source and merged[-1].end == run.start:
+            merged[-1] = SourceRun(run.source, merged[-1].start, run.end)
+        else:
+            merged.append(run)
+    return tuple(merged)
+
+
+def _direct(stages: Stages) -> bool:
+    return any(report.upstream for reports in stages.values() for report in reports)
+
+
+def _sum(prints: Iterable[Fingerprint]) -> Fingerprint:
+    total = Fingerprint()
+    for each in prints:
+        total = total.plus(each)
+    return total
+
+
+def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[str, Stages]) -> None:
+    """Find the complete evaluations of the bolts that receive an operator's rows directly."""
+    while consumer := found[name][0][0].consumer:
+        given = [_sum(report.gave for report in stage) for stage in found[name]]
+        _refuse_namesake(consumer, found)
+        stages = waiting.pop(consumer, {})
+        complete = [
+            stages[stage]
+            for stage in sorted(stages, reverse=True)
+            if _sum(report.took for report in stages[stage]) in given
+        ]
+        if not complete and given[0].rows:
+            raise TrackingError(
+                f"bolt {consumer!r} did not receive, or not finish, the {given[0].rows:,} tuples that"
+                f" {name!r} emitted: the sink evaluated a part of the batch only (take, limit, first, show)"
+            )
+        if not complete:
+            return
+        found[consumer] = complete
+        name = consumer
+
+
+def _complete_loose(
+    name: str, stages: Stages, tasks_of: Callable[[int], int | None]
+) -> list[list[TaskReport]]:
+    """Return the complete evaluations, newest first, of a bolt behind Spark's own operators.
+
+    Where an executor was lost between two jobs of a batch, Spark runs under the name of a new stage what has
+    gone with it, and no more: what has fewer tasks counts behind what has more.
+    """
+    newest = sorted(stages, key=lambda stage: (len(stages[stage]), stage), reverse=True)
+    complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]
+    if not complete:
+        raise TrackingError(
+            f"bolt {name!r} was not evaluated to its end in this batch (take, limit, or a sink that does not"
+            " use its rows): its roots would be acked without it. Of branches that a union brings together"
+            " only one may have bolts; let several read one stream in a spout.TopologyBuilder"
+        )
+    return complete
+
+
+def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> None:
+    """See that no root reached first bolts twice."""
+    seen = np.zeros(count, np.bool_)
+    for reports in evaluations:
+        for report in reports:
+            if report.received is None:
+                continue
+            here = seen[: len(report.received)]
+            if (here & report.received).any():
+                root = int(np.flatnonzero(here & report.received)[0])
+                raise TrackingError(
+                    f"bolt {report.operator!r} received a root twice (number {root} of the batch): explode,"
+                    " union or two branches stand before it; put the bolt directly behind read_stream"
+                )
+            here |= report.received
+
+
+def _one_cause_each(failures: Iterable[tuple[Cause, I64]], but: I64) -> tuple[tuple[Cause, I64], ...]:
+    """Merge equal causes and let each root, `but` some, stand under the first of its causes, in their order.
+
+    One pass over all of them: a batch may fail each of its records with a message of its own.
+    """
+    merged: dict[Cause, list[I64]] = {}
+    for cause, indices in failures:
+        merged.setdefault(cause, []).append(indices)
+    causes = sorted(merged, key=lambda cause: (cause.error == HELD, cause))  # what failed did not only wait
+    listed = [np.concatenate(merged[cause]) for cause in causes]
+    roots, first = np.unique(np.concatenate([_NONE, *listed]), return_index=True)
+    number = np.repeat(np.arange(len(causes)), [len(each) for each in listed])[first]
+    counts = ~among(roots, but)
+    roots, number = roots[counts], number[counts]
+    order = np.argsort(number, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(1, len(causes)))
+    parts = np.split(roots[order], ends) if causes else []
+    return tuple((cause, part) for cause, part in zip(causes, parts, strict=True) if len(part))

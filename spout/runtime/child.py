@@ -1,0 +1,165 @@
+"""An acker or a replay worker as a process of its own, that dies with the process that started it.
+
+It runs the very command that a user runs (`windhover acker run`, `windhover replay run`), so what the demo
+and the tests kill is what an installation would lose.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from acker.errors import Unreachable
+from spout.runtime import tether
+
+Kind = Literal["acker", "replay", "driver"]
+"""Who it is; events in its log begin with that. A driver has a program of its own."""
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+"""Longer than a service may need to finish its step and commit."""
+
+_LOOK_EVERY_S = 0.05
+
+
+class Child:
+    """One acker or one replay worker.
+
+    ::
+
+        with Child("acker", Path("topics.yaml")) as acker:
+            acker.wait_ready()
+            acker.kill()
+            acker.start()
+
+    Start it from the main thread: it is killed when the thread that started it is gone.
+
+    Args:
+        kind: which of the two.
+        config: the topics.yaml that it gets.
+        log: file that its output is appended to; None: a temporary one.
+        environ: all of its environment; None: this process's, as it is at each start.
+        program: what Python runs instead of the command of its kind: ``-m``, a module, its arguments.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        config: Path,
+        *,
+        log: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self._program = program or ("-m", "spout.cli", kind, "run", "--config", str(config.resolve()))
+        self._log = log
+        self._environ = environ
+        self._temporary: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at_byte = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @property
+    def log(self) -> Path:
+        """The file that holds its output, of all its lives."""
+        if self._log is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix=f"windhover-{self.kind}-"))
+            self._log = self._temporary / f"{self.kind}.log"
+        return self._log
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, None before its first start. A process that has ended keeps it."""
+        return self._process.pid if self._process else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, negative after a signal; None while it runs or before it was started."""
+        return self._process.poll() if self._process else None
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, for the first time or again. One that runs is left alone."""
+        if self.alive():
+            return
+        self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
+        self._process = tether.start(
+            tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
+        )
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until it has said that it owns partitions.
+
+        Raises:
+            Unreachable: it ended, or did not say so in time; the message has its last lines.
+        """
+        if self._process is None:
+            raise RuntimeError(f"the {self.kind} was not started")
+        deadline = time.monotonic() + timeout_s
+        while not self.ready():
+            try:
+                self._process.wait(_LOOK_EVERY_S)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline:
+                    continue
+            raise Unreachable(self.obituary(timeout_s))
+
+    def ready(self) -> bool:
+        """Whether it has said since its last start that it owns partitions, or works."""
+        return self._said(f"{self.kind}.ready")
+
+    def obituary(self, timeout_s: float = 0.0) -> str:
+        """Say in a line how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
+        code = self.exit_code
+        how = f"is not ready after {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
+        return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """End it by SIGTERM: it finishes its step, commits and leaves. After `timeout_s` it is killed.
+
+        Returns:
+            Whether it ended by itself and cleanly, or had never been started.
+        """
+        return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash would."""
+        if self._process is not None:
+            tether.kill(self._process)
+
+    def _said(self, event: str) -> bool:
+        """Whether its log has an event since the last start. Lines that are not JSON are others' output."""
+        with self.log.open("rb") as file:
+            file.seek(self._started_at_byte)
+            return any(_event_of(line) == event for line in file)
+
+
+def _event_of(line: bytes) -> str | None:
+    """Return the event that a line of a JSON log names, None for any other line."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found.get("event") if isinstance(found, dict) else None

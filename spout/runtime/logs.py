@@ -1,0 +1,108 @@
+"""Logs of the commands: JSON lines on stderr, the event's name first; configured at the top only."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import structlog
+
+from spout.runtime.recurring import RECURRING_EVERY_S, OncePerKind
+
+SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
+HIDDEN: Final = "…"
+
+WARNINGS: Final = frozenset(
+    {"aborted", "broker_unreachable", "dead_lettered", "fenced", "mended", "not_committed", "not_reloaded",
+     "partition_fenced", "paused", "put_aside", "record_differs", "record_quarantined", "step_hung",
+     "step_slow", "stop_hung", "take_refused", "transaction_aborted", "undecodable", "unreachable"}
+)  # fmt: skip
+"""Events, without the part that they begin with, that a person may want to look at."""
+
+LIBRDKAFKA: Final = "librdkafka"
+"""`acker.kafka.client.LIBRDKAFKA`, which is not imported: most commands begin before they need Kafka."""
+
+_FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+_REPORTED_TOO: Final = ("FAIL [", "ERROR [")
+"""Lines that librdkafka both logs and reports as errors begin so; the report is the one to show."""
+
+_FIRST: Final = ("event", "level", "time")
+
+
+def configure(*, debug: bool = False) -> None:
+    """Send the logs of this process, and of the libraries in it, to stderr. `debug` shows more of them."""
+    level = logging.DEBUG if debug else logging.INFO
+    first: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    last: list[structlog.typing.Processor] = [
+        structlog.processors.format_exc_info,
+        hide_secrets,
+        event_first,
+        structlog.processors.JSONRenderer(default=str),
+    ]
+    structlog.configure(
+        processors=[*first, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    if not debug:
+        handler.addFilter(Recurring(time.monotonic))
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*first, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING, force=True)
+
+
+class Recurring(logging.Filter):
+    """Lets librdkafka's lines through once a minute for each kind: in an outage each client repeats them."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
+        """Begin with nothing seen; see `OncePerKind`."""
+        super().__init__()
+        self._kinds = OncePerKind(clock, every_s)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is shown; one that stands for others says so in its field `repeated`."""
+        if record.name != LIBRDKAFKA:
+            return True
+        text = record.getMessage()
+        if text.startswith(_REPORTED_TOO):
+            return False
+        left_out = self._kinds.left_out(_FIGURES.sub("#", text))
+        if left_out:
+            record.repeated = left_out
+        return left_out is not None
+
+
+def silence() -> None:
+    """Drop the libraries' logs: a command that ends says what there is to say in one line."""
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Log an event, ``<part>.<what happened>``, at the level that it deserves."""
+    logger = structlog.get_logger()
+    if event.partition(".")[2] in WARNINGS:
+        logger.warning(event, **fields)
+    else:
+        logger.info(event, **fields)
+
+
+def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Replace the value of each field whose name says that it may be a secret; a processor of structlog."""
+    return {name: HIDDEN if SECRET_NAMES.search(name) else value for name, value in fields.items()}
+
+
+def event_first(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Put event, level and time before the other fields; a processor of structlog."""
+    return {name: fields[name] for name in _FIRST if name in fields} | dict(fields)

@@ -1,0 +1,75 @@
+"""Reads the last records of partitions for one question, and notes what was left unread.
+
+Source: DESIGN.md, section 3 rule 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import read_piece
+
+RECORDS_MAX: Final = 200_000
+"""Records of one partition that are read for one question, the last ones."""
+
+
+@dataclass(slots=True)
+class Tails:
+    """Bounded reading.
+
+    Attributes:
+        log: the cluster.
+        wait_ms: how long to wait for progress.
+        records_max: how many records of one partition are read.
+        notes: what was not read, and what is unknown for it; in sentences.
+    """
+
+    log: Log
+    wait_ms: int
+    records_max: int = RECORDS_MAX
+    notes: list[str] = field(default_factory=list)
+
+    def last(self, topic: str, partition: int, lacking: str) -> Iterator[Record]:
+        """Read the last committed records of a partition.
+
+        Args:
+            topic: its topic.
+            partition: its number.
+            lacking: what is unknown when there are more of them.
+        """
+        where = TopicPartition(topic, partition)
+        start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
+        first = max(start, end - self.records_max)
+        self._note(where, start, first, lacking)
+        return self._read(where, first, end, committed=True)
+
+    def since(self, topic: str, partition: int, first: int, lacking: str) -> Iterator[Record]:
+        """Read the committed records of a partition from an offset on."""
+        where = TopicPartition(topic, partition)
+        stable = self.log.stable_ends([where])[where]
+        end = min(stable, first + self.records_max)
+        self._note(where, end, stable, lacking)
+        return self._read(where, first, end, committed=True)
+
+    def rest(self, topic: str, partition: int, first: int, lacking: str) -> Iterator[Record]:
+        """Read all records of a partition from an offset on; of more than there may be, the last.
+
+        What an acker has deleted concerns no open root, so it is not missed.
+        """
+        where = TopicPartition(topic, partition)
+        start, end = max(first, self.log.starts([where])[where]), self.log.ends([where])[where]
+        read_from = max(start, end - self.records_max)
+        self._note(where, start, read_from, lacking)
+        return self._read(where, read_from, end, committed=False)
+
+    def _read(self, where: TopicPartition, first: int, end: int, *, committed: bool) -> Iterator[Record]:
+        return read_piece(self.log, where, first, end, committed=committed, wait_ms=self.wait_ms)
+
+    def _note(self, where: TopicPartition, first: int, end: int, lacking: str) -> None:
+        if first < end:
+            self.notes.append(
+                f"{where.topic}/{where.partition}: offsets {first:,} to {end:,} were not read; {lacking}"
+            )

@@ -1,0 +1,83 @@
+"""Ends a worker whose bolt hangs, with a stack trace; the task is tried again, with the record isolated.
+
+A daemon thread looks at what the task is at. A C extension that keeps the interpreter's lock stops that
+thread too, so it winds up an alarm of `faulthandler`, which needs no lock, and again each time it looks.
+
+Source: DESIGN.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from acker.units import duration_text
+from spout.runtime.pulse import Lookout, Pulse
+
+EXIT_HUNG: Final = 70
+"""What a worker ends with whose bolt hung."""
+
+LOOKS: Final = 4
+"""Looks within one limit."""
+
+ALARM_LIMITS: Final = 3
+"""The alarm goes off when nobody has looked for so many limits: not early, nor where a machine is busy."""
+
+LOOK_EVERY_S_MAX: Final = 1.0
+
+_STDERR: Final = 2
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+def end_worker(bolt: str, limit_ms: int) -> None:
+    """Say which bolt hangs and where, and end this process."""
+    _LOGGER.error("bolt_hung bolt=%s limit=%s pid=%d", bolt, duration_text(limit_ms), os.getpid())
+    faulthandler.dump_traceback(file=_STDERR)
+    os._exit(EXIT_HUNG)
+
+
+class Watchdog:
+    """Watches one task as long as the context lasts; a limit of 0 watches nothing."""
+
+    def __init__(self, pulse: Pulse, limit_ms: int, expire: Callable[[str, int], None] = end_worker) -> None:
+        """Pulse what a task says that it is at; `expire` is called for a bolt that takes longer."""
+        self._pulse = pulse
+        self._limit_ms = limit_ms
+        self._expire = expire
+        self._every_s = min(limit_ms / 1_000 / LOOKS, LOOK_EVERY_S_MAX)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="windhover-watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        if self._limit_ms:
+            self._wind_up()  # the first call may keep the lock before the thread has looked once
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Pulse no longer."""
+        if self._limit_ms:
+            self._stopping.set()
+            self._thread.join()
+            faulthandler.cancel_dump_traceback_later()
+
+    def _run(self) -> None:
+        lookout = Lookout(self._limit_ms)
+        while not self._stopping.wait(self._every_s):
+            self._wind_up()
+            bolt = lookout.overdue(self._pulse.work, time.monotonic_ns() // 1_000_000)
+            if bolt:
+                self._expire(bolt, self._limit_ms)
+
+    def _wind_up(self) -> None:
+        alarm_s = ALARM_LIMITS * self._limit_ms / 1_000
+        faulthandler.dump_traceback_later(alarm_s, exit=True, file=_STDERR)

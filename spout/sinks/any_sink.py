@@ -1,0 +1,109 @@
+"""`spout.start`: a tracked stream into any of Spark's sinks.
+
+Source: DESIGN.md, section 5.2 ("For sinks without foreachBatch").
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, UnsupportedOperationException
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from acker.errors import UsageError
+from spout.held.held_plan import refuse_query
+from spout.sinks.query_listener import QueryListener
+from spout.spark.application import Application, Stream
+from spout.spark.query_plan import streams_read
+from spout.tuples.columns import ANCHOR
+
+_NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
+_REAL_TIME = "STREAMING_REAL_TIME_MODE"
+_NO_SUCH_SINK = "DATA_SOURCE_NOT_FOUND"
+_MICRO_BATCHES = (
+    "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous and real-time"
+    ' mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
+)
+
+
+def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQuery:
+    """Start a query that writes a tracked stream to any of Spark's sinks.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence()))
+    >>> files = words.writeStream.format("parquet").option("path", f"{folder}/words")
+    >>> files = files.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    >>> query = spout.start(files)
+    >>> query.awaitTermination()
+    >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+
+    What the batch's bolts acked and failed is published when Spark reports the batch as committed: its rows
+    are in the sink, or in Spark's state store where an aggregate or a join holds them. A crash between
+    Spark's commit and this report costs replays of that batch, never records. Until a batch is published
+    the next one is not planned. When it cannot be published the query fails, with the reason.
+
+    Args:
+        writer: what `writeStream` returned, with format, options, trigger and output mode; not started.
+        table: name of the table to write to, as `DataStreamWriter.toTable`; None: what the writer says.
+
+    Returns:
+        The running query, as `DataStreamWriter.start`.
+
+    Raises:
+        UsageError: the rows still have the hidden column, several tracked streams are read, a running query
+            reads the group, `limit` stands behind the stream, two operators have one name, nothing acks what
+            `spout.hold` holds, the trigger is continuous or real-time, or Spark has no such sink.
+    """
+    rows = writer._df
+    session = rows.sparkSession
+    application = Application.of(session)
+    begin = writer.start if table is None else partial(writer.toTable, table)
+    streams = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+    if not streams:
+        return begin()
+    stream = _only(streams)
+    application.refuse_second(stream.group)
+    refuse_query(rows)
+    if ANCHOR in rows.columns:
+        raise UsageError(
+            f"the hidden column {ANCHOR!r} would be written too; take it out before:"
+            f' rows.drop("{ANCHOR}").writeStream'
+        )
+    try:
+        query = QueryListener.of(session).start(stream, begin)
+    except PySparkException as error:
+        if not _is_of_mode(error):
+            raise
+        raise UsageError(f"Spark refuses the query ({error}); {_MICRO_BATCHES}") from error
+    except Py4JJavaError as error:
+        said = str(error.java_exception.getMessage())
+        if _NO_SUCH_SINK not in said:
+            raise
+        raise UsageError(
+            f"{said.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
+            f" made for Spark {session.version}"
+        ) from error
+    trigger = query._jsq.streamingQuery().trigger().getClass().getSimpleName()
+    if trigger in _NOT_MICRO_BATCHES:
+        query.stop()
+        raise UsageError(f"{trigger}: {_MICRO_BATCHES}")
+    return query
+
+
+def _is_of_mode(error: PySparkException) -> bool:
+    """Tell whether Spark refuses continuous or real-time mode."""
+    condition = error.getCondition() or ""
+    return isinstance(error, UnsupportedOperationException) or condition.startswith(_REAL_TIME)
+
+
+def _only(streams: list[Stream]) -> Stream:
+    if len(streams) > 1:
+        groups = ", ".join(sorted(stream.group for stream in streams))
+        raise UsageError(
+            f"the query reads {len(streams)} tracked streams (groups {groups}); a query publishes one: read"
+            " several inputs of a group by one read_stream, or the others with tracked=False"
+        )
+    return streams[0]

@@ -1,0 +1,89 @@
+"""The end of a micro-batch, whoever tells it: what its tasks reported is settled and published.
+
+Source: DESIGN.md, section 5.2 ("The ledger that is published").
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import islice
+
+from acker.errors import TrackingError
+from spout.planner.sink_watch import note, note_cores
+from spout.publishing.fold import Outcome
+from spout.publishing.isolated_records import LOGGED_MAX, counted, isolated_records
+from spout.publishing.ledger import Reports
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.settle import settle
+from spout.spark.application import Application, Stream
+from spout.spark.batch_log import logged, moment_of, refuse_repeats
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """A batch of a query that has ended: `lane` has the query's id as its name."""
+
+    application: Application
+    lane: Lane
+
+    def stream(self, reports: Reports) -> Stream | None:
+        """Return the one tracked stream that a batch reads, and note that the query reads it.
+
+        Returns:
+            None when what arrived leaves nothing to publish.
+
+        Raises:
+            TrackingError: it reads several.
+        """
+        known = self.application.streams
+        streams = [known[name] for name in reports.streams if name in known]
+        for stream in streams:
+            stream.queries.add(self.lane.name)
+            note_cores(self.application.sink_folder, self.application.cores, stream.group)
+        if not reports.evaluations or reports.nothing_to_publish:
+            return None
+        if len(streams) != 1:
+            raise TrackingError(
+                f"batch {self.lane.seq} reads {len(streams)} tracked streams; a query publishes one: write"
+                " the others in queries of their own, or read several inputs by one read_stream"
+            )
+        return streams[0]
+
+    def settle(self, stream: Stream, reports: Reports) -> Outcome:
+        """Log what its bolts raised, and work out what the batch comes to, as `spout.publishing.settle` does.
+
+        Raises:
+            TrackingError: as there; or its anchors are acked in another output mode than append.
+        """
+        raised = (each for one in reports.evaluations for each in one.report.raised)
+        stream.traceback_log.tell(raised, self.lane.seq)
+        holds = any(len(each.report.held.indices) for each in reports.evaluations)
+        moment = None
+        if holds or reports.plan is None:
+            found = logged(self.application, self.lane)
+            moment = None if found is None else moment_of(stream, found)
+        if any(each.report.released for each in reports.evaluations):
+            refuse_repeats(self.application, self.lane)
+        outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
+        stream.left_open.tell(self.lane.name, reports.evaluations, outcome, stream.inputs)
+        if outcome.late:
+            _LOGGER.warning("tuples_too_late group=%s tuples=%d", stream.group, outcome.late)
+        return outcome
+
+    def publish(self, stream: Stream, outcome: Outcome) -> None:
+        """Write the records of an outcome, count its work, and leave the mark for the planning process."""
+        if outcome.lost:
+            _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
+        named = Lane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
+        stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
+        stream.late += outcome.late
+        stream.work.add(outcome.counts, outcome.errors, counted(outcome))
+        for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
+            _LOGGER.error(
+                "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
+                record.place, record.cause.operator, record.cause.error, record.cause.message, self.lane.seq,
+            )  # fmt: skip
+        note(self.application.sink_folder, outcome.plan)

@@ -1,0 +1,248 @@
+"""The sink's wrapping: run the user's function, then publish what the batch's bolts did.
+
+The ledger that is published is that of the run whose output stands: it is published after the function
+returned and before Spark's commit log says that the batch is done. A crash in between runs the batch again
+under the same id, and the ackers recognise its records. Where Spark shuffles rows behind the last bolt, the
+function gets them through a drain (`spout.sinks.drain`), since the bolts' reports do not tell what it has
+read.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from acker.errors import TrackingError, UsageError
+from spout.bolts.bolts import check_runs
+from spout.held.held_plan import refuse_query_of
+from spout.publishing import publish
+from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
+from spout.publishing.publish import Lane
+from spout.sinks.batch_end import BatchEnd
+from spout.sinks.drain import Drain
+from spout.spark.application import Application
+from spout.spark.batch_log import logged
+from spout.spark.query_plan import may_shuffle, shuffles, stays
+from spout.tuples.columns import ANCHOR
+
+WriteBatch = Callable[[DataFrame, int], object]
+"""Writes one micro-batch: gets its rows and its id."""
+
+_WAY_OUT = (
+    "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
+)
+
+_SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=None)
+
+
+def skipped(batch_id: int) -> None:
+    """Say, within a sink's function, that it skips a batch because it had written it before.
+
+    >>> written = set()
+    >>> def write(batch, batch_id):
+    ...     if batch_id in written:
+    ...         return spout.skipped(batch_id)
+    ...     print(sorted(row.word for row in batch.collect()))
+    ...     written.add(batch_id)
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence()))
+    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> query = writer.foreachBatch(spout.sink(write)).start()
+    >>> query.awaitTermination()
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+
+    The roots of the batch are failed, and so replayed, since their bolts may have done something else this
+    time; a sink that was made with ``deterministic=True`` vouches that they did not.
+
+    Raises:
+        UsageError: it was not called within a function given to `spout.sink`.
+    """
+    batches = _SKIPPED.get()
+    if batches is None:
+        raise UsageError("spout.skipped(batch_id) is called within the function that spout.sink was given")
+    batches.add(batch_id)
+
+
+class Sink:
+    """What `foreachBatch` calls; `spout.sink` makes it.
+
+    >>> def write(batch, batch_id):
+    ...     batch.write.mode("append").saveAsTable("words")
+    >>> isinstance(spout.sink(write), spout.Sink)
+    True
+    """
+
+    def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
+        """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
+        check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
+        self._write = write
+        self._deterministic = deterministic
+        self._may_shuffle: dict[str, bool] = {}
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch and publish it.
+
+        Raises:
+            TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
+            UsageError: `limit` stands behind a tracked stream, two operators of the query have one name, or
+                nothing acks what `spout.hold` holds.
+            Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
+        """
+        query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
+        application = Application.of(rows.sparkSession)
+        _see_plan(application, rows, query, batch_id)
+        stream = application.stream_of(query)
+        if stream is not None and not stream.tracked:
+            self._write(_visible(rows), batch_id)
+            application.ledger.forget(query, batch_id)
+            return
+        drain = self._drain(application, rows, query, batch_id)
+        skips = self._run(rows, batch_id, application, query, drain)
+        if drain is not None:
+            drain.forget()
+        reports = application.reports(query, batch_id)
+        if skips and (self._deterministic or reports.plan is None):
+            reports = _evaluate(application, rows, query, batch_id)
+        self._publish(application, reports, Lane(query, batch_id), skips=skips)
+        application.ledger.forget(query, batch_id)
+
+    def _run(
+        self, rows: DataFrame, batch_id: int, application: Application, query: str, drain: Drain | None
+    ) -> bool:
+        """Run the function; tell whether it skipped the batch: it said so, or evaluated nothing."""
+        # With a shuffle Spark evaluates the stages before it on its own account, before it calls us.
+        arrived = application.ledger.count(query, batch_id)
+        jobs = _jobs(rows.sparkSession.sparkContext)
+        visible = _visible(rows)
+        batches: set[int] = set()
+        token = _SKIPPED.set(batches)
+        try:
+            self._write(visible if drain is None else drain.through(visible), batch_id)
+        except BaseException:
+            application.ledger.forget(query, batch_id)
+            raise
+        finally:
+            _SKIPPED.reset(token)
+        if batch_id in batches:
+            return True
+        if drain is None and application.ledger.count(query, batch_id) > arrived:
+            return False
+        if application.reports(query, batch_id).nothing_to_publish:
+            return False
+        has_run = _jobs(rows.sparkSession.sparkContext) != jobs
+        if drain is not None and _has_drained(drain, visible, batch_id, has_run=has_run):
+            return False
+        found = logged(application, Lane(query, batch_id))
+        if found is None or found.emitted_nothing:
+            return False
+        if has_run:
+            raise TrackingError(
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_WAY_OUT}"
+            )
+        return True
+
+    def _drain(self, application: Application, rows: DataFrame, query: str, batch_id: int) -> Drain | None:
+        """Make a drain, where Spark shuffles this batch behind the last bolt."""
+        session = rows.sparkSession
+        run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
+        if query and run not in self._may_shuffle:
+            self._may_shuffle[run] = may_shuffle(session, query)
+        if not self._may_shuffle.get(run) or not shuffles(session, query):
+            return None
+        if not stays(rows):
+            application.ledger.forget(query, batch_id)
+            raise TrackingError(
+                f"batch {batch_id} was shuffled by its query and again before spout.sink got it, where nobody"
+                " can tell what was read: shuffle it within the function that spout.sink was given"
+            )
+        return Drain(application.ledger, query, batch_id)
+
+    def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
+        """Settle what the tasks reported and write it."""
+        end = BatchEnd(application, lane)
+        stream = end.stream(reports)
+        if stream is None:
+            return
+        if skips and not self._deterministic and reports.plan is not None:
+            end.publish(stream, publish.skipped(reports.plan, reports.absent))
+        else:
+            end.publish(stream, end.settle(stream, reports))
+
+
+def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
+    """Make the function for `foreachBatch` from one that writes a batch.
+
+    >>> def write(batch, batch_id):
+    ...     print(sorted(row.word for row in batch.collect()))
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence()))
+    >>> writer = words.writeStream.option("checkpointLocation", folder).trigger(availableNow=True)
+    >>> query = writer.foreachBatch(spout.sink(write)).start()
+    >>> query.awaitTermination()
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+
+    The function gets the batch's rows, without the hidden column, and the batch's id. When it has returned,
+    what the bolts acked and failed is published. Under tracking it appends, or upserts by row identity (the
+    record's origin and the bolt's own ordinal, emitted as fields); it writes all rows of a batch.
+
+    Args:
+        write: called once for each micro-batch, and again with the same id after a crash.
+        deterministic: whether the bolts emit the same when a batch is run again; see `skipped`.
+    """
+    return Sink(write, deterministic=deterministic)
+
+
+def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
+    """Look at the query's plan in the first batch of a run, before anything of it is written."""
+    run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
+    if query and run not in application.sunk:
+        try:
+            refuse_query_of(rows.sparkSession, query)
+        except BaseException:
+            application.ledger.forget(query, batch_id)  # a shuffle's tasks have reported
+            raise
+    application.sunk.add(run)
+
+
+def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
+    """Tell whether a function has read all rows of a batch; False: it has read none, and run no job.
+
+    Raises:
+        TrackingError: it has read a part of them.
+    """
+    if not has_run and not drain.ended and rows.rdd.getNumPartitions():
+        return False
+    unread = drain.unread(rows)
+    if unread.partitions:
+        raise TrackingError(
+            f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
+            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_WAY_OUT}"
+        )
+    return True
+
+
+def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:
+    """Run a batch that the sink skipped, for what its tasks report; its rows are dropped.
+
+    What has arrived is kept: stages before a shuffle are not run again.
+    """
+    if rows.rdd.getNumPartitions():
+        rows.write.format("noop").mode("overwrite").save()
+    return application.reports(query, batch_id)
+
+
+def _visible(rows: DataFrame) -> DataFrame:
+    return rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
+
+
+def _jobs(context: SparkContext) -> tuple[int, ...]:
+    """Return what changes when this query runs a job: how many Spark remembers, the first and the last."""
+    group = context.getLocalProperty(RUN_PROPERTY)
+    # As Java has it: turning a thousand ids into a list would ask the JVM a thousand times.
+    ids = context.statusTracker()._jtracker.getJobIdsForGroup(group)
+    return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

@@ -1,0 +1,164 @@
+"""Publishes the batches of queries that write to Spark's own sinks, when Spark reports them committed.
+
+Spark posts the progress of a batch behind its commit log. All that the batch's tasks added to the ledger has
+arrived by then. A crash in between loses it: the batch is not run again, its roots stay open, time out and
+come again. So a crash costs replays, never records.
+
+What the listener raises, Spark would log and forget. It is left in the stream's file instead, and the
+planning process, which waits for this batch's mark before it plans the next, fails the query with it
+(``spout.planner.sink_watch``).
+
+A sink that finds that it had written a batch before (files, memory, Delta, after a crash in front of Spark's
+commit log) leaves it unevaluated. What its bolts did in the run whose rows stand is lost, so its roots are
+failed, as `spout.skipped` does.
+
+Source: DESIGN.md, section 5.2 ("For sinks without foreachBatch").
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from acker.errors import TrackingError
+from spout.planner.sink_watch import listen, stop_listening
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.publishing import publish
+from spout.publishing.publish import Lane
+from spout.sinks.batch_end import BatchEnd
+from spout.spark.application import Application, Stream, session_key
+from spout.spark.batch_log import offset_of, plan_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+@dataclass(slots=True)
+class Followed:
+    """A run of a query, the stream that it reads, and whether it has ended a batch with records."""
+
+    stream: Stream
+    has_ended_a_batch: bool = False
+
+
+class QueryListener(StreamingQueryListener):
+    """Follows the queries that `spout.start` started in one Spark session."""
+
+    def __init__(self, application: Application) -> None:
+        """Follow none yet."""
+        self._application = application
+        self._followed: dict[str, Followed] = {}
+        self._starting = threading.Lock()
+
+    @staticmethod
+    def of(session: SparkSession) -> QueryListener:
+        """Return the listener of a session; the first call makes it, since Spark keeps them by session."""
+        application = Application.of(session)
+        key = session_key(session)
+        found = application.listeners.get(key)
+        if not isinstance(found, QueryListener):
+            found = application.listeners[key] = QueryListener(application)
+            session.streams.addListener(found)
+        return found
+
+    def start(self, stream: Stream, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
+        """Start a query and follow it; the first progress waits until it is known."""
+        folder = self._application.sink_folder
+        with self._starting:
+            listen(folder, stream.id, stream.group)
+            try:
+                query = begin()
+            except BaseException:
+                stop_listening(folder, stream.id)
+                raise
+            self._followed[query.runId] = Followed(stream)
+            self._application.started[query.id] = query
+            stream.queries.add(query.id)
+        return query
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: called within `start`, which holds the lock."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: no batch has ended."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Publish a batch that Spark has committed."""
+        with self._starting:
+            followed = self._followed.get(str(event.progress.runId))
+        if followed is None:
+            return
+        progress = json.loads(event.progress.json)
+        try:
+            self._ended(followed, progress)
+        except Exception as error:  # noqa: BLE001 - a callback's top: Spark would swallow it
+            self._fail(followed.stream, progress["batchId"], error)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Let a run go; its last batch was reported before."""
+        with self._starting:
+            ended = self._followed.pop(str(event.runId), None)
+            last = self._application.started.get(str(event.id))
+            if last is not None and last.runId == str(event.runId):
+                del self._application.started[str(event.id)]
+            if ended is not None and ended.stream.id not in {f.stream.id for f in self._followed.values()}:
+                stop_listening(self._application.sink_folder, ended.stream.id)
+
+    def _ended(self, followed: Followed, progress: dict[str, Any]) -> None:
+        """Publish a batch from what Spark reports of it."""
+        if progress["runId"] in self._application.sunk:
+            return  # a spout.sink within the query has published it
+        lane = Lane(progress["id"], progress["batchId"])
+        reports = self._application.reports(lane.name, lane.seq)
+        journal = batch_journal(progress)
+        end = BatchEnd(self._application, lane)
+        stream = end.stream(reports)
+        if stream is not None:
+            end.publish(stream, end.settle(stream, reports))
+        elif journal is not None:
+            self._unread(followed, end, journal)
+        if journal is not None:
+            self._application.ledger.forget(lane.name, lane.seq)
+            followed.has_ended_a_batch = True
+
+    def _unread(self, followed: Followed, end: BatchEnd, journal: Journal) -> None:
+        """Fail a batch that has records of which none was read."""
+        if followed.has_ended_a_batch:
+            raise TrackingError(
+                "none of its records was read: the query drops its source unread (limit(0), a condition that"
+                " is never true); take that out"
+            )
+        end.publish(followed.stream, publish.skipped(plan_of(followed.stream, journal)))
+
+    def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
+        """Leave an error where the planning process finds it."""
+        said = (
+            f"batch {batch} of group {stream.group} was written, and could not be published"
+            f" ({type(error).__name__}: {error}); its records come again"
+        )
+        _LOGGER.error("%s", said)
+        listen(self._application.sink_folder, stream.id, stream.group, said)
+
+
+def batch_journal(progress: dict[str, Any]) -> Journal | None:
+    """Return the offset behind a batch, as Spark reports it; None when it emitted nothing that is tracked."""
+    for source in progress["sources"]:
+        start, end = (offset_of(source[name]) for name in ("startOffset", "endOffset"))
+        if end is not None and end.session and batch_ranges(start or BEGINNING, end):
+            return end
+    return None

@@ -1,0 +1,317 @@
+"""What the driver knows of the streams of one Spark application.
+
+One `Application` belongs to one SparkContext and is stored on it, so that `spout.sink` finds what
+`spout.read_stream` made without being handed anything.
+
+Source: DESIGN.md, sections 5.1 (one session of a group in an application) and 5.2.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+
+from acker.config.settings import longest_unreachable_ms
+from acker.config.topics import Input, Topics
+from acker.errors import UsageError
+from acker.kafka.cluster import KafkaLog
+from spout.bolts.work_done import WorkDone
+from spout.execution.safety import Safety
+from spout.publishing.ledger import Ledger, Reports
+from spout.publishing.left_open import LeftOpen
+from spout.publishing.publisher import Publisher
+from spout.tuples.anchors import Carry
+from spout.tuples.traceback_log import TracebackLog
+
+_ATTRIBUTE = "_windhover"
+_LOCK = "lock"
+_NO_CONNECT = (
+    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
+    ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+)
+
+
+def classic(session: object) -> SparkSession:
+    """Return a session that is beside its driver; all of Windhover needs one.
+
+    Raises:
+        UsageError: it is one of Spark Connect, or none at all.
+    """
+    if isinstance(session, SparkSession):
+        return session
+    raise UsageError(
+        f"{type(session).__module__}.{type(session).__name__} is no classic Spark session: {_NO_CONNECT}"
+    )
+
+
+def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """See, before a session is started, that it will not be one of Spark Connect.
+
+    Args:
+        settings: of the session.
+        environ: what PySpark looks up beside them.
+
+    Raises:
+        UsageError: one of them asks for Spark Connect.
+    """
+    mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE"))
+    asks = ["spark.remote"] if "spark.remote" in settings else []
+    asks += [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in environ]
+    asks += ["spark.api.mode=connect (or SPARK_API_MODE)"] if str(mode).lower() == "connect" else []
+    if asks:
+        raise UsageError(f"{', '.join(asks)}: this would be no classic Spark session: {_NO_CONNECT}")
+
+
+def refuse_workers(python: str, shipped: str) -> None:
+    """See that Spark's Python workers can start, the planning process on this machine among them.
+
+    Args:
+        python: the interpreter of workers.
+        shipped: what ``--py-files`` names, with commas.
+
+    Raises:
+        UsageError: they cannot, or would not find what is shipped.
+    """
+    if wheels := [name for name in shipped.split(",") if name.strip().endswith(".whl")]:
+        raise UsageError(
+            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of its workers,"
+            " and no wheel. Install it into the environment of the workers; or ship its modules, if they are"
+            " all Python, as a zip: `pip install --no-deps --target modules` with it, then"
+            " `cd modules && zip -r ../modules.zip .`"
+        )
+    if "/" in python and not os.access(python, os.X_OK):
+        raise UsageError(
+            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
+            f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
+            " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
+            " same relative path, or name an interpreter that is at the same path on every machine"
+        )
+
+
+def session_key(session: SparkSession) -> str:
+    """Name a Spark session within its application; each Python object of it has the same name."""
+    return str(session._jsparkSession.sessionUUID())
+
+
+@dataclass(slots=True)
+class Stream:
+    """One `read_stream` call.
+
+    Attributes:
+        id: names it in blobs.
+        group: the group whose records it reads.
+        tracked: whether what its bolts do is published.
+        partitions: N, the number of acker partitions.
+        publisher: writes its batches' records.
+        carry: how its roots carry their anchors.
+        inputs: what it reads.
+        left_open: tells what its bolts leave open.
+        safety: how its tasks guard themselves against their bolts.
+        traceback_log: logs what its bolts raise.
+        session: the Spark session in which it was read.
+        late: tuples that a watermark dropped, so far.
+        loose: bolts that are attached behind Spark's own operators, by name.
+        queries: ids of the queries that run it, as far as their batches were seen.
+        work: what the bolts did in the batches that were published.
+        status_path: the file of the planning process's status.
+    """
+
+    id: str
+    group: str
+    tracked: bool
+    partitions: int
+    publisher: Publisher
+    session: SparkSession
+    carry: Carry = Carry.PACKED
+    late: int = 0
+    loose: set[str] = field(default_factory=set)
+    queries: set[str] = field(default_factory=set)
+    work: WorkDone = field(default_factory=WorkDone)
+    status_path: Path | None = None
+    safety: Safety = field(default_factory=Safety)
+    inputs: tuple[Input, ...] = ()
+    left_open: LeftOpen = field(default_factory=LeftOpen)
+    traceback_log: TracebackLog = field(default_factory=TracebackLog)
+
+
+class OwnFolder(TemporaryDirectory[str]):
+    """A temporary folder of this process; where it was killed, the next one of its kind removes it.
+
+    A lock, which ends with the process, tells a folder that is used from one that was left.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Make a folder; its name begins with `prefix`."""
+        _remove_left(prefix)
+        super().__init__(prefix=prefix)
+        claim = Path(self.name) / f"{_LOCK}.new"
+        self._lock = os.open(claim, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
+
+    def cleanup(self) -> None:
+        """Remove it."""
+        super().cleanup()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _remove_left(prefix: str) -> None:
+    """Remove the folders of processes that were killed."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR)
+        except OSError:  # another one removes it, or it is another user's
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its process lives
+            continue
+        else:
+            shutil.rmtree(lock.parent, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+class Application:
+    """The streams and the ledger of one SparkContext.
+
+    Attributes:
+        ledger: brings what tasks report.
+        streams: the `read_stream` calls, by id.
+        started: the queries that `spout.start` started, by id, until Spark has reported their end.
+        sunk: run ids of the queries that a `spout.sink` publishes.
+        listeners: what publishes the others, by Spark session.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        """Register the ledger's accumulator."""
+        self._context = context
+        self.ledger = Ledger(context)
+        self.streams: dict[str, Stream] = {}
+        self._folder = OwnFolder("windhover-sinks-")
+        self.started: dict[str, StreamingQuery] = {}
+        self.sunk: set[str] = set()
+        self.listeners: dict[str, StreamingQueryListener] = {}
+        self._sessions: dict[str, int] = {}
+
+    @property
+    def sink_folder(self) -> Path:
+        """Where sinks leave the marks of what they have published, for as long as the application lives."""
+        return Path(self._folder.name)
+
+    @staticmethod
+    def of(session: SparkSession) -> Application:
+        """Return the application of a session's SparkContext; the first call makes it.
+
+        Raises:
+            UsageError: the session is one of Spark Connect.
+        """
+        context = classic(session).sparkContext
+        kept = vars(context)
+        if _ATTRIBUTE not in kept:
+            kept[_ATTRIBUTE] = Application(context)
+        found = kept[_ATTRIBUTE]
+        if not isinstance(found, Application):
+            raise UsageError(f"SparkContext.{_ATTRIBUTE} was overwritten with a {type(found).__name__}")
+        return found
+
+    def number_of(self, session: SparkSession) -> int:
+        """Return the number of a Spark session among those that read streams, from 1."""
+        return self._sessions.setdefault(session_key(session), len(self._sessions) + 1)
+
+    def new_stream(
+        self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
+    ) -> Stream:
+        """Register a `read_stream` call.
+
+        Raises:
+            UsageError: a query of this application reads the group now.
+        """
+        if tracked:
+            self.refuse_second(group)
+            for stream in self.streams.values():
+                if stream.group == group and stream.tracked:
+                    stream.publisher.close()  # its query has ended; should it start again, this opens again
+        publisher = Publisher(
+            lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
+            topics.ack_topics,
+            durable_ms=longest_unreachable_ms(topics.inputs_of(group)),
+        )
+        stream = Stream(
+            uuid.uuid4().hex[:12], group, tracked, topics.acker.partitions, publisher, session, carry
+        )
+        self.streams[stream.id] = stream
+        return stream
+
+    def refuse_second(self, group: str) -> None:
+        """See that no query of this application reads a group now, in whichever of its sessions.
+
+        Raises:
+            UsageError: one does.
+        """
+        tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
+        # a session knows its own queries alone, and a query runs in the session in which it was read
+        if any(
+            stream.queries & {query.id for query in stream.session.streams.active}
+            for stream in tracked
+            if stream.queries
+        ):
+            raise UsageError(
+                f"group {group!r} is read by a query of this application already; read several inputs of"
+                " a group by one read_stream, or stop that query first"
+            )
+
+    def reports(self, query: str, batch: int) -> Reports:
+        """Return what tasks reported of a batch, of the newest run that did.
+
+        A run that ended between its tasks and its publication left their reports, and the run that comes
+        after it under the same id evaluates the batch again. A group has one run at a time, so of two
+        streams of one group the one that was read later counts.
+
+        Raises:
+            TrackingError: a merge failed, so something may be missing.
+        """
+        names = self.ledger.streams(query, batch)
+        present = [stream for name, stream in self.streams.items() if name in names]
+        newest = {(stream.group, stream.tracked): stream.id for stream in present}
+        return self.ledger.read(query, batch, but={each.id for each in present} - set(newest.values()))
+
+    @property
+    def cores(self) -> int:
+        """How many tasks its executors run at once now; on a cluster they come and go."""
+        return self._context.defaultParallelism
+
+    def tasks_of(self, stage: int) -> int | None:
+        """Return how many tasks a stage had; None when Spark no longer knows.
+
+        An attempt behind the first one, after an executor was lost, has those tasks alone that were missing.
+        """
+        info = self._context.statusTracker().getStageInfo(stage)
+        if info is None:
+            return None
+        if not info.currentAttemptId:
+            return int(info.numTasks)
+        store = self._context._jsc.sc().statusStore()
+        # Spark's own way of leaving arguments out, which py4j lacks
+        left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
+        attempts = store.stageData(stage, *left_out)
+        return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
+
+    def stream_of(self, query: str) -> Stream | None:
+        """Return the stream that a query was seen to run."""
+        return next((each for each in self.streams.values() if query in each.queries), None)

@@ -1,0 +1,58 @@
+"""From the options of a `read_stream` call to what the planner is asked, and to a batch's read tasks.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from acker.units import time_ms
+from spout.group.sources import PlannerSpec, topic_names
+from spout.planner.sink_watch import cores_noted
+from spout.planning.journal import Journal, batch_ranges
+from spout.planning.plan import BatchPlan, ReadTask, read_tasks
+from spout.spark.options import SourceOptions
+from spout.tuples.anchors import Carry
+
+
+def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[ReadTask]:
+    """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
+    spec = planner_spec(options)
+    plan = BatchPlan(
+        group=options.group, session=end.session, epoch=end.epoch, partitions=spec.partitions, now=end.now,
+        timeout_ms=spec.timeout_ms, tracked=bool(end.session), ranges=batch_ranges(start, end),
+    )  # fmt: skip
+    # A batch without positions has one task all the same: its report says that nothing is missing.
+    topics = topic_names(spec.inputs, plan.ranges)
+    order = end.order if plan.ranges else {}
+    return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+
+
+def planner_spec(options: SourceOptions) -> PlannerSpec:
+    """Return what the planner needs to know of the options."""
+    start: str | int | None = options.starting_offsets
+    if start is not None and start not in ("earliest", "latest", "committed"):
+        start = time_ms(str(start))
+    return PlannerSpec(
+        inputs=options.read,
+        topics=options.topics.ack_topics,
+        partitions=options.topics.acker.partitions,
+        start=start,
+        fail_on_data_loss=options.fail_on_data_loss,
+        tracked=options.tracked,
+        take_over=options.take_over,
+        tasks=tasks_now(options),
+        wakes=options.roots_carry is Carry.WIDE,
+    )
+
+
+def tasks_now(options: SourceOptions) -> int:
+    """Return how many read tasks a batch that is planned now is cut into at most: one for each core.
+
+    On a cluster executors register after the query was built, and come and go; the driver notes how many
+    cores there are whenever a batch has ended.
+    """
+    noted = cores_noted(Path(options.sink_folder)) if options.sink_folder else None
+    return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

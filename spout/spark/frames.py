@@ -1,0 +1,253 @@
+"""How DataFrames with bolts come about, kept beside them, so that one more bolt can be joined in.
+
+A `Node` describes a DataFrame that this package made. It is stored on the DataFrame object; any operator of
+Spark makes a new object, which has none. There the hidden column's metadata tells what its anchors are.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from acker.errors import UsageError
+from spout.bolts.groupings import Grouping
+from spout.execution.passes import Pass
+from spout.execution.steps import Step
+from spout.spark.application import Application, Stream
+from spout.spark.map_task import MapTask
+from spout.spark.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
+from spout.spark.query_plan import label, refuse_limit, streams_read
+from spout.spark.source import WindhoverSource
+from spout.topology.stage_pass import StagePass
+from spout.tuples.anchor_columns import ANCHORS, HELD, kinds_of
+from spout.tuples.anchors import Carry
+from spout.tuples.columns import ANCHOR
+
+
+class UntrackedSource(WindhoverSource):
+    """The same source under another name, by which a plan tells that nothing in it is tracked."""
+
+    FORMAT = "windhover_untracked"
+
+
+_ATTRIBUTE = "_windhover_node"
+_METADATA = "windhover"
+
+
+def new_identity() -> str:
+    """Return what tells an operator behind Spark's own ones from others of its name."""
+    return uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a DataFrame of ours is made of.
+
+    Attributes:
+        session: the Spark session.
+        stream: the `read_stream` call that its roots come from; None where nothing is tracked.
+        options: the source with the pass inside it, when the rows come from there.
+        base: the rows that `pass_` works on, when they come from anywhere else.
+        pass_: the last pass; None for a bare source.
+        names: all bolts up to here.
+        id: tells its last pass from another one, so that no two of a query have one name.
+    """
+
+    session: SparkSession
+    stream: Stream | None
+    options: SourceOptions | None = None
+    base: DataFrame | None = None
+    pass_: Pass | None = None
+    names: tuple[str, ...] = ()
+    id: str = field(default_factory=new_identity)
+
+    def frame(self, *, anchored: bool = False) -> DataFrame:
+        """Build the DataFrame; `anchored` keeps the hidden column for a bolt behind Spark's operators."""
+        node = self.carrying() if anchored else self
+        rows = node.read() if node.options is not None else node.mapped()
+        if anchored and node.stream is not None and ANCHOR in rows.columns:
+            rows = rows.withMetadata(ANCHOR, {_METADATA: node.metadata()})
+        vars(rows)[_ATTRIBUTE] = self
+        return rows
+
+    def carrying(self, consumer: str = "") -> Node:
+        """Let the rows carry their anchors, for a bolt of the name that receives them directly."""
+        if self.stream is None:
+            return self
+        if self.pass_ is None:
+            return replace(self, options=self.options and replace(self.options, anchored=True))
+        packed = not self.pass_.rich and not self.pass_.subscriptions
+        # what may be held needs no path, only its root: `spout.hold` names each row anew
+        wide = self.stream.carry is Carry.WIDE and not self.pass_.rich and not consumer
+        carry = self.stream.carry if packed or wide else Carry.PATHS
+        node = self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
+        return replace(node, id=new_identity()) if consumer else node
+
+    def with_pass(self, pass_: Pass) -> Node:
+        """Let another pass run."""
+        if self.options is None:
+            return replace(self, pass_=pass_)
+        return replace(self, pass_=pass_, options=narrowed(self.options, pass_))
+
+    def extended(self, step: Step) -> Node:
+        """Join one more bolt to the last pass."""
+        if self.pass_ is None:
+            pass_ = Pass((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
+            return replace(self.with_pass(pass_), names=(step.name,))
+        return replace(
+            self.with_pass(replace(self.pass_, steps=(*self.pass_.steps, step))),
+            names=(*self.names, step.name),
+            id=new_identity(),
+        )
+
+    def grouped(self, step: Step, grouping: Grouping) -> Node:
+        """Put a bolt behind a grouping of this node's rows."""
+        if self.stream is None:
+            names = (*self.names, step.name)
+            return Node(
+                self.session, None, base=grouping.apply(self.frame()), pass_=Pass((step,)), names=names
+            )
+        if self.pass_ is None:
+            return replace(loose(grouping.apply(self.frame(anchored=True)), step), names=(step.name,))
+        before = self.carrying(step.name)
+        if before.pass_ is None:
+            raise UsageError(f"bolt {step.name!r} has nothing before it")
+        pass_ = Pass(
+            (step,),
+            upstream=before.pass_.name,
+            arrives=before.pass_.carry,
+            subscriptions=before.pass_.leaving,
+        )
+        base = grouping.apply(before.read() if before.options is not None else before.mapped())
+        return Node(self.session, self.stream, base=base, pass_=pass_, names=(*self.names, step.name))
+
+    def read(self) -> DataFrame:
+        """Build a DataFrame of the source."""
+        if self.options is None:
+            raise UsageError("these rows do not come from read_stream")
+        source = WindhoverSource if self.stream is not None else UntrackedSource
+        source = source.of(self.options, Application.of(self.session).number_of(self.session))
+        self.session.dataSource.register(source)
+        reader = self.session.readStream.format(source.name())
+        if self.stream is None:
+            return reader.load()
+        if self.pass_ is not None:
+            # one identity for all: sources that are read twice are refused when their batch is settled
+            reader = reader.option(BOLTS_OPTION, label(self.pass_.name, "source"))
+        return reader.option(STREAM_OPTION, self.stream.id).load()
+
+    def mapped(self) -> DataFrame:
+        """Build a DataFrame of the last pass over its base."""
+        if self.base is None or self.pass_ is None:
+            raise UsageError("these rows do not come from a bolt")
+        task = MapTask(self.pass_)
+        if self.stream is not None:
+            ledger = Application.of(self.session).ledger.accumulator
+            task = MapTask(self.pass_, self.stream.id, ledger, self.stream.safety)
+        named = "" if self.stream is None else label(self.pass_.name, self.id)
+        return through(self.base, task, self.pass_.schema, named)
+
+    def metadata(self) -> dict[str, Any]:
+        """Describe the hidden column."""
+        roots = Carry.PACKED if self.stream is None else self.stream.carry
+        carry = roots if self.pass_ is None else self.pass_.carry
+        subscriptions = () if self.pass_ is None else self.pass_.leaving
+        return {
+            "stream": "" if self.stream is None else self.stream.id,
+            "carry": str(carry),
+            # As text: Spark keeps numbers of metadata as doubles in some places.
+            "subscriptions": ",".join(map(str, subscriptions)),
+        }
+
+
+def through(
+    rows: DataFrame,
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    named: str = "",
+) -> DataFrame:
+    """Put a task behind rows; `named`: how plans show it (`label`), empty where nothing is tracked."""
+
+    # mapInArrow wants a function, by whose name a plan shows it
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    if named:
+        run.__name__ = named
+    return rows.mapInArrow(run, from_arrow_schema(schema))
+
+
+def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
+    """Let a pass run inside the source's read task."""
+    fields = from_arrow_schema(pass_.schema).fields
+    schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+    return replace(options, narrow=pass_, schema=schema)
+
+
+def node_of(rows: DataFrame) -> Node | None:
+    """Return how a DataFrame was made, when this package made it last."""
+    found = vars(rows).get(_ATTRIBUTE)
+    return found if isinstance(found, Node) else None
+
+
+def loose(rows: DataFrame, step: Step) -> Node:
+    """Put a bolt on any DataFrame: behind Spark's own operators, or on rows that are not ours.
+
+    Raises:
+        UsageError: the rows come from a tracked stream, and the hidden column was dropped on the way.
+    """
+    session = rows.sparkSession
+    if ANCHOR not in rows.columns:
+        _refuse_lost(rows, step)
+        return Node(session, None, base=rows, pass_=Pass((step,)), names=(step.name,))
+    stream, carry, subscriptions = described(rows, step.name)
+    refuse_limit(rows)
+    stream.loose.add(step.name)
+    pass_ = Pass((step,), arrives=carry, subscriptions=subscriptions)
+    return Node(session, stream, base=rows, pass_=pass_, names=(step.name,))
+
+
+def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
+    """Return what the hidden column's metadata says: the stream, how anchors arrive, the keys on their paths.
+
+    Raises:
+        UsageError: it says nothing, or the rows are held; `name` is the operator that needs to know.
+    """
+    _refuse_held(rows, name)
+    about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}
+    stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
+    if stream is None:
+        raise UsageError(
+            f"bolt {name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
+            " computed nor renamed"
+        )
+    return (
+        stream,
+        Carry(about["carry"]),
+        tuple(int(key) for key in about["subscriptions"].split(",") if key),
+    )
+
+
+def _refuse_held(rows: DataFrame, name: str) -> None:
+    if {HELD, ANCHORS}.intersection(kinds_of(rows)):
+        raise UsageError(
+            f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
+            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
+        )
+
+
+def _refuse_lost(rows: DataFrame, step: Step) -> None:
+    if rows.isStreaming and streams_read(rows):
+        raise UsageError(
+            f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so what"
+            f' it fails could not be replayed: select it too (.select("value", "{ANCHOR}")), make the bolt'
+            " before it with bolt(..., anchored=True), or put this bolt directly behind that one"
+        )

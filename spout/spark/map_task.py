@@ -1,0 +1,110 @@
+"""What a task does for a pass that is not inside the source: behind a grouping, or behind Spark's operators.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from acker.identity import I64
+from acker.sorted_arrays import distinct
+from spout.execution.passes import Pass, Run
+from spout.execution.safety import Safety
+from spout.isolation.task_runs import running
+from spout.publishing.ledger import add
+from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.columns import ANCHOR
+from spout.tuples.rows import ArrowRows
+
+
+@dataclass(frozen=True, slots=True)
+class MapTask:
+    """The function that Spark's `mapInArrow` calls, with what it needs.
+
+    Attributes:
+        pass_: the bolts to run.
+        stream: id of the `read_stream` call whose roots arrive; empty where nothing is tracked.
+        ledger: the accumulator, or None where nothing is tracked.
+        safety: of the query.
+    """
+
+    pass_: Pass
+    stream: str = ""
+    ledger: Any = None
+    safety: Safety = field(default_factory=Safety)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the pass over the rows of one task; report when the last row was taken."""
+        with running(self.pass_, self.safety) as run:
+            yield from self._through(run, batches)
+
+    def _through(self, run: Run, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        received = Received(self.pass_.name) if self._roots_arrive else None
+        for batch in batches:
+            rows, anchors = self._split(batch)
+            if received is not None and anchors is not None:
+                received.mark(anchors.roots())
+            yield run.feed(rows, anchors)
+        yield from run.finish()
+        if self.ledger is not None:
+            marks = None if received is None else received.marks()
+            add(self.ledger, self.stream, replace(run.report(), received=marks))
+
+    @property
+    def _roots_arrive(self) -> bool:
+        return self.pass_.tracked and not self.pass_.subscriptions
+
+    def _split(self, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
+        place = batch.schema.get_field_index(ANCHOR)
+        if place < 0:
+            return ArrowRows(batch, came_from=self.pass_.came_from), None
+        column = batch.column(place)
+        rows = ArrowRows(batch.remove_column(place), came_from=self.pass_.came_from)
+        if not self.pass_.tracked:
+            return rows, None
+        if self.pass_.arrives is not Carry.PATHS and column.null_count:
+            raise TrackingError(
+                f"bolt {self.pass_.name!r} received rows without anchors: an outer join or a union with"
+                " another stream stands before it; put the bolt before that"
+            )
+        return rows, Anchors(self.pass_.arrives, column, self.pass_.subscriptions)
+
+
+class Received:
+    """Which roots a first bolt received in one task."""
+
+    def __init__(self, operator: str) -> None:
+        """Begin with none."""
+        self._operator = operator
+        self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+    def mark(self, roots: I64) -> None:
+        """Mark roots.
+
+        Raises:
+            TrackingError: one of them came before.
+        """
+        if not len(roots):
+            return
+        if int(roots.max()) >= len(self._marks):
+            size = max(int(roots.max()) + 1, 2 * len(self._marks))
+            self._marks = np.concatenate([self._marks, np.zeros(size - len(self._marks), np.bool_)])
+        if self._marks[roots].any() or len(distinct(roots)) != len(roots):
+            raise TrackingError(
+                f"bolt {self._operator!r} received a root twice: explode, union or two branches stand before"
+                " it; put the bolt directly behind read_stream, and the operator behind the bolt"
+            )
+        self._marks[roots] = True
+
+    def marks(self) -> npt.NDArray[np.bool_]:
+        """Return a mark for each index up to the highest that was received."""
+        held = np.flatnonzero(self._marks)
+        return self._marks[: int(held[-1]) + 1 if len(held) else 0]

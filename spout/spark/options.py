@@ -1,0 +1,101 @@
+"""What a source needs to know, as one value that travels inside the data source's class.
+
+`spout.read_stream` builds it in the driver; the planning process and every read task find it in the class of
+the source, which Spark pickles for them. Spark's own options would not do: they are strings, and stand in its
+plans, which may be shown and kept anywhere, while Kafka's client settings hold secrets. The value comes from
+the driver's own session only, never from Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from acker.config.topics import Input, Topics
+from acker.identity import input_id_of
+from spout.execution.safety import Safety
+from spout.tuples.anchors import Carry
+from spout.tuples.collector import Tuple
+from spout.tuples.columns import SOURCE_COLUMNS
+
+if TYPE_CHECKING:
+    from spout.execution.passes import Pass
+    from spout.topology.stage_pass import StagePass
+
+STREAM_OPTION = "windhover_stream"
+"""Name of the option that tells, in Spark's plan, which tracked `read_stream` call a source is."""
+
+BOLTS_OPTION = "windhover_bolts"
+"""Name of the option that tells there which bolts work within the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Everything that one `read_stream` call decided.
+
+    Attributes:
+        topics: topics.yaml as it was read, with Kafka's client settings.
+        inputs: names of the inputs to read; all of one group.
+        stream: id of this `read_stream` call within its application; blobs name it.
+        starting_offsets: where a group without history begins: ``earliest``, ``latest``, an ISO 8601 time,
+            or None for the `start` of each input.
+        max_offsets_per_trigger: most records in a micro-batch, or None.
+        min_partitions: fewest read tasks in a micro-batch, or None.
+        parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
+            `spout.spark.batch_tasks.tasks_now` knows of those that came since.
+        include_headers: whether the rows have a ``headers`` column.
+        fail_on_data_loss: overrides every input's `on_data_loss`, or None.
+        tracked: whether this query takes part in the guarantee.
+        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
+            group of a session that lives.
+        application: name and id of the Spark application, for those who want the group as well.
+        status_path: file to which the planning process writes its status, or None.
+        sink_folder: where the sink leaves the marks of what it has published; see `spout.planner.sink_watch`.
+        schema: Spark DDL of the rows that a read task returns.
+        columns: names of the source's columns that it returns when no bolt runs inside it.
+        anchored: whether the hidden anchor column ends each row.
+        roots_carry: how roots carry their anchors.
+        tracked_when: tells which tuples are tracked; None: all are.
+        safety: how tasks guard themselves against their bolts.
+        narrow: the bolts that run inside the read task, or None.
+        ledger: the accumulator to which a tracked read task adds its blob, or None.
+    """
+
+    topics: Topics
+    inputs: tuple[str, ...]
+    stream: str
+    starting_offsets: str | None = None
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int | None = None
+    parallelism: int | None = None
+    include_headers: bool = False
+    fail_on_data_loss: bool | None = None
+    tracked: bool = True
+    take_over: bool = False
+    application: str = ""
+    status_path: str | None = None
+    sink_folder: str = ""
+    schema: str = ""
+    columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
+    anchored: bool = False
+    roots_carry: Carry = Carry.PACKED
+    tracked_when: Callable[[Tuple], object] | None = None
+    safety: Safety = field(default_factory=Safety)
+    narrow: Pass | StagePass | None = None
+    ledger: Any = field(default=None, repr=False)
+
+    @property
+    def read(self) -> tuple[Input, ...]:
+        """The inputs to read, in the order in which they were named."""
+        return tuple(self.topics.inputs[name] for name in self.inputs)
+
+    def skips_loss(self, source: int) -> bool:
+        """Tell whether what has left the log of a source is passed over."""
+        found = next(one for one in self.read if one.id == input_id_of(source))
+        return not found.fails_on_loss(self.fail_on_data_loss)
+
+    @property
+    def group(self) -> str:
+        """The group whose offsets this source settles."""
+        return self.read[0].group

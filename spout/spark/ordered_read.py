@@ -1,0 +1,90 @@
+"""How a read task puts the records of one partition in order: the copies first, by their origins.
+
+All copies that are out stand in the batch (`spout.planner.order_watch`), and everything that was emitted
+before has a lower origin than what is new. So the copies are read whole and sorted, and the new records
+follow as the log has them.
+
+Source: DESIGN.md, section 5.1; `spout.planning.order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from confluent_kafka import Message
+
+from acker.kafka.port import Headers
+from replay.records.headers import ORIGIN, parse_location
+from spout.planning.order import Gate
+from spout.tuples.collector import Cause
+from spout.tuples.messages import key_of
+
+COPIES_BYTES_MAX: Final = 256 << 20
+"""Payload of copies that a task keeps while it sorts them; what stands behind those comes again later."""
+
+RECORD_BYTES: Final = 600
+"""Memory of a message beside its key and value."""
+
+
+class Copy(NamedTuple):
+    """A copy with its place in the order; `origin` None: it is of no record of the partition."""
+
+    origin: int | None
+    position: int
+    message: Message
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.message) + len(key_of(self.message) or b"") + RECORD_BYTES
+
+
+def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
+    """Return the offset of a copy's first emission; None where that was not in this partition."""
+    value = next((value for name, value in reversed(headers) if name == ORIGIN and value is not None), b"")
+    found = parse_location(value.decode("utf-8", "replace"))
+    return found[2] if found is not None and found[:2] == (topic, partition) else None
+
+
+class Copies:
+    """Copies of one partition, sorted within a bound of memory."""
+
+    def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
+        """Begin with none."""
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: list[Copy] = []
+        self.left_over: list[tuple[int | None, int, bytes | None]] = []
+
+    def add(self, copies: Iterable[Copy]) -> None:
+        """Take copies in; the last ones in order are left over where there is no room, at least one stays."""
+        for copy in copies:
+            self._kept.append(copy)
+            self._bytes += copy.bytes
+        if self._bytes <= self._bytes_max:
+            return
+        self._kept.sort(key=_rank)
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
+            last = self._kept.pop()
+            self._bytes -= last.bytes
+            self.left_over.append((last.origin, last.position, key_of(last.message)))
+
+    def in_order(self, size: int) -> Iterator[Sequence[Copy]]:
+        """Return what is kept, in lists of at most so many."""
+        self._kept.sort(key=_rank)
+        for begin in range(0, len(self._kept), size):
+            yield self._kept[begin : begin + size]
+
+    def refuse_left_over(self, gate: Gate, index: Callable[[int], int]) -> list[tuple[int, Cause]]:
+        """Hold what is left over, and what stands behind it; return the roots with their causes."""
+        why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
+        refused: list[tuple[int, Cause]] = []
+        for origin, position, key in self.left_over:
+            at = index(position)
+            refused.append((at, gate.refuse(at, key, origin, why)))
+        return refused
+
+
+def _rank(copy: Copy) -> tuple[int, int]:
+    return -1 if copy.origin is None else copy.origin, copy.position

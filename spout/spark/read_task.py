@@ -1,0 +1,264 @@
+"""What an executor does: read the exact ranges of a task, run the bolts behind the source, and report.
+
+Source: DESIGN.md, sections 5.1 ("Executors read exact ranges") and 5.2 ("inside the source's own read
+task").
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
+from acker.wire.events import SourceRun
+from spout.execution.passes import Run
+from spout.isolation.task_runs import running
+from spout.planning.order import Gate, Lined, LineUp
+from spout.planning.plan import ReadTask, holes
+from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.ledger import add
+from spout.spark.consume import CHUNK_RECORDS, RangeReader, Share
+from spout.spark.options import SourceOptions
+from spout.spark.ordered_read import Copies, Copy, origin_of
+from spout.topology.stage_pass import StagePass
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.collector import Cause, Tuple, cause_of, cut
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.messages import SPOUT, MessageRows, headers_of, key_of
+from spout.tuples.raised import Tracebacks, first_of_each
+
+
+def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
+    """Read a task's share of a batch, and return what its bolts make of it.
+
+    The report is added when the last row was taken: an evaluation that stops early reports nothing.
+
+    Args:
+        task: the share.
+        options: of the source.
+        again: whether the batch is run again, after its query had ended in it.
+    """
+    if options.narrow is None:
+        yield from _read(task, options, _Bare(options))
+        return
+    with running(options.narrow, options.safety, again=again) as worker:
+        yield from _read(task, options, worker)
+
+
+def _read(task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> Iterator[pa.RecordBatch]:
+    reading = _Reading(task, options, worker)
+    with no_garbage_collection():
+        for share in task.ranges:
+            if first_source(share.source) not in task.order:
+                yield from reading.share(share)
+        for source, line_up in sorted(task.order.items()):
+            yield from reading.in_order(source, line_up)
+        yield from reading.worker.finish()
+    if options.ledger is not None:
+        add(options.ledger, options.stream, reading.report() if reading.tracked else None)
+
+
+class _Reading:
+    """A task at work."""
+
+    def __init__(self, task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> None:
+        self.tracked = options.tracked and task.plan.tracked
+        self.worker = worker
+        self._task = task
+        self._options = options
+        self._absent: list[SourceRun] = []
+        self._lost = self._emitted = 0
+        self._untracked = [np.empty(0, np.int64)]
+        self._held: list[tuple[int, Cause]] = []
+        self._lined: list[Lined] = []
+        self._tracebacks = Tracebacks()
+
+    def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
+        """Read a range, and feed the bolts as it comes."""
+        first = self._first(share)
+        for messages, positions in self._read(share):
+            indices = positions - share.start + first
+            free, refused = self._asked(messages, share.source, positions)
+            if refused:
+                self._held += [(int(indices[row]), cause) for row, cause in refused.items()]
+            kept = [row for row in range(len(messages)) if row not in refused] if refused else None
+            yield from self._feed_kept(messages, share.source, positions, indices, kept, free)
+
+    def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
+        """Read a partition that stands in lines: its copies, sorted by their origins, and what is new."""
+        task = self._task
+        name = self._input_of(source)
+        place = self._options.topics.inputs[name].topic, partition_of(source)
+        gate = Gate(f"{place[0]}/{place[1]}", name, line_up)
+        copies = Copies()
+        of_copies = copies_source(source)
+        for share in (run for run in task.ranges if run.source == of_copies):
+            for messages, positions in self._read(share):
+                pairs = zip(messages, positions.tolist(), strict=True)
+                copies.add(Copy(origin_of(headers_of(m), *place), position, m) for m, position in pairs)
+        self.worker.gate = gate
+        for some in copies.in_order(CHUNK_RECORDS):
+            messages, origins = [copy.message for copy in some], [copy.origin for copy in some]
+            positions = np.array([copy.position for copy in some], np.int64)
+            yield from self._feed_in_order(gate, messages, of_copies, positions, origins)
+        index = task.plan.index()
+        self._held += copies.refuse_left_over(
+            gate, lambda position: int(index.of(of_copies, np.array([position]))[0])
+        )
+        for share in (run for run in task.ranges if run.source == source):
+            for messages, positions in self._read(share):
+                origins = (positions - share.start + offset_of(share.start)).tolist()
+                yield from self._feed_in_order(gate, messages, source, positions, origins)
+        self.worker.gate = None
+        self._lined.append(gate.lined())
+
+    def report(self) -> TaskReport:
+        """Return what the task did."""
+        done = self.worker.report()
+        return replace(
+            done, plan=self._task.plan, ranges=self._task.ranges, absent=tuple(sorted(self._absent)),
+            lost=self._lost, untracked=np.concatenate(self._untracked), lined=tuple(self._lined),
+            failures=(*done.failures, *failures_of(self._held)),
+            raised=first_of_each((*done.raised, *self._tracebacks)),
+            counts=added([_of_source(self._options, self._emitted), done.counts]),
+        )  # fmt: skip
+
+    def _first(self, share: SourceRun) -> int:
+        return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
+
+    def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
+        """Read a range; return its records with their positions, and note what the log does not hold."""
+        offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
+        place = self._task.topics[share.source], partition_of(share.source)
+        wanted = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
+        reader = RangeReader(self._options.topics.kafka, wanted)
+        expected = share.start
+        for messages in reader.chunks():
+            positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            positions += share.start - offsets[0]
+            self._absent += holes(share.source, expected, positions)
+            expected = int(positions[-1]) + 1
+            yield messages, positions
+        if expected < share.end:
+            self._absent.append(SourceRun(share.source, expected, share.end))
+        self._lost += reader.lost
+
+    def _feed_kept(
+        self, messages: Sequence[Message], source: int, positions: I64, indices: I64,
+        kept: Sequence[int] | None, free: Collection[int],
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Hand records to the bolts: the rows `kept` (None: all); those of `free` are best effort."""
+        if free:
+            self._untracked.append(indices[sorted(free)])
+        if kept is not None:
+            messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
+        if messages:
+            self._emitted += len(messages)
+            rows = MessageRows(messages, source, positions)
+            yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
+
+    def _feed_in_order(
+        self, gate: Gate, messages: Sequence[Message], source: int, positions: I64,
+        origins: Sequence[int | None],
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Hand records to the bolts that may go, and fail the others; best effort stands in no line."""
+        indices = self._task.plan.index_of(source, positions)
+        free, refused = self._asked(messages, source, positions)
+        kept: list[int] = []
+        named = zip(indices.tolist(), messages, origins, strict=True)
+        for row, (index, message, origin) in enumerate(named):
+            cause = None if row in free else gate.admit(index, key_of(message), origin)
+            if cause is None and row in refused:
+                cause = refused[row]
+                gate.fail(index)
+            if cause is None:
+                kept.append(row)
+            else:
+                self._held.append((index, cause))
+        yield from self._feed_kept(messages, source, positions, indices, kept, free)
+
+    def _asked(
+        self, messages: Sequence[Message], source: int, positions: I64
+    ) -> tuple[set[int], dict[int, Cause]]:
+        """Ask `tracked_when`: which rows are best effort, and why those fail for which it raised.
+
+        These are tracked, since nobody knows that they need not be.
+        """
+        wanted = self._options.tracked_when
+        free: set[int] = set()
+        refused: dict[int, Cause] = {}
+        if wanted is None or not self.tracked:
+            return free, refused
+        rows = MessageRows(messages, source, positions)
+        for row in range(len(messages)):
+            try:
+                if not wanted(Tuple(rows, row)):
+                    free.add(row)
+            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
+                cause = cause_of(self._input_of(source), error, self._tracebacks)
+                refused[row] = cause._replace(message=cut(f"tracked_when: {cause.message}"))
+        return free, refused
+
+    def _input_of(self, source: int) -> str:
+        """Return the name of a source's input, which is the operator of what fails before any bolt."""
+        return next(one.name for one in self._options.read if one.id == input_id_of(source))
+
+    def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
+        if not self.tracked:
+            return None
+        carry = self._options.roots_carry
+        anchors = Anchors(carry, pa.array(indices << ORDINAL_BITS))
+        if carry is not Carry.WIDE:
+            return anchors
+        sources = pa.array(np.full(len(positions), source))
+        return Anchors(Carry.WIDE, wide_column(anchors.column, sources, pa.array(positions)))
+
+
+def _of_source(options: SourceOptions, emitted: int) -> Counts:
+    """Count what `read_stream` emitted; the spouts of a topology are counted by its first stage."""
+    if not emitted or isinstance(options.narrow, StagePass):
+        return {}
+    whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)
+    return {Counted(what, SPOUT.component, SPOUT): Measure(emitted) for what in whats}
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Switch the cyclic collector off: thousands of messages or tuples, none in a cycle, would trigger it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Bare:
+    """Returns the source's own columns, with anchors where they are wanted."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.gate: Gate | None = None  # what fails behind Spark's operators is seen by the driver
+        self._columns = options.columns
+        self._anchored = options.anchored
+        self._carry = options.roots_carry
+
+    def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
+        batch = rows.arrow(self._columns)
+        if not self._anchored:
+            return batch
+        column = pa.nulls(len(rows), self._carry.type) if anchors is None else anchors.column
+        return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*self._columns, ANCHOR])
+
+    def finish(self) -> list[pa.RecordBatch]:
+        return []
+
+    def report(self) -> TaskReport:
+        return TaskReport(operator="read_stream")

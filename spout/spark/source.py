@@ -1,0 +1,363 @@
+"""The streaming source as Spark sees it: a thin shell around the planner, with its one thread and lock.
+
+Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one thread. A
+second thread, a daemon, reads verdicts, ticks and commits all the while: the clock must move while a batch
+runs. It starts with whichever callback comes first that knows the session, for a batch that is re-run after
+a crash begins with `partitions`. An error in it surfaces at the next `latestOffset`, so that the query fails.
+
+The reader is pickled to the workers that read; it takes nothing along but its options.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from acker.config.settings import longest_unreachable_ms
+from acker.errors import UsageError, WindhoverError
+from acker.kafka.cluster import KafkaLog
+from spout.execution.safety import mark_of
+from spout.group.presence import Who
+from spout.planner.activation import Activation
+from spout.planner.planner import Planner
+from spout.planner.sink_watch import SinkWatch
+from spout.planner.status import write_status
+from spout.planning.journal import BEGINNING, Journal, journal_of
+from spout.planning.plan import ReadTask
+from spout.spark.batch_tasks import batch_tasks, planner_spec, tasks_now
+from spout.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POLL_MS = 50
+"""The thread waits this long for verdicts before it looks at the clock again."""
+
+IDLE_MS = 50
+"""`latestOffset` waits this long when there is nothing to do: with the default trigger Spark asks at once."""
+
+ENDING_MS_MAX = 600_000
+"""How long Spark is kept from batches without records for one who ends the query; he may have died."""
+
+STATUS_EVERY_MS = 250
+
+JOIN_SECONDS = 5.0
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class WindhoverSource(DataSource):
+    """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
+
+    FORMAT: ClassVar[str] = "windhover"
+    given: ClassVar[SourceOptions | None] = None
+    session: ClassVar[int] = 1
+
+    @classmethod
+    def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
+        """Return this class with options; it is pickled whole, since no module has it.
+
+        Args:
+            options: of the stream.
+            session: number of the Spark session that reads it, from 1: an application takes each name from
+                one of its sessions alone.
+        """
+        return type(cls.__name__, (cls,), {"given": options, "session": session})
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format; those of further sessions have a number."""
+        return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
+
+    def schema(self) -> str:
+        """Return the columns of the rows, as Spark DDL."""
+        return self._given.schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Make the reader; Spark makes one in the planning process and one for the workers."""
+        return WindhoverReader(self._given)
+
+    @property
+    def _given(self) -> SourceOptions:
+        if self.given is None:
+            raise UsageError(
+                'format("windhover") is built by spout.read_stream(spark, topics, "input"); call that'
+            )
+        return self.given
+
+
+class SparkTask(InputPartition):
+    """A read task in the wrapping that Spark asks for."""
+
+    def __init__(self, task: ReadTask, *, again: bool) -> None:
+        """Wrap a task; `again`: its batch is run again, after its query had ended in it."""
+        self.task = task
+        self.again = again
+
+
+class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader: in the planning process its callbacks plan, in a worker `read` reads."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Keep the options; nothing is started before a callback."""
+        self._options = options
+        self._runner: Runner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the runner behind: workers only read."""
+        return {"_options": self._options, "_runner": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch; it names no session and starts nothing."""
+        return BEGINNING.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return what `maxOffsetsPerTrigger` says."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read the inputs up to their ends as they are now, and their replays."""
+        self._running().stop_at_ends()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Plan the next batch and return its end; `start` itself when there is nothing to do."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        begin = journal_of(start)
+        end = self._running().plan(begin, most)
+        return start if end == begin else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
+        """Return the tasks of the batch between two offsets: a pure function of them."""
+        last = journal_of(end)
+        again = self._running().begin_again(last)
+        tasks = batch_tasks(self._options, journal_of(start), last)
+        return [SparkTask(task, again=again) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task, in a worker."""
+        from spout.spark.read_task import read
+
+        if not isinstance(partition, SparkTask):
+            raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")
+        return read(partition.task, self._options, again=partition.again)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
+
+    def stop(self) -> None:
+        """Commit what is settled and leave."""
+        if self._runner is not None:
+            self._runner.stop()
+
+    def _running(self) -> Runner:
+        if self._runner is None:
+            self._runner = Runner(self._options)
+        return self._runner
+
+
+class Runner:
+    """Drives a planner: one daemon thread steps it, the callbacks of Spark plan with it, under one lock."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Connect to Kafka; the thread starts with `begin`."""
+        self._options = options
+        self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
+        self._planner = Planner(
+            self._log, planner_spec(options), new_id=uuid.uuid4().hex[:16], report=_report,
+            who=Who.here(options.application, _now_ms()),
+        )  # fmt: skip
+        self._lock = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
+        self._error: BaseException | None = None
+        self._sink = SinkWatch(
+            Path(options.sink_folder), options.group, options.stream,
+            durable_ms=longest_unreachable_ms(options.read),
+        )  # fmt: skip
+        self._activation = Activation(Path(options.sink_folder), options.stream)
+        self._stops_at_ends = False
+        self._published_ms = 0
+        self._mark = mark_of(Path(options.sink_folder), options.stream)
+        self._has_planned = False
+
+    def begin_again(self, journal: Journal) -> bool:
+        """Begin as `begin` does; tell whether the batch was planned by a process before, and mark it so."""
+        self.begin(journal)
+        if not self._has_planned and self._options.sink_folder:
+            try:
+                self._mark.touch()
+            except OSError as error:
+                _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
+        return not self._has_planned
+
+    def begin(self, journal: Journal) -> None:
+        """Take the group for the session of an offset, unless that was done."""
+        with self._lock:
+            if self._planner.is_open or self._error is not None:
+                return
+            try:
+                self._planner.open(journal, _now_ms())
+            except WindhoverError as error:
+                self._error = error
+                raise
+            self._thread.start()
+
+    def stop_at_ends(self) -> None:
+        """End when what is there now is read and settled."""
+        self._stops_at_ends = True
+        self._planner.stop_at_ends()
+
+    def plan(self, start: Journal, limit: int | None) -> Journal:
+        """Plan the next batch; wait for the ackers before the first one.
+
+        Raises:
+            WindhoverError: what went wrong here, or in the thread since the last call.
+        """
+        self.begin(start)
+        self._has_planned = True
+        self._mark.unlink(missing_ok=True)
+        with self._lock:
+            self._wait_until_ready()
+            self._wait_for_sink(start)
+            end = self._plan(start, limit)
+            if end == start and self._stops_at_ends:
+                end = self._plan_last(start, limit)
+            elif end == start:
+                self._wait(IDLE_MS)
+                end = self._plan(start, limit)
+            if end != start:
+                self._sink.planned(end)
+            return end
+
+    def _plan_last(self, start: Journal, limit: int | None) -> Journal:
+        """Wait for a replay to plan, or until nothing is pending or due; then the query ends.
+
+        Spark kills this process at the end of a query, so that what is to be said is said here.
+        """
+        end = start
+        while end == start and not self._planner.is_drained():
+            self._wait(IDLE_MS)
+            end = self._plan(start, limit)
+        if end == start:
+            self._planner.leave()
+            self._publish(_now_ms(), force=True)
+        return end
+
+    def stop(self) -> None:
+        """Stop the thread, commit, leave."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_SECONDS)
+        with self._lock:
+            if self._planner.is_open and not self._thread.is_alive():
+                self._planner.close()
+            self._publish(_now_ms())
+        self._log.close()
+
+    def _plan(self, start: Journal, limit: int | None) -> Journal:
+        self._raise_error()
+        if self._activation.is_inactive():
+            self._activation.answer()
+            deadline_ms = _now_ms() + ENDING_MS_MAX
+            while self._activation.is_for_good() and _now_ms() < deadline_ms:
+                self._wait(IDLE_MS)
+            return start
+        return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
+
+    def _wait_until_ready(self) -> None:
+        while not self._planner.is_ready:
+            self._wait(POLL_MS)
+
+    def _wait_for_sink(self, start: Journal) -> None:
+        """See that the batch that ends at `start` was published.
+
+        Raises:
+            TrackingError: it was not: it went past `spout.sink`, or its listener failed.
+        """
+        late_at = time.monotonic() + self._sink.late_ms / 1000
+        while (failure := self._sink.failure()) or self._sink.is_owed(start):
+            if failure or time.monotonic() >= late_at:
+                self._error = failure or self._sink.refusal()
+                self._publish(_now_ms(), force=True)
+            self._wait(POLL_MS)
+
+    def _wait(self, wait_ms: int) -> None:
+        """Let the thread work; it holds the lock only while it steps."""
+        self._raise_error()
+        self._lock.wait(wait_ms / 1000)
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _guard(self) -> None:
+        """Run the loop; keep what ends it for the next callback."""
+        try:
+            self._loop()
+        except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
+            with self._lock:
+                self._error = error
+                _LOGGER.error("planner stopped: %s", error)
+                self._publish(_now_ms(), force=True)
+                self._lock.notify_all()
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            records = self._planner.poll(POLL_MS)
+            if not self._planner.is_reading:
+                self._stopping.wait(POLL_MS / 1000)
+            with self._lock:
+                now_ms = _now_ms()
+                if not self._stopping.is_set():
+                    self._planner.step(records, now_ms)
+                self._publish(now_ms)
+                self._lock.notify_all()
+
+    def _publish(self, now_ms: int, *, force: bool = False) -> None:
+        """Write the status file, now and then.
+
+        A driver that lets the query end, once nothing is pending, reads that here, and then Spark kills this
+        process: so what was settled is committed before.
+        """
+        path = self._options.status_path
+        if path is None or (not force and 0 <= now_ms - self._published_ms < STATUS_EVERY_MS):
+            return
+        self._published_ms = now_ms
+        status = self._planner.status(now_ms, str(self._error or ""))
+        if status.state == "running" and not status.pending and self._activation.is_inactive():
+            self._planner.leave()
+        try:
+            write_status(Path(path), status)
+        except OSError as error:
+            _LOGGER.warning("the status file cannot be written: %s", error)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _report(event: str, fields: Mapping[str, object]) -> None:
+    level = logging.ERROR if event == "batch_over_timeout" else logging.WARNING
+    if event == "session_began":
+        level = logging.INFO
+    _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

@@ -1,0 +1,269 @@
+"""The public way in: topics to DataFrames, and bolts onto DataFrames.
+
+`read_stream` returns an ordinary streaming DataFrame; `bolt` makes a function for `DataFrame.transform`. A
+bolt directly behind `read_stream`, or behind another bolt, is joined to it: the DataFrame is built anew with
+one more bolt in the same Python pass, inside the source's read task where that can be. Behind Spark's own
+operators it runs in a `mapInArrow` of its own, and finds its roots by the hidden column ``_windhover``.
+
+Source: DESIGN.md, sections 5.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_type
+
+from acker.config import topics as topics_yaml
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from spout.bolts.bolts import (
+    AnyBolt,
+    ArrowBolt,
+    BasicBolt,
+    Bolt,
+    check_bolt,
+    check_hooks,
+    check_runs,
+    name_of,
+)
+from spout.bolts.groupings import Grouping
+from spout.bolts.hooks import TaskHook
+from spout.bolts.outputs import output_schema
+from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
+from spout.execution.steps import Step
+from spout.spark.application import Application, Stream, refuse_workers
+from spout.spark.frames import Node, loose, node_of
+from spout.spark.options import SourceOptions
+from spout.tuples.anchors import Carry
+from spout.tuples.collector import Tuple
+from spout.tuples.columns import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of `read_stream`; those that Spark's Kafka connector has are called and mean the same."""
+
+    startingOffsets: str
+    maxOffsetsPerTrigger: int
+    minPartitions: int
+    includeHeaders: bool
+    failOnDataLoss: bool
+    tracked: bool
+    tracked_when: Callable[[Tuple], object]
+    delayed_acks: bool
+    take_over: bool
+    status_path: str | Path | None
+
+
+def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
+    """Read topics.yaml.
+
+    >>> topics = spout.load("topics.yaml", {"KAFKA_BOOTSTRAP": "kafka-1:9092"})
+    >>> topics.kafka["bootstrap.servers"], topics.input("sentences").group
+    ('kafka-1:9092', 'word-count')
+
+    Args:
+        path: the file.
+        environ: what ``${NAME}`` in it stands for; None: the environment of this process.
+
+    Raises:
+        ConfigError: the file says something that cannot be; file, key, value and cure stand in the message.
+    """
+    return topics_yaml.load(Path(path), os.environ if environ is None else environ)
+
+
+def read_stream(
+    spark: SparkSession, topics: Topics, inputs: str | Sequence[str], **options: Unpack[ReadOptions]
+) -> DataFrame:
+    """Read inputs of one group as a stream.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> lines.isStreaming, lines.columns[:5]
+    (True, ['key', 'value', 'topic', 'partition', 'offset'])
+
+    Args:
+        spark: the session; a classic one, not Spark Connect.
+        topics: topics.yaml, as `load` returns it.
+        inputs: name of an input, or of several of one group.
+        options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without history),
+            ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``, ``failOnDataLoss``; ``tracked``
+            (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
+            record for which it is false is best effort, as Storm's emit without a message id: whatever its
+            bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
+            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over``
+            (True: take the group even from a query that lives, which ends, and keep a checkpoint whose
+            session was refused: it draws a new one), ``status_path`` (a file
+            for the planner's status; without it `spout.stream_status` alone finds it).
+
+    Returns:
+        A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
+        it by ``foreachBatch(spout.sink(...))``, or start it with `spout.start`: a query that ends a batch
+        past both is stopped with an error.
+
+    Raises:
+        UsageError: no such input, inputs of several groups, an unknown option, or a group that a query of
+            this application reads already.
+    """
+    names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    wanted = _source_options(topics, names, options)
+    let_workers_be_this_python(spark.sparkContext)
+    application = Application.of(spark)
+    context = spark.sparkContext
+    refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
+    carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
+    stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"], carry=carry)
+    mark = mark_of(application.sink_folder, stream.id)
+    stream.inputs = tuple(topics.input(name) for name in names)
+    stream.safety = Safety(limit_ms(stream.inputs), str(mark))
+    if stream.tracked and tried_once(spark.sparkContext.master or ""):
+        _LOGGER.warning(
+            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
+            " isolated when it is started again; with local[2,3], or on a cluster, it is isolated at once",
+            spark.sparkContext.master,
+        )
+    columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
+    anchor = from_arrow_type(carry.type).simpleString()
+    schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
+    stream.status_path = status_path_of(application, stream, options.get("status_path"))
+    source = SourceOptions(
+        topics=topics,
+        inputs=names,
+        stream=stream.id,
+        starting_offsets=options.get("startingOffsets"),
+        max_offsets_per_trigger=options.get("maxOffsetsPerTrigger"),
+        min_partitions=options.get("minPartitions"),
+        parallelism=application.cores,
+        include_headers=bool(options.get("includeHeaders")),
+        fail_on_data_loss=options.get("failOnDataLoss"),
+        tracked=stream.tracked,
+        tracked_when=options.get("tracked_when"),
+        take_over=bool(options.get("take_over")),
+        application=f"{spark.sparkContext.appName} ({spark.sparkContext.applicationId})",
+        status_path=os.fspath(stream.status_path),
+        sink_folder=os.fspath(application.sink_folder),
+        schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
+        columns=tuple(columns),
+        anchored=stream.tracked,
+        roots_carry=carry,
+        safety=stream.safety,
+        ledger=application.ledger.accumulator,
+    )
+    return Node(spark, stream if stream.tracked else None, options=source).frame(anchored=True)
+
+
+def let_workers_be_this_python(context: SparkContext) -> None:
+    """Let Spark's workers on this machine run the Python of this process, unless somebody said which.
+
+    Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which need not have the package.
+    """
+    is_local = (context.master or "").startswith("local")
+    is_set = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
+    if not is_local or is_set or context.pythonExec == sys.executable:
+        return
+    found = shutil.which(context.pythonExec)
+    if found is None or Path(found).parent != Path(sys.executable).parent:
+        _LOGGER.warning(
+            "workers_run_this_python path=%s: PYSPARK_PYTHON is not set, and %s is %s, not of this"
+            " environment; set PYSPARK_PYTHON to choose one",
+            sys.executable, context.pythonExec, found or "not there",
+        )  # fmt: skip
+    context.pythonExec = sys.executable
+
+
+def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:
+    """Return the file of the planner's status: the one that was asked for, or one of the application's."""
+    return Path(wanted) if wanted is not None else application.sink_folder / f"{stream.id}.status.json"
+
+
+def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
+    """Check what `read_stream` was asked for; return group and whether anything is tracked."""
+    unknown = sorted(set(options) - set(ReadOptions.__annotations__))
+    if unknown:
+        known = ", ".join(ReadOptions.__annotations__)
+        raise UsageError(f"read_stream has no option {', '.join(unknown)}; it has {known}")
+    if options.get("tracked_when") is not None:
+        check_runs("tracked_when", options["tracked_when"])
+    if not names:
+        raise UsageError(f"read_stream needs the name of an input: {', '.join(topics.inputs)}")
+    read = [topics.input(name) for name in names]
+    groups = sorted({each.group for each in read})
+    if len(groups) > 1:
+        raise UsageError(f"{', '.join(names)} belong to groups {', '.join(groups)}; one call reads one group")
+    for option in ("maxOffsetsPerTrigger", "minPartitions"):
+        value = options.get(option)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UsageError(f"{option}={value!r}: it is a number of at least 1")
+    ackers = {each.ackers for each in read}
+    if len(ackers) > 1:
+        raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")
+    if ordered := [each.name for each in read if each.ordered]:
+        for option, is_so in (("tracked=False", not options.get("tracked", True)),
+                              ("delayed_acks=True", options.get("delayed_acks"))):  # fmt: skip
+            if is_so:
+                raise UsageError(
+                    f"input {ordered[0]} has an ordering, which does not go with {option}: its next batch"
+                    " waits for the verdicts of the one before; leave the option out, or set ordering: none"
+                )
+    return {"group": groups[0], "tracked": bool(options.get("tracked", True)) and ackers != {0}}
+
+
+def bolt(
+    instance: AnyBolt,
+    *,
+    grouping: Grouping | None = None,
+    name: str | None = None,
+    anchored: bool = False,
+    hooks: Sequence[TaskHook] = (),
+) -> Callable[[DataFrame], DataFrame]:
+    """Make a function for `DataFrame.transform` that lets a bolt work on the rows.
+
+    It works on rows of a file or a table as well, where nothing is tracked:
+
+    >>> lines = spark.createDataFrame([(b"the hawk",)], "value binary")
+    >>> lines.transform(spout.bolt(SplitSentence())).collect()
+    [Row(word='the'), Row(word='hawk')]
+
+    Args:
+        instance: the bolt; every task works on a copy of it.
+        grouping: `fields` or `shuffle` to bring tuples to other tasks first; None: they stay where they are.
+        name: what it is called in causes and metrics, unique in the topology; None: its class's name.
+        anchored: whether its rows keep the hidden column, for a further bolt behind Spark's own operators.
+        hooks: what watches the bolt, tuple by tuple; every task works on copies of them. What it does is
+            counted without them: see `spout.stream_status`.
+
+    Raises:
+        UsageError: it is no bolt, one of its methods would never run (a generator, `async`), or its name
+            cannot be one.
+    """
+    called = name_of(instance, name)
+    check_bolt(called, instance)
+    if not isinstance(instance, BasicBolt | Bolt | ArrowBolt):
+        raise UsageError(f"{called} is no BasicBolt, Bolt or ArrowBolt; derive it from one of them")
+    if not called or "+" in called or "/" in called:
+        raise UsageError(f"a bolt cannot be called {called!r}: not empty, without + and /")
+    watching = check_hooks(called, hooks)
+
+    def attach(rows: DataFrame) -> DataFrame:
+        step = Step(called, instance, output_schema(called, instance), watching)
+        node = node_of(rows)
+        if node is not None and called in node.names:
+            raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")
+        if node is None:
+            node = loose(rows if grouping is None else grouping.apply(rows), step)
+        elif grouping is None:
+            node = node.extended(step)
+        else:
+            node = node.grouped(step, grouping)
+        return node.frame(anchored=anchored)
+
+    return attach

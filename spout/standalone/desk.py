@@ -1,0 +1,336 @@
+"""What is there for the clients of a group, and what they did with it; pure.
+
+One queue for each input, with items of its own; one shelf and one line of settlements for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
+
+from acker.config.settings import Input
+from acker.errors import TupleError, UsageError
+from acker.identity import I64, Root, input_id_of, offset_of, partition_of
+from acker.wire.events import Lost, Run, SourceRun, positions
+from spout.standalone.appetite import Appetite
+from spout.standalone.items import Item, Items, Part, shortened
+from spout.standalone.settlements import Settlements
+from spout.standalone.shelf import Shelf
+from spout.standalone.store import NOBODY, Lease, PendingStore, own, refuse_parts
+from spout.tuples.collector import Cause, Tuple, cause_of
+
+LATE_KEPT = 1_000
+"""Names of roots that were settled too late, kept until somebody looks; more are counted only."""
+
+What = Item | Part | Items | Iterable[Item | Part]
+"""What a client may settle at once."""
+
+
+@dataclass(slots=True)
+class Queue:
+    """One input.
+
+    Attributes:
+        name: the input's.
+        store: its items.
+        appetite: how many to have ready.
+        asked: how many the clients wait for now.
+    """
+
+    name: str
+    store: PendingStore
+    appetite: Appetite
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a client opens items.
+
+    Attributes:
+        client: its name.
+        max_open: how many of one input it may have open at once.
+        auto_abort_ms: after which time what it has not settled is put back; None: when the root times out.
+    """
+
+    client: str
+    max_open: int
+    auto_abort_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Late:
+    """Settlements that came when the root had timed out: how many, and the first of them by name."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        """Note one."""
+        self.count += 1
+        if len(self.names) < LATE_KEPT:
+            self.names.append(name)
+
+
+class Desk:
+    """Hands items out and takes settlements in."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        """Begin with nothing to hand out."""
+        self.queues = {
+            found.name: Queue(found.name, PendingStore(), Appetite(found.timeout_ms)) for found in inputs
+        }
+        self.shelf = Shelf()
+        self.settlements = Settlements()
+        self.is_active = True
+        self.late = Late()
+        self._by_id = {found.id: self.queues[found.name] for found in inputs}
+        self._stores = frozenset(queue.store for queue in self.queues.values())
+
+    def close(self) -> None:
+        """Let items of here count as late wherever they are settled from now on: this spout ends."""
+        for store in self._stores:
+            store.is_closed = True
+
+    # -- what comes in
+
+    def queue(self, name: str | None) -> Queue:
+        """Return the queue of an input; with one input the name may be left out.
+
+        Raises:
+            UsageError: no such input, or no name and several inputs.
+        """
+        if name is None and len(self.queues) == 1:
+            return next(iter(self.queues.values()))
+        if name is None or name not in self.queues:
+            raise UsageError(f"name one of the inputs {', '.join(self.queues)}, not {name!r}")
+        return self.queues[name]
+
+    def wanted(self, now_ms: int) -> dict[str, int]:
+        """Return how many records to plan for each input that has too few."""
+        if not self.is_active:
+            return {}
+        lacking = {
+            name: queue.asked + queue.appetite.ahead(now_ms) - queue.store.waiting
+            for name, queue in self.queues.items()
+        }
+        return {name: count for name, count in lacking.items() if count > 0}
+
+    def put(self, source: int, messages: list[Message], at: I64) -> None:
+        """Let records wait, one or more: ascending positions of one source that are initialised."""
+        self._by_id[input_id_of(source)].store.add(*self.shelf.put(source, messages, at))
+
+    def absent(self, runs: Iterable[SourceRun]) -> None:
+        """Note positions that are initialised and have no record."""
+        self.settlements.absent(runs)
+
+    def lose(self, lost: Lost) -> None:
+        """Take away what ackers decided not to be processed any more."""
+        queue = self._by_id.get(input_id_of(lost.source))
+        if queue is None:
+            return
+        at = positions(lost.positions)
+        reasons = {
+            serial: f"{queue.name}/{partition_of(lost.source)}@{offset_of(position)} {lost.reason}"
+            for run in self.shelf.serials(lost.source, at)
+            for serial, position in zip(range(*run), self._positions(run), strict=True)
+        }
+        self.shelf.let_go(queue.store.lose(reasons))
+
+    def expire(self, now_ms: int) -> int:
+        """Put back what clients have had open for too long; return how many items that are."""
+        return sum(queue.store.expire(now_ms) for queue in self.queues.values())
+
+    # -- what clients do
+
+    def open(self, terms: Terms, queue: Queue, count: int, now_ms: int) -> Items:
+        """Hand out what waits, as far as the client may have more open."""
+        room = min(count, terms.max_open - queue.store.open_of(terms.client))
+        if room <= 0 or not self.is_active:
+            return Items()
+        until_ms = None if terms.auto_abort_ms is None else now_ms + terms.auto_abort_ms
+        lease = queue.store.open(terms.client, room, until_ms)
+        if lease is None:
+            queue.appetite.missed(room, now_ms)
+            return Items()
+        queue.appetite.opened(len(lease), now_ms)
+        return Items(lease, self.shelf.segments(lease.runs))
+
+    def peek(self, queue: Queue) -> Item | None:
+        """Return what would be opened next, without opening it; None when nothing waits."""
+        first = queue.store.peek()
+        if first is None:
+            return None
+        run = Run(first, first + 1)
+        return Items(Lease(queue.store, NOBODY, (), None), self.shelf.segments([run]))[0]
+
+    def confirm(self, client: str, what: What) -> int:
+        """Confirm items; return how many of them were open."""
+        if type(what) is Item:  # the one that is called for every record
+            lease = what.lease
+            store = lease.store
+            if store not in self._stores and not self._has(client, lease):
+                return 0
+            if store.settle(client, lease, what.serial):
+                self.settlements.confirmed.append(what.serial)
+                return 1
+            self._note_late(lease, what.serial)
+            return 0
+        if isinstance(what, Items):
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            runs = what.lease.store.settle_all(client, what.lease)
+            self.settlements.confirm(runs)
+            for serial in list(what.lease.lost):
+                self._note_late(what.lease, serial)
+            return sum(end - start for start, end in runs)
+        if isinstance(what, Part):
+            lease, serial = what.item.lease, what.item.serial
+            if not self._has(client, lease):
+                return 0
+            if not lease.store.settle_part(client, lease, serial, what.number):
+                return 0
+            self.settlements.confirmed.append(serial)
+            return 1
+        listed = self._owned("confirm", client, what)
+        _see_parts(client, listed)
+        return sum([self.confirm(client, each) for each in listed])
+
+    def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
+        """Confirm the oldest items that a client has open; none when it has fewer open than `count`.
+
+        Raises:
+            TupleError: parts of one of them are open; none is confirmed then.
+        """
+        held = queue.store.oldest(client, count)
+        if len(held) < count:
+            return 0
+        for lease, serial in held:
+            refuse_parts(client, lease, serial)
+        settled = [serial for lease, serial in held if queue.store.settle(client, lease, serial)]
+        self.settlements.confirmed += settled
+        return len(settled)
+
+    def abort(self, client: str, what: What) -> int:
+        """Put items back; return how many of them were open."""
+        if isinstance(what, Items):
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            return what.lease.store.put_back_all(client, what.lease)
+        if isinstance(what, Item | Part):
+            item = _item_of(what)
+            if not self._has(client, item.lease):
+                return 0
+            return int(item.lease.store.put_back(client, item.lease, item.serial))
+        return sum([self.abort(client, each) for each in self._owned("abort", client, what)])
+
+    def fail(self, client: str, what: What, why: BaseException | str | None) -> int:
+        """Fail items: each gets a FAILED verdict; return how many of them were open."""
+        return self._fail(client, what, cause_of(client, why))
+
+    def _fail(self, client: str, what: What, cause: Cause) -> int:
+        if isinstance(what, Items):
+            if what.lease is None or not self._has(client, what.lease):
+                return 0
+            runs = what.lease.store.drop_all(client, what.lease)
+            if runs:
+                self.settlements.fail(runs, cause)
+            return sum(end - start for start, end in runs)
+        if isinstance(what, Item | Part):
+            item = _item_of(what)
+            if not self._has(client, item.lease):
+                return 0
+            if not item.lease.store.drop(client, item.lease, item.serial):
+                self._note_late(item.lease, item.serial)
+                return 0
+            self.settlements.fail([Run(item.serial, item.serial + 1)], cause)
+            return 1
+        return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
+
+    def split(self, client: str, item: Item, parts: int) -> list[Part]:
+        """Split an item into parts, each to be confirmed."""
+        if parts < 1:
+            raise UsageError(f"an item is split into 1 part or more, not {parts}")
+        if not isinstance(item, Item):
+            raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
+        if self._has(client, item.lease):
+            item.lease.store.split(client, item.lease, item.serial, parts)
+        return [Part(item, number) for number in range(parts)]
+
+    def leave(self, client: str) -> int:
+        """Put back whatever a client has open; return how many items that are."""
+        return sum(queue.store.leave(client) for queue in self.queues.values())
+
+    def open_by_client(self) -> Mapping[str, Mapping[str, int]]:
+        """Return how many items each client has open, by input."""
+        return {name: queue.store.open_by_client() for name, queue in self.queues.items()}
+
+    def _has(self, client: str, lease: Lease) -> bool:
+        """Tell whether a lease is of this spout; one of a spout that was closed is late, and counts nothing.
+
+        The store decides: serials begin at 0 in every spout, and clients of two spouts may have one name.
+
+        Raises:
+            TupleError: another client has it open, here or in another spout, or nobody.
+        """
+        if lease.store in self._stores or lease.client == NOBODY:
+            own(client, lease)
+            return True
+        if lease.store.is_closed:
+            return False
+        raise TupleError(
+            f"client {client!r} settled what {lease.client!r} of another spout has open; each client settles"
+            " what it opened, so hand it to that client"
+        )
+
+    def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
+        """Return what is to be settled; all of it is looked at before anything is settled.
+
+        Raises:
+            UsageError: something is no item.
+            TupleError: something is another client's.
+        """
+        if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
+            raise _no_item(verb, what)
+        listed = list(what)
+        for each in listed:
+            if not isinstance(each, Item | Part):
+                raise _no_item(verb, each)
+            self._has(client, _item_of(each).lease)
+        return listed
+
+    def _note_late(self, lease: Lease, serial: int) -> None:
+        """Note a settlement of an item that was taken away; a repeated one is nothing to note."""
+        why = lease.lost.pop(serial, None)
+        if why is not None:
+            self.late.add(why)
+
+    def _positions(self, run: Run) -> list[int]:
+        return [int(at) for found in self.shelf.positions([run]).values() for at in found]
+
+
+def _item_of(what: Item | Part) -> Item:
+    return what.item if isinstance(what, Part) else what
+
+
+def _no_item(verb: str, what: object) -> UsageError:
+    return UsageError(
+        f"{verb}: {shortened(what)} is no item; pass what `open` returned, an item or a part of it, or a list"
+        " of items and parts"
+    )
+
+
+def _see_parts(client: str, listed: Iterable[Item | Part]) -> None:
+    """See that no item is confirmed before its parts.
+
+    Raises:
+        TupleError: parts of one are open that do not stand before it.
+    """
+    done: dict[Item, set[int]] = {}
+    for each in listed:
+        if isinstance(each, Part):
+            done.setdefault(each.item, set()).add(each.number)
+        elif each.lease.parts:
+            refuse_parts(client, each.lease, each.serial, done.get(each, frozenset()))

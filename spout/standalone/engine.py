@@ -1,0 +1,198 @@
+"""The one place of the Kestrel view with threads, a lock and a clock.
+
+One thread plans: it reads the inputs, takes verdicts in, ticks and commits. One publishes what was settled.
+Clients come from any thread; what they touch is behind one lock. An error in a thread stops the spout, and
+surfaces in every call from then on.
+
+Source: DESIGN.md, section 5.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from acker.errors import Unreachable, UsageError
+from spout.planner.status import PlannerStatus
+from spout.standalone.desk import Desk
+from spout.standalone.service import SpoutService
+from spout.standalone.status import SpoutStatus, status_of
+
+READ_MS: Final = 20
+"""How long the planning thread waits for a record before it looks at verdicts and the clock again."""
+
+IDLE_MS: Final = 20
+"""How long it waits where nobody wants a record."""
+
+LINGER_MS: Final = 5
+"""How long a confirmation may wait for others to be published with it, unless a client waits for it."""
+
+WATCH_MS: Final = 1_000
+"""How long the publishing thread waits for something to publish before it looks again."""
+
+CLOSE_MS: Final = 70_000
+"""How long `stop` waits for what is being published; a publication that is not durable fails after 60 s."""
+
+STATUS_EVERY_MS: Final = 250
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class Engine:
+    """A service with its threads; what `KafkaSpout` and its clients share.
+
+    Attributes:
+        lock: around the desk.
+        guard: the same lock, rung when there is news for clients.
+        is_fit: whether `check` would raise nothing; under the guard.
+        is_idle: whether the publishing thread waits for something to publish; under the guard.
+    """
+
+    def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
+        """Prepare; `make` gets the guard."""
+        lock = threading.Lock()
+        self.lock: AbstractContextManager[object] = lock
+        self.guard = threading.Condition(lock)
+        self._hunger = threading.Condition(lock)
+        self._work = threading.Condition(lock)
+        self._service = make(self.guard)
+        self._threads: list[threading.Thread] = []
+        self._orphans: deque[tuple[str, Callable[[str], None]]] = deque()
+        self.is_fit = False
+        self._error: BaseException | None = None
+        self._is_stopping = self._is_urgent = False
+        self.is_idle = False
+        self._status: PlannerStatus | None = None
+        self._status_ms = 0
+        self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
+
+    @property
+    def desk(self) -> Desk:
+        """What there is to open, always the same; only under the guard."""
+        return self._service.desk
+
+    @property
+    def durable(self) -> int:
+        """Number of the last publication that is durable; only under the guard."""
+        return self._service.durable
+
+    def now_ms(self) -> int:
+        """Return wall time, ms, as it was at the start and went on since: no wait outlives a set clock."""
+        return self._epoch_ms + time.monotonic_ns() // 1_000_000
+
+    def start(self, wait_ms: int) -> None:
+        """Take the group and start the threads.
+
+        Raises:
+            Unreachable: the group was not taken in time.
+            WindhoverError: what the service says.
+        """
+        self._service.open(self.now_ms())
+        self.is_fit = True
+        for name, loop in (("plan", self._plan), ("publish", self._publish)):
+            thread = threading.Thread(
+                target=self._run, args=(loop,), name=f"windhover-spout-{name}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        with self.guard:
+            ready = self.guard.wait_for(
+                lambda: self._error is not None or self._service.is_ready, wait_ms / 1000
+            )
+            self.check()
+        if not ready:
+            raise Unreachable(
+                f"the ackers did not answer within {wait_ms} ms; start one with `windhover acker run`"
+            )
+
+    def check(self) -> None:
+        """Raise what stopped a thread, if anything did; or that the spout is not open."""
+        if self._error is not None:
+            raise self._error
+        if not self._threads or self._is_stopping:
+            raise UsageError("the spout is not open; open() it, or use it as a context")
+
+    def stir(self) -> None:
+        """Let the planning thread look at what clients want; under the guard."""
+        self._hunger.notify()
+
+    def settled(self, *, at_once: bool) -> None:
+        """Let the publishing thread go on; under the guard."""
+        self._is_urgent = self._is_urgent or at_once
+        if self.is_idle or at_once:
+            self.is_idle = False
+            self._work.notify()
+
+    def orphan(self, client: str, closed: Callable[[str], None]) -> None:
+        """Put back what a client has open that nobody holds any more; called by the garbage collector."""
+        self._orphans.append((client, closed))  # no lock: the collector may run where it is held
+
+    def status(self) -> SpoutStatus:
+        """Return what there is to tell, at most a quarter of a second old."""
+        with self.guard:
+            return status_of(self.desk, self._status or PlannerStatus("idle", ""))
+
+    def stop(self) -> None:
+        """Publish what was settled, end the threads, commit and leave."""
+        with self.guard:
+            self._is_stopping = True
+            self.is_fit = False
+            self._hunger.notify_all()
+            self._work.notify_all()
+            self.guard.notify_all()
+        until = time.monotonic() + CLOSE_MS / 1000
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._service.close()
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        """Run a thread's loop; keep what ends it for the next call."""
+        try:
+            loop()
+        except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces in every call
+            with self.guard:
+                self._error = self._error or error
+                self._is_stopping = True
+                self.is_fit = False
+                self.desk.close()
+                _LOGGER.error("spout stopped: %s", error)
+                for each in (self.guard, self._hunger, self._work):
+                    each.notify_all()
+
+    def _plan(self) -> None:
+        while not self._is_stopping:
+            waited = self._service.read(self.now_ms(), READ_MS)
+            now_ms = self.now_ms()
+            was_ready = self._service.is_ready
+            came = self._service.step(now_ms)
+            with self.guard:
+                while self._orphans:
+                    client, closed = self._orphans.popleft()
+                    self.desk.leave(client)
+                    closed(client)
+                    self.guard.notify_all()
+                if now_ms - self._status_ms >= STATUS_EVERY_MS:
+                    self._status, self._status_ms = self._service.status(now_ms), now_ms
+                if self._service.is_ready != was_ready:
+                    self.guard.notify_all()
+                if not came and not waited and not self._is_stopping:
+                    self._hunger.wait(IDLE_MS / 1000)
+
+    def _publish(self) -> None:
+        while True:
+            with self.guard:
+                self.is_idle = True
+                self._work.wait_for(lambda: self._is_stopping or self.desk.settlements, WATCH_MS / 1000)
+                self.is_idle = False
+                if not self._is_urgent and not self._is_stopping:
+                    self._work.wait_for(lambda: self._is_urgent or self._is_stopping, LINGER_MS / 1000)
+                self._is_urgent = False
+                is_last = self._is_stopping
+            if self._service.publish() is None and is_last:
+                return

@@ -1,0 +1,137 @@
+"""What a client holds: items, the parts of one, and what one `open` returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from reprlib import Repr
+from typing import Any, Final, overload
+
+from spout.standalone.shelf import Segment
+from spout.standalone.store import Lease
+from spout.tuples.collector import Tuple
+from spout.tuples.messages import GETTERS, MessageRows
+
+SHOWN: Final = 60
+"""Characters of a wrong argument that stand in the error."""
+
+_BRIEFLY: Final = Repr()
+_BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN
+
+
+class Item(Tuple):
+    """A record that a client has open: a tuple as a bolt sees it, ``item["value"]``, ``item.message_id``.
+
+    >>> item = client.open(1)[0]
+    >>> item["value"], item.message_id.origin, item.is_open
+    (b'the hawk hovers', 'sentences/0@0', True)
+    >>> client.confirm(item), item.is_open
+    (1, False)
+
+    Attributes:
+        lease: what was opened with it.
+        serial: its number in the order in which records came.
+    """
+
+    __slots__ = ("lease", "serial")
+
+    def __init__(self, rows: MessageRows, row: int, lease: Lease, serial: int) -> None:
+        self._rows = rows
+        self._row = row
+        self.lease = lease
+        self.serial = serial
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its client still has it: not settled, not put back, not timed out, its spout not closed."""
+        return self.serial in self.lease and not self.lease.store.is_closed
+
+    def __hash__(self) -> int:
+        """Return a hash, for sets of items."""
+        return hash((id(self.lease), self.serial))
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether this is the same delivery of the same record."""
+        return isinstance(other, Item) and self.lease is other.lease and self.serial == other.serial
+
+
+class Part:
+    """One of several tuples that an item was split into; the item is confirmed when all of them are.
+
+    >>> item = client.open(1)[0]
+    >>> header, body = client.split(item, 2)
+    >>> client.confirm(header), item.is_open
+    (0, True)
+    >>> client.confirm(body), item.is_open
+    (1, False)
+
+    Attributes:
+        item: what it is a part of.
+        number: 0 for the first.
+    """
+
+    __slots__ = ("item", "number")
+
+    def __init__(self, item: Item, number: int) -> None:
+        self.item = item
+        self.number = number
+
+
+class Items(Sequence[Item]):
+    """What one `open` returned, oldest first; empty when there was nothing. Hand it to `confirm` whole.
+
+    >>> items = client.open(10)
+    >>> len(items), [item["value"] for item in items]
+    (2, [b'the hawk hovers', b'the hawk waits'])
+    >>> items.column("offset")
+    [0, 1]
+    >>> client.confirm(items)
+    2
+    """
+
+    __slots__ = ("_segments", "lease")
+
+    def __init__(self, lease: Lease | None = None, segments: Sequence[Segment] = ()) -> None:
+        self.lease = lease
+        self._segments = segments
+
+    def column(self, name: str) -> list[Any]:
+        """Return one field of all items, in order: faster than to ask each item.
+
+        Raises:
+            KeyError: a record has no such field; see `spout.read_stream` for those that it has.
+        """
+        getter = GETTERS[name]
+        return list(chain.from_iterable(map(getter, segment.messages) for segment in self._segments))
+
+    def __len__(self) -> int:
+        return sum(len(segment.messages) for segment in self._segments)
+
+    def __iter__(self) -> Iterator[Item]:
+        if self.lease is not None:
+            for segment in self._segments:
+                rows, first, lease = segment.rows(), segment.first, self.lease
+                for row in range(len(segment.messages)):
+                    yield Item(rows, row, lease, first + row)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        at = range(len(self))[index]
+        for segment in self._segments:
+            if at < len(segment.messages) and self.lease is not None:
+                return Item(segment.rows(), at, self.lease, segment.first + at)
+            at -= len(segment.messages)
+        raise IndexError(index)
+
+    def __repr__(self) -> str:
+        return f"Items({len(self)} of {self.lease.client if self.lease else 'nobody'})"
+
+
+def shortened(value: object) -> str:
+    """Return a wrong argument as it stands in an error: short, whatever it is."""
+    return _BRIEFLY.repr(value)

@@ -1,0 +1,272 @@
+"""`KafkaSpout`: a group without Spark, as Storm's ``ISpout`` and as the home of Kestrel's clients.
+
+Source: DESIGN.md, section 5.1; CONFORMANCE section H.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Condition
+from types import TracebackType
+from typing import Final, Self
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.identity import Root
+from acker.kafka.cluster import KafkaLog
+from spout.group.presence import Who
+from spout.standalone.client import Client, Runner
+from spout.standalone.desk import Terms
+from spout.standalone.engine import Engine
+from spout.standalone.items import Item, shortened
+from spout.standalone.service import SpoutService
+from spout.standalone.status import SpoutStatus
+from spout.tuples.collector import MessageId
+
+OPEN_MS: Final = 90_000
+"""How long `KafkaSpout.open` waits; the ackers themselves are given up after 60 s."""
+
+MAX_OPEN: Final = 100_000
+"""Records of one input that a client may have open at once."""
+
+TUPLES: Final = "spout"
+"""The client on whose name `next_tuple` opens."""
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class KafkaSpout:
+    """Reads inputs of one group, without Spark; every record is acked, or replayed, or a dead letter.
+
+    With Kestrel's verbs, any number of clients in one process; or in Storm's manner, tuple by tuple:
+
+    >>> with spout.KafkaSpout(topics, "sentences") as lines:
+    ...     with lines.client("worker-1") as client:
+    ...         items = client.open(1, wait_ms=30_000)
+    ...         print(client.confirm(items, wait_ms=10_000))
+    ...     tuple = lines.next_tuple(wait_ms=30_000)
+    ...     print(lines.ack(tuple.message_id), lines.ack(tuple.message_id))
+    1
+    True False
+
+    A group is held by one process, and each start is a new session. While another process holds the group
+    and lives, `open` is refused; one that died is given up after 10 s of silence. With ``take_over=True`` the
+    group is taken from a living one as well: what was open there is replayed here, oldest first, and every
+    call there raises `SessionSuperseded`. All methods may be called from several threads.
+
+    Args:
+        topics: topics.yaml, as `spout.load` returns it.
+        inputs: name of an input, or of several of one group.
+        take_over: whether a process that holds the group, and lives, loses it.
+        runner: what moves it; None: two threads of its own.
+
+    Raises:
+        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, or one with an
+            ``ordering``.
+    """
+
+    def __init__(
+        self, topics: Topics, inputs: str | Sequence[str], *, take_over: bool = False,
+        runner: Runner | None = None,
+    ) -> None:  # fmt: skip
+        names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        if not names:
+            raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
+        found = [topics.input(name) for name in names]
+        if ordered := [one.name for one in found if one.ordered]:
+            raise UsageError(
+                f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"
+                " like; read it by read_stream, or set ordering: none"
+            )
+        self._runner: Runner = runner or _threads_for(topics, found, take_over=take_over)
+        self._names: set[str] = set()
+        self._tuples: dict[Root, Item] = {}
+        self._client = self.client(TUPLES)
+        self._is_open = False
+
+    # -- Storm's manner
+
+    def open(self, *, wait_ms: int = OPEN_MS) -> Self:
+        """Take the group and begin; what the session before this one had open is replayed.
+
+        Raises:
+            Unreachable: no acker, or no broker, answers in time.
+            SessionRefused: another process holds the group, and lives.
+            TopicError: a topic is missing.
+            UsageError: it was opened before.
+        """
+        if self._is_open:
+            raise UsageError("this spout was opened before; make another one")
+        self._is_open = True
+        with ExitStack() as undo:
+            undo.callback(self._runner.stop)
+            self._runner.start(wait_ms)
+            undo.pop_all()
+        return self
+
+    def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
+        """Emit the oldest record that nobody has, of each input in turn.
+
+        Args:
+            wait_ms: how long to wait for one; 0: not at all.
+
+        Returns:
+            A tuple, whose `message_id` is to be handed to `ack` or `fail`; None: there was none in time, or
+            the spout is deactivated.
+        """
+        items = self._client.open_any(1, wait_ms=wait_ms)
+        if not items:
+            return None
+        self._forget_some()
+        item = items[0]
+        self._tuples[item.message_id.root] = item
+        return item
+
+    def ack(self, message_id: MessageId | Root | Item, *, wait_ms: int | None = None) -> bool:
+        """Ack a tuple that `next_tuple` returned; tell whether it was pending.
+
+        Args:
+            message_id: the tuple's, or the root in it, or the tuple itself. One that is unknown, settled or
+                timed out changes nothing.
+            wait_ms: as in `Client.confirm`.
+
+        Raises:
+            UsageError: it is none of these.
+            TupleError: it is a tuple that a client has open, or another spout.
+        """
+        item = self._taken("ack", message_id)
+        return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
+
+    def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
+        """Fail a tuple: it is FAILED, and comes again after a back-off; tell whether it was pending.
+
+        Args:
+            message_id: as in `ack`.
+            why: as in `Client.fail`.
+
+        Raises:
+            UsageError: as in `ack`.
+            TupleError: as in `ack`.
+        """
+        item = self._taken("fail", message_id)
+        return item is not None and self._client.fail(item, why) > 0
+
+    def deactivate(self) -> None:
+        """Emit and hand out nothing until `activate`; what is open may be settled all the while."""
+        with self._runner.guard:
+            self._runner.desk.is_active = False
+
+    def activate(self) -> None:
+        """Go on after `deactivate`."""
+        with self._runner.guard:
+            self._runner.desk.is_active = True
+            self._runner.guard.notify_all()
+            self._runner.stir()
+
+    def close(self) -> None:
+        """Publish what was settled, commit, leave. What is open the next session of the group gets."""
+        if self._is_open:
+            with self._runner.guard:
+                self._runner.desk.close()
+            self._runner.stop()
+
+    # -- Kestrel's
+
+    def client(
+        self, name: str | None = None, *, max_open: int = MAX_OPEN, auto_abort_ms: int | None = None
+    ) -> Client:
+        """Make a client.
+
+        Args:
+            name: unique among the clients that are open; it stands in the causes of what it fails. None: one
+                is made up.
+            max_open: records of one input that it may have open at once; 1 or more.
+            auto_abort_ms: what it has not settled after this time is given back; None: it keeps it until the
+                root times out.
+
+        Raises:
+            UsageError: there is a client of this name, or a number is below 1.
+        """
+        if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
+            raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
+        with self._runner.guard:
+            called = name or f"client-{uuid.uuid4().hex[:8]}"
+            if called in self._names:
+                raise UsageError(
+                    f"there is a client {called!r} already; close it, or give this one another name"
+                )
+            self._names.add(called)
+        return Client(self._runner, Terms(called, max_open, auto_abort_ms), self._names.discard)
+
+    def status(self) -> SpoutStatus:
+        """Return what there is to tell: pending roots, verdicts, what waits and what is open."""
+        return self._runner.status()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _taken(self, verb: str, message_id: object) -> Item | None:
+        """Return the tuple that is to be settled, and forget it; None for one that is unknown."""
+        if not isinstance(message_id, Item):
+            return self._tuples.pop(_root(verb, message_id), None)
+        root = message_id.message_id.root
+        if self._tuples.get(root) == message_id:
+            self._tuples.pop(root, None)  # another thread may have acked it meanwhile
+        return message_id
+
+    def _forget_some(self) -> None:
+        """Forget tuples that timed out and that nobody acks; now and then, when they may be many."""
+        if len(self._tuples) > 2 * self._client.open_total() + 1_000:
+            for root, item in list(self._tuples.items()):
+                if not item.is_open:
+                    self._tuples.pop(root, None)
+
+
+def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
+    """Make what moves a spout over Kafka."""
+    name = uuid.uuid4().hex[:16]
+    who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
+
+    def connect() -> KafkaLog:
+        return KafkaLog(topics.kafka, client_id=f"windhover-spout-{inputs[0].group}")
+
+    def make(guard: Condition) -> SpoutService:
+        return SpoutService(
+            connect, lambda: connect().message_reader(), topics, inputs, guard, new_id=name, report=_report,
+            take_over=take_over, who=who,
+        )  # fmt: skip
+
+    return Engine(make)
+
+
+def _root(verb: str, message_id: object) -> Root:
+    """Return what a message id is of.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(message_id, MessageId):
+        return message_id.root
+    if isinstance(message_id, Root):
+        return message_id
+    raise UsageError(
+        f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple itself, of"
+        " what `next_tuple` returned"
+    )
+
+
+def _report(event: str, fields: Mapping[str, object]) -> None:
+    level = logging.INFO if event == "session_began" else logging.WARNING
+    _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))

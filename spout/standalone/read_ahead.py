@@ -1,0 +1,228 @@
+"""Reads an input, its replay topic with it, as far as was asked for; what it holds is what may be planned.
+
+Spark's planning asks the broker where partitions end and lets tasks read the ranges later. Here the records
+are read first: so planning needs no question, a new record is planned as soon as it comes, and the ranges
+of a plan are read already. Nothing is emitted by being read: records leave by `take`, once their `Init` is
+durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from confluent_kafka import Message
+
+from acker.errors import OutOfRange
+from acker.identity import I64, acker_partition, generation_of, offset_of, position_at
+from acker.kafka.port import Log, TopicPartition
+from acker.wire.events import SourceRun
+from spout.group.sources import SourceSpec
+from spout.planning.plan import holes
+
+
+class MessageReader(Protocol):
+    """What of a reader is needed; `acker.kafka.reader.KafkaReader` is one."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+
+    def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
+        """Return messages by partition as soon as there are any."""
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned, control records passed."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+class Taken(NamedTuple):
+    """Records that were planned and leave the buffer: messages of one source with their positions."""
+
+    source: int
+    messages: list[Message]
+    positions: I64
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """What was read of one source and not taken: [begin, end) in offsets, and the messages in it."""
+
+    spec: SourceSpec
+    generation: int
+    begin: int
+    end: int
+    messages: deque[tuple[list[Message], I64]] = field(default_factory=deque)
+
+    def first_position(self) -> int:
+        return position_at(self.generation, self.begin)
+
+
+class ReadAhead:
+    """The records of one input that were read and not planned yet; a `Reach` of what is shown of them."""
+
+    def __init__(self, reader: MessageReader, log: Log) -> None:
+        """Prepare; nothing is read before `follow`.
+
+        Args:
+            reader: for this input alone.
+            log: asked where a partition begins that has lost what is wanted of it.
+        """
+        self.count = 0
+        self._reader = reader
+        self._log = log
+        self._buffers: dict[TopicPartition, _Buffer] = {}
+        self._shown: frozenset[TopicPartition] = frozenset()
+        self._starts: dict[TopicPartition, int] = {}
+
+    def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
+        """Read sources from where they are free; those that are read already go on."""
+        new = {
+            spec.place: _Buffer(spec, generation_of(free[s]), offset_of(free[s]), offset_of(free[s]))
+            for s, spec in sources.items()
+            if spec.place not in self._buffers and s in free
+        }
+        if new:
+            self._buffers |= new
+            self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
+
+    def poll(self, wait_ms: int, records_max: int) -> int:
+        """Read on and return how many records came.
+
+        Raises:
+            Unreachable: the broker does not answer.
+            OutOfRange: a partition ends before what was read of it.
+        """
+        try:
+            found = self._reader.poll_messages(wait_ms, records_max)
+        except OutOfRange:
+            self._skip_what_is_gone()
+            return 0
+        for place, messages in found.items():
+            offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            self._buffers[place].messages.append((messages, offsets))
+        for place, buffer in self._buffers.items():
+            buffer.end = max(buffer.end, self._reader.position(place))
+        came = sum(map(len, found.values()))
+        self.count += came
+        return came
+
+    def groups(self, partitions: int) -> list[list[int]]:
+        """Return the sources of which something was read, replays first, then by acker partition.
+
+        What is in one group needs one part of an Init, so that it is ready after one write.
+        """
+        found: dict[int, list[int]] = {}
+        for buffer in self._buffers.values():
+            if buffer.begin < buffer.end:
+                source = buffer.spec.source
+                owner = acker_partition(source, buffer.first_position(), partitions)
+                found.setdefault(-1 if buffer.spec.is_replay else owner, []).append(source)
+        return [found[owner] for owner in sorted(found)]
+
+    def show(self, sources: Iterable[int]) -> None:
+        """Let only these sources be planned."""
+        wanted = set(sources)
+        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in wanted)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where partitions begin that have lost what was wanted of them; 0 of the others."""
+        return {place: self._starts.get(place, 0) for place in partitions}
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return up to where partitions were read that are shown; 0 of the others."""
+        return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
+
+    def holds(self, place: TopicPartition) -> bool:
+        """Tell whether a partition is read here."""
+        return place in self._buffers
+
+    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[Taken], list[SourceRun]]:
+        """Take out what was planned of a partition.
+
+        Args:
+            place: the partition.
+            run: positions of it, behind those of the call before, and read.
+
+        Returns:
+            The records, and the positions of the run that have none.
+        """
+        buffer = self._buffers[place]
+        shift = run.start - offset_of(run.start)
+        expected, taken, absent = run.start, list[Taken](), list[SourceRun]()
+        while buffer.messages:
+            messages, offsets = buffer.messages.popleft()
+            at = offsets + shift
+            low, high = np.searchsorted(at, [run.start, run.end]).tolist()
+            if high < len(at):
+                buffer.messages.appendleft((messages[high:], offsets[high:]))
+            self.count -= high
+            if low < high:
+                absent += holes(run.source, expected, at[low:high])
+                expected = int(at[high - 1]) + 1
+                taken.append(Taken(run.source, messages[low:high], at[low:high]))
+            if high < len(at):
+                break
+        if expected < run.end:
+            absent.append(SourceRun(run.source, expected, run.end))
+        buffer.begin = offset_of(run.start) + run.end - run.start
+        return taken, absent
+
+    def forget_below(self, free: Mapping[int, int]) -> None:
+        """Drop what a predecessor initialised: below the first free position nothing is planned."""
+        for buffer in self._buffers.values():
+            first = free.get(buffer.spec.source, 0)
+            if buffer.first_position() < min(first, position_at(buffer.generation, buffer.end)):
+                self.take(buffer.spec.place, SourceRun(buffer.spec.source, buffer.first_position(), first))
+
+    def close(self) -> None:
+        """Leave."""
+        self._reader.close()
+
+    def _skip_what_is_gone(self) -> None:
+        """Go on where the log begins; planning then finds what is gone, and decides.
+
+        Raises:
+            OutOfRange: nothing is gone, so that a partition must be shorter than what was read of it.
+        """
+        starts = self._log.starts(self._buffers)
+        gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
+        if not gone:
+            read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
+            raise OutOfRange(
+                f"a partition no longer reaches to where it was read, one of {read}; if its topic was created"
+                " anew, see `windhover offsets reset`"
+            )
+        for place, at in gone.items():
+            self._starts[place] = self._buffers[place].end = at
+        self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
+
+
+Ask = Callable[[ReadAhead, list[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+class Reaches:
+    """The inputs of a group as one `Reach`."""
+
+    def __init__(self, inputs: Iterable[ReadAhead]) -> None:
+        """Look at what each input has read."""
+        self._inputs = tuple(inputs)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where partitions begin, as `ReadAhead.starts`."""
+        return self._of(partitions, ReadAhead.starts)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return up to where partitions may be planned, as `ReadAhead.stable_ends`."""
+        return self._of(partitions, ReadAhead.stable_ends)
+
+    def _of(self, partitions: Iterable[TopicPartition], ask: Ask) -> Mapping[TopicPartition, int]:
+        asked = list(partitions)
+        found = dict.fromkeys(asked, 0)
+        for one in self._inputs:
+            found |= ask(one, [place for place in asked if one.holds(place)])
+        return found

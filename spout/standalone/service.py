@@ -1,0 +1,248 @@
+"""A spout without Spark, step by step: plans what clients want, hands it out, publishes what they did.
+
+1. `open`, then `step` until `is_ready`: the group is taken, as a new session. What the session before it had
+   open is abandoned by that, and replayed.
+2. `read` waits for records of the inputs that clients want; `step` settles verdicts, plans and hands out.
+3. `publish` writes what was settled; its publications are one lane with a rising `seq`.
+
+`read` and `step` belong to one thread, `publish` to one; what they share is the desk, under the guard.
+
+Source: DESIGN.md, sections 3, 4 and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import Condition
+
+from acker.config.settings import Input, longest_unreachable_ms
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.port import Log
+from acker.wire.events import Lost, SourceRun, Verdicts
+from spout.group.ground import Report
+from spout.group.presence import Who
+from spout.group.sources import PlannerSpec
+from spout.planner.planner import Planner
+from spout.planner.status import PlannerStatus
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.planning.plan import BatchPlan
+from spout.publishing.publish import Lane, publication_of
+from spout.publishing.publisher import Publisher
+from spout.standalone.desk import Desk
+from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
+
+
+class SpoutService:
+    """The service behind a `KafkaSpout`.
+
+    Attributes:
+        desk: what there is to open; only under the guard.
+        durable: number of the last publication that is durable; only under the guard.
+    """
+
+    def __init__(
+        self,
+        open_log: Callable[[], Log],
+        open_reader: Callable[[], MessageReader],
+        topics: Topics,
+        inputs: Sequence[Input],
+        guard: Condition,
+        *,
+        new_id: str,
+        report: Report,
+        take_over: bool = False,
+        who: Who | None = None,
+    ) -> None:
+        """Prepare; nothing is read or written before `open`.
+
+        Args:
+            open_log: connects to the cluster, once to plan and once to publish.
+            open_reader: makes a reader, one for each input.
+            topics: topics.yaml.
+            inputs: what to read; tracked, of one group.
+            guard: held while the desk is used, and rung when there is news for clients.
+            new_id: never used before: id of the session.
+            report: called with what a person may want to know.
+            take_over: whether a process that lives loses the group.
+            who: runs the session.
+
+        Raises:
+            UsageError: inputs of several groups, or untracked ones.
+        """
+        untracked = [found.name for found in inputs if not found.tracked]
+        if untracked:
+            raise UsageError(
+                f"input {untracked[0]} has `ackers: 0`: nothing of it is tracked, so nothing can be"
+                " confirmed; read it with a plain consumer, or let it be tracked"
+            )
+        self.desk = Desk(inputs)
+        self.durable = 0
+        self._log = log = open_log()
+        self._ahead = {found.name: ReadAhead(open_reader(), log) for found in inputs}
+        self._spec = spec = PlannerSpec(
+            tuple(inputs), topics.ack_topics, topics.acker.partitions, tasks=1, paced=False,
+            take_over=take_over, way="KafkaSpout(..., take_over=True)",
+        )  # fmt: skip
+        self._planner = Planner(
+            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear,
+            who=who,
+        )  # fmt: skip
+        self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
+        self._lane = f"kestrel-{new_id}/{new_id}"
+        self._guard = guard
+        self._report = report
+        self._journal: Journal = BEGINNING
+        self._lost: list[Lost] = []
+        self._sources = 0
+        self._turn = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the group is taken."""
+        return self._planner.is_ready
+
+    def open(self, now_ms: int) -> None:
+        """Begin to take the group.
+
+        Raises:
+            TopicError: a topic is missing.
+            Disagreement: the broker's N is not ours, or somebody moved the group's offsets.
+        """
+        self._planner.open(BEGINNING, now_ms)
+
+    def read(self, now_ms: int, wait_ms: int) -> bool:
+        """Read what clients want and is not read yet, and wait for the first record of it.
+
+        Args:
+            now_ms: wall time.
+            wait_ms: how long at most.
+
+        Returns:
+            Whether there was anything to wait for.
+        """
+        if not self.is_ready:
+            return False
+        with self._guard:
+            wanted = self.desk.wanted(now_ms)
+        lacking = {name: count - self._ahead[name].count for name, count in wanted.items()}
+        hungry = {name: count for name, count in lacking.items() if count > 0}
+        for name, count in hungry.items():
+            self._ahead[name].poll(wait_ms // len(hungry), count)
+        return bool(hungry)
+
+    def step(self, now_ms: int) -> bool:
+        """Settle verdicts, tick, plan what clients want and was read; tell whether any record came.
+
+        Raises:
+            SessionError: another session took the group.
+            DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
+            Unreachable: ackers or broker do not answer.
+        """
+        self._planner.step(self._planner.poll(0), now_ms)
+        if not self.is_ready:
+            return False
+        self._follow()
+        with self._guard:
+            for lost in self._lost:
+                self.desk.lose(lost)
+            returned = self.desk.expire(now_ms)
+            wanted = self.desk.wanted(now_ms)
+            late, self.desk.late.names = self.desk.late.names, []
+            if returned:
+                self._guard.notify_all()
+        self._lost.clear()
+        if late:
+            self._report(
+                "settled_after_the_timeout", {"roots": late, "next_step": "raise the input's timeout"}
+            )
+        came = sum([self._feed(name, count, now_ms) for name, count in wanted.items()])
+        return bool(came or returned)
+
+    def publish(self) -> int | None:
+        """Publish what was settled so far; return the number of the publication, None: there was nothing.
+
+        Raises:
+            Unreachable: it is not durable within a minute.
+        """
+        with self._guard:
+            if not self.desk.settlements:
+                return None
+            number = self.desk.settlements.number
+            outcome = self.desk.settlements.take(self.desk.shelf, self._around())
+        self._publisher.publish(publication_of(outcome, Lane(self._lane, number)), self._spec.partitions)
+        with self._guard:
+            self.durable = number
+            self._guard.notify_all()
+        return number
+
+    def status(self, now_ms: int, error: str = "") -> PlannerStatus:
+        """Return what there is to tell of the group."""
+        return self._planner.status(now_ms, error)
+
+    def close(self) -> None:
+        """Commit what is settled and leave. What is open stays so until the next session takes the group."""
+        self._planner.close()
+        self._publisher.close()
+        for ahead in self._ahead.values():
+            ahead.close()
+        self._log.close()
+
+    def _hear(self, verdicts: Verdicts) -> None:
+        self._lost += verdicts.lost
+
+    def _follow(self) -> None:
+        """Read the partitions that there are, new ones from where they are free."""
+        sources = self._planner.sources
+        if len(sources) == self._sources:
+            return
+        self._sources = len(sources)
+        free = self._planner.free()
+        for name, ahead in self._ahead.items():
+            ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
+
+    def _feed(self, name: str, count: int, now_ms: int) -> int:
+        """Plan what was read of an input, at most `count` records, and hand it to the desk.
+
+        Sources of several acker partitions need several parts of an Init, and all are waited for at once.
+        """
+        ahead, came = self._ahead[name], 0
+        planned: list[tuple[list[Taken], list[SourceRun]]] = []
+        with self._planner.together():
+            for sources in self._in_turn(ahead.groups(self._spec.partitions)):
+                ahead.show(sources)
+                end = self._planner.plan(self._journal, count - came, now_ms)
+                ranges, self._journal = batch_ranges(self._journal, end), end
+                taken = [ahead.take(self._planner.sources[run.source].place, run) for run in ranges]
+                if not taken:
+                    ahead.forget_below(self._planner.free())
+                    continue
+                planned += taken
+                came += sum(run.end - run.start for run in ranges)
+                if came >= count:
+                    break
+        ahead.show(())
+        if planned:
+            with self._guard:
+                for records, absent in planned:
+                    for part in records:
+                        self.desk.put(*part)
+                    self.desk.absent(absent)
+                self._guard.notify_all()
+        return came
+
+    def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
+        """Yield replays first, then the others, each time beginning with another one."""
+        replays = [group for group in groups if self._planner.sources[group[0]].is_replay]
+        others = groups[len(replays) :]
+        yield from replays
+        self._turn += 1
+        for place in range(len(others)):
+            yield others[(self._turn + place) % len(others)]
+
+    def _around(self) -> BatchPlan:
+        journal = self._journal
+        return BatchPlan(
+            self._spec.group, journal.session, journal.epoch, self._spec.partitions, journal.now,
+            self._spec.timeout_ms, True, (),
+        )  # fmt: skip

@@ -1,0 +1,32 @@
+"""What a spout without Spark tells about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spout.planner.status import PlannerStatus
+from spout.standalone.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutStatus:
+    """A spout as it is now.
+
+    Attributes:
+        group: the group's session, its pending roots, verdicts and commits.
+        waiting: how many records are ready to be opened, by input.
+        open: how many records each client has open, by input.
+        late: how many were settled when their root had timed out.
+    """
+
+    group: PlannerStatus
+    waiting: Mapping[str, int]
+    open: Mapping[str, Mapping[str, int]]
+    late: int
+
+
+def status_of(desk: Desk, group: PlannerStatus) -> SpoutStatus:
+    """Put together what the desk and the planning process tell."""
+    waiting = {name: queue.store.waiting for name, queue in desk.queues.items()}
+    return SpoutStatus(group, waiting, desk.open_by_client(), desk.late.count)

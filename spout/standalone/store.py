@@ -1,0 +1,314 @@
+"""Items that wait, and items that are open: which client holds what, and what comes next; pure.
+
+An item is a number, its serial; a lower one is older. An item waits, or is open with one client, or has
+left. A client opens the oldest that wait, under one `Lease`; what of a lease is given back waits again in
+its place, so the oldest always comes first. A lease may have a deadline, after which what is left of it is
+given back.
+
+Source: CONFORMANCE S154 to S166; Kestrel's ``PersistentQueue``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from heapq import heappop, heappush, nsmallest
+from itertools import count as counting
+from typing import Final
+
+from acker.errors import TupleError
+from acker.wire.events import Run
+from spout.tuples.intervals import IntervalSet
+
+NOBODY: Final = ""
+"""Who holds the lease of an item that was only peeked at."""
+
+
+class Lease:
+    """What one `PendingStore.open` handed to one client.
+
+    Attributes:
+        store: the store that it is of.
+        client: who holds it.
+        runs: the items that it held at first, ascending.
+        until_ms: when what is left of it is given back, wall time; None: never.
+        parts: of items that were split, the parts that are still open.
+        lost: why items were taken away that it held, by item.
+        is_whole: whether nothing of it was settled alone yet; `runs` are then what is open.
+        singles: what is open, once it is not whole.
+    """
+
+    __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
+
+    def __init__(self, store: PendingStore, client: str, runs: tuple[Run, ...], until_ms: int | None) -> None:
+        """Hold all items of the runs."""
+        self.store = store
+        self.client = client
+        self.runs = runs
+        self.until_ms = until_ms
+        self.parts: dict[int, set[int]] = {}
+        self.lost: dict[int, str] = {}
+        self.is_whole = True
+        self.singles: set[int] = set()
+
+    def __len__(self) -> int:
+        """Return how many of its items are still open."""
+        return sum(end - start for start, end in self.runs) if self.is_whole else len(self.singles)
+
+    def __contains__(self, serial: object) -> bool:
+        """Tell whether an item of it is still open."""
+        if self.is_whole:
+            return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
+        return serial in self.singles
+
+    def left(self) -> list[Run]:
+        """Return the items that are still open, ascending."""
+        return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
+
+    def items(self) -> set[int]:
+        """Return the items that are still open as the set that the store changes.
+
+        Most leases are settled in one go; the set is made when the first item is settled alone.
+        """
+        if self.is_whole:
+            self.singles = {serial for run in self.runs for serial in range(*run)}
+            self.is_whole = False
+        return self.singles
+
+
+class PendingStore:
+    """The items of one input.
+
+    Attributes:
+        is_closed: whether its spout was closed, or stopped: nothing of it can be settled any more.
+    """
+
+    def __init__(self) -> None:
+        """Begin without an item."""
+        self.is_closed = False
+        self._waiting = IntervalSet()
+        self._leases: dict[str, dict[Lease, None]] = {}
+        self._open = Counter[str]()
+        self._deadlines: list[tuple[int, int, Lease]] = []
+        self._numbers = counting()
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait."""
+        return len(self._waiting)
+
+    def open_of(self, client: str) -> int:
+        """Return how many items a client has open."""
+        return self._open[client]
+
+    def open_by_client(self) -> dict[str, int]:
+        """Return how many items each client has open that has some."""
+        return {client: count for client, count in self._open.items() if count}
+
+    def add(self, start: int, end: int) -> None:
+        """Let new items wait."""
+        self._waiting.add(start, end)
+
+    def peek(self) -> int | None:
+        """Return the item that would be opened next; None: none waits."""
+        return self._waiting.first
+
+    def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
+        """Hand the oldest items that wait to a client, at most `count`; None when none waits."""
+        runs: list[Run] = []
+        for start, end in self._waiting:
+            if count <= 0:
+                break
+            runs.append(Run(start, min(end, start + count)))
+            count -= end - start
+        if not runs:
+            return None
+        lease = Lease(self, client, tuple(runs), until_ms)
+        self._waiting.remove_all(runs)
+        self._leases.setdefault(client, {})[lease] = None
+        self._open[client] += len(lease)
+        if until_ms is not None:
+            heappush(self._deadlines, (until_ms, next(self._numbers), lease))
+        return lease
+
+    def split(self, client: str, lease: Lease, serial: int, parts: int) -> bool:
+        """Let an item count as settled only when so many parts of it are; tell whether it is still open.
+
+        Raises:
+            TupleError: it is another client's, or it was split before.
+        """
+        own(client, lease)
+        if serial not in lease:
+            return False
+        if serial in lease.parts:
+            raise TupleError(f"client {client!r} split an item twice; hand out the parts that there are")
+        lease.parts[serial] = set(range(parts))
+        return True
+
+    def settle_part(self, client: str, lease: Lease, serial: int, part: int) -> bool:
+        """Settle a part of an item, and with the last one the item; tell whether that was the last one."""
+        own(client, lease)
+        left = lease.parts.get(serial, set())
+        if serial not in lease or part not in left:
+            return False
+        left.discard(part)
+        if left:
+            return False
+        del lease.parts[serial]
+        return self.settle(client, lease, serial)
+
+    def settle(self, client: str, lease: Lease, serial: int) -> bool:
+        """Let an open item leave for good; tell whether it was open.
+
+        Raises:
+            TupleError: another client holds it, or parts of it are open.
+        """
+        if lease.client != client:
+            own(client, lease)
+        if lease.parts:
+            refuse_parts(client, lease, serial)
+        return self._close(lease, serial)
+
+    def settle_all(self, client: str, lease: Lease) -> list[Run]:
+        """Let all that is left of a lease leave for good, and return it.
+
+        Raises:
+            TupleError: another client holds it, or parts of its items are open.
+        """
+        own(client, lease)
+        for serial in lease.parts:
+            refuse_parts(client, lease, serial)
+        return self._close_all(lease)
+
+    def drop(self, client: str, lease: Lease, serial: int) -> bool:
+        """Do as `settle`, whatever parts are open: the item failed."""
+        own(client, lease)
+        lease.parts.pop(serial, None)
+        return self._close(lease, serial)
+
+    def drop_all(self, client: str, lease: Lease) -> list[Run]:
+        """Do as `settle_all`, whatever parts are open: the items failed."""
+        own(client, lease)
+        return self._close_all(lease)
+
+    def put_back(self, client: str, lease: Lease, serial: int) -> bool:
+        """Let an open item wait again, in its place; tell whether it was open.
+
+        Raises:
+            TupleError: another client holds it.
+        """
+        if not self.drop(client, lease, serial):
+            return False
+        self._waiting.add(serial, serial + 1)
+        return True
+
+    def put_back_all(self, client: str, lease: Lease) -> int:
+        """Let all that is left of a lease wait again, and return how many items that are.
+
+        Raises:
+            TupleError: another client holds it.
+        """
+        own(client, lease)
+        return self._return(lease)
+
+    def oldest(self, client: str, count: int) -> list[tuple[Lease, int]]:
+        """Return the oldest items that a client has open, at most `count`, each with its lease."""
+        held = [(serial, lease) for lease in self._leases.get(client, ()) for serial in lease.items()]
+        return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
+
+    def leave(self, client: str) -> int:
+        """Let all that a client has open wait again: it died, or was closed."""
+        return sum(self._return(lease) for lease in list(self._leases.get(client, ())))
+
+    def expire(self, now_ms: int) -> int:
+        """Let what is left of leases wait again whose deadline has passed; return how many items that are."""
+        returned = 0
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            returned += self._return(heappop(self._deadlines)[2])
+        return returned
+
+    def lose(self, reasons: Mapping[int, str]) -> list[Run]:
+        """Take items away, waiting or open: they will be replayed, or are dead.
+
+        Args:
+            reasons: why, by item.
+
+        Returns:
+            Those that were there, ascending; the others have left already.
+        """
+        gone = IntervalSet(runs_of_serials(reasons))
+        lost = {serial for run in gone for at in self._waiting.within(*run) for serial in range(*at)}
+        self._waiting.remove_all(list(gone))
+        for lease in [lease for leases in self._leases.values() for lease in leases]:
+            touched = [run for start, end in lease.left() for run in gone.within(start, end)]
+            for serial in (serial for run in touched for serial in range(*run)):
+                lease.lost[serial] = reasons[serial]
+                lease.parts.pop(serial, None)
+                self._close(lease, serial)
+                lost.add(serial)
+        return runs_of_serials(lost)
+
+    def _return(self, lease: Lease) -> int:
+        runs = self._close_all(lease)
+        return sum(self._waiting.add(*run) for run in runs)
+
+    def _close(self, lease: Lease, serial: int) -> bool:
+        left = lease.items() if lease.is_whole else lease.singles  # no call for each of many confirmations
+        try:
+            left.remove(serial)
+        except KeyError:
+            return False
+        self._open[lease.client] -= 1
+        if not left:
+            self._leases[lease.client].pop(lease, None)
+        return True
+
+    def _close_all(self, lease: Lease) -> list[Run]:
+        runs = lease.left()
+        self._open[lease.client] -= len(lease)
+        lease.runs = ()
+        lease.parts.clear()
+        lease.items().clear()
+        self._leases[lease.client].pop(lease, None)
+        return runs
+
+
+def own(client: str, lease: Lease) -> None:
+    """See that a lease is a client's.
+
+    Raises:
+        TupleError: another client holds it, or nobody.
+    """
+    if lease.client == NOBODY:
+        raise TupleError(
+            f"client {client!r} settled an item that was only peeked at; open it first, and settle what"
+            " `open` returned"
+        )
+    if lease.client != client:
+        raise TupleError(
+            f"client {client!r} settled what {lease.client!r} has open; each client settles what it opened"
+        )
+
+
+def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozenset()) -> None:
+    """See that no part of an item is open but those in `done`.
+
+    Raises:
+        TupleError: one is.
+    """
+    left = lease.parts.get(serial, set()) - done
+    if left:
+        raise TupleError(
+            f"client {client!r} confirmed an item of which {len(left)} parts are open; confirm those"
+        )
+
+
+def runs_of_serials(serials: Iterable[int]) -> list[Run]:
+    """Group distinct items into maximal runs, ascending."""
+    runs: list[Run] = []
+    for serial in sorted(serials):
+        if runs and runs[-1].end == serial:
+            runs[-1] = Run(runs[-1].start, serial + 1)
+        else:
+            runs.append(Run(serial, serial + 1))
+    return runs

@@ -1,0 +1,1 @@
+"""A graph of bolts, cut into stages; pure."""

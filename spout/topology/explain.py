@@ -1,0 +1,78 @@
+"""The compiled plan of a topology in words: stages, shuffles, and where edges are carried; pure.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spout.topology.graph import Subscription
+from spout.topology.stages import Layout, Route
+
+
+def explain(plan: Layout) -> str:
+    """Describe a plan, a line for each thing that happens, in order."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: Layout) -> Iterator[str]:
+    last = len(plan.stages) - 1
+    for stage, names in enumerate(plan.stages):
+        if plan.keyed is not None and stage == last:
+            yield from _keyed(plan, plan.keyed)
+            return
+        where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
+        yield f"stage {stage}: one Python pass, {where}"
+        for name in names:
+            component = plan.graph.components[name]
+            if component.is_spout:
+                yield f"  spout {name}"
+                continue
+            some = plan.tasks[name]
+            tasks = f", {_tasks(some)}" if some and some != plan.partitions[stage] else ""
+            yield f"  bolt {name}{tasks}"
+            for route in plan.routes:
+                if route.subscription.consumer == name:
+                    yield f"    <- {_way(route)}"
+        for output in plan.outputs:
+            if plan.graph.components[output.stream.component].name in names:
+                yield f"  sink <- {output.stream}; acked when the batch is written"
+        if stage < last and (plan.keyed is None or stage + 1 < last):
+            carried = ", ".join(map(str, plan.crossing(stage)))
+            through = _through(plan, stage)
+            yield f"shuffle by task: {carried}; edges are carried{through}"
+
+
+def _keyed(plan: Layout, reads: Subscription) -> Iterator[str]:
+    by = ", ".join(reads.fields)
+    yield f"shuffle by key: {reads.producer}; each tuple is held by its edge"
+    yield f"stage {len(plan.stages) - 1}: Spark's state store, spark.sql.shuffle.partitions tasks"
+    yield f"  keyed bolt {reads.consumer}"
+    yield f"    <- {reads.producer}, {reads.kind}({by}): held by key across micro-batches, until it is acked"
+    for output in plan.outputs:
+        yield f"  sink <- {output.stream}; what is settled with these rows is acked when the batch is written"
+
+
+def _way(route: Route) -> str:
+    subscription = route.subscription
+    by = f"({', '.join(subscription.fields)})" if subscription.fields else ""
+    if route.stays:
+        how = "stays in its task, edges are folded there"
+    elif route.copies > 1:
+        how = f"to each of {_tasks(route.tasks)}"
+    else:
+        how = f"to one of {_tasks(route.tasks)}" if route.tasks > 1 else "to the only task"
+    return f"{subscription.producer}, {subscription.kind}{by}: {how}"
+
+
+def _through(plan: Layout, stage: int) -> str:
+    passing = [str(r.subscription.producer) for r in plan.routes if r.first <= stage and r.last > stage + 1]
+    later = stage + 1 < len(plan.stages) - 1
+    passing += [str(o.stream) for o in plan.outputs if o.first <= stage and later]
+    found = ", ".join(dict.fromkeys(passing))
+    return f" ({found} passes through the next stage)" if found else ""
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task" if count == 1 else f"{count} tasks"

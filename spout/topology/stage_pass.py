@@ -1,0 +1,222 @@
+"""One stage of a topology as its tasks get it: bolts, streams, ways, and the columns between two stages.
+
+Between two stages a row is one delivery (or one tuple for the sink):
+
+``_to``
+    The number of the subscription, or of the sink's output, that it belongs to.
+``_task``
+    The task that it goes to.
+``_windhover``
+    Its places in its trees (`spout.tuples.anchors.hops_column`).
+``_root``
+    Where a keyed bolt ends the topology: source and position of the root, which mean something behind the
+    batch too. Null where the row has no root, or several.
+``s0``, ``s1``, …
+    One struct for each stream that goes on; null but for the row's own.
+
+The last stage returns the rows of the sink: bare columns where it gets one stream, else ``_to`` and a struct
+for each.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spout.bolts.bolts import AnyBolt
+from spout.bolts.emitting import Emits, Outlet
+from spout.bolts.hooks import TaskHook
+from spout.topology.stages import Layout, Output, Route
+from spout.tuples.anchors import PATHS_TYPE
+from spout.tuples.collector import StreamId
+from spout.tuples.columns import ANCHOR, COLUMN, TASK, TO
+from spout.tuples.origins import ROOT, ROOT_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPass:
+    """A stream in a stage that emits it.
+
+    Attributes:
+        id: component and name.
+        schema: its fields, as Arrow types.
+        column: the column that holds its tuples on their way to a later stage, or to one of several outputs.
+        routes: who reads it.
+        outputs: the sink's outputs that it is.
+        direct: whether its emitter names the task.
+    """
+
+    id: StreamId
+    schema: pa.Schema
+    column: str
+    routes: tuple[Route, ...]
+    outputs: tuple[Output, ...] = ()
+    direct: bool = False
+
+    @property
+    def emits(self) -> Emits:
+        """What the collector needs of it."""
+        outlets = tuple(Outlet(r.subscription.key, r.tasks, r.copies) for r in self.routes)
+        return Emits(tuple(self.schema.names), outlets, self.direct)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether tuples of it leave the task."""
+        return bool(self.outputs) or any(not route.stays for route in self.routes)
+
+
+@dataclass(frozen=True, slots=True)
+class BoltPass:
+    """A bolt in its stage. `tasks`: in how many of the stage's tasks it runs; 0: in all."""
+
+    name: str
+    bolt: AnyBolt
+    streams: Mapping[str, StreamPass]
+    tasks: int
+    hooks: tuple[TaskHook, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a number in ``_to`` means in the stage where its rows are wanted."""
+
+    consumer: str
+    stream: StreamPass
+
+
+@dataclass(frozen=True, slots=True)
+class StagePass:
+    """What the tasks of one stage do.
+
+    Attributes:
+        name: its components, joined by ``+``; the first identifies it.
+        bolts: producers before their consumers.
+        spouts: in the first stage the spouts' streams, by the id of each input.
+        arrivals: in a later one what arrives for its own bolts, by number.
+        passing: outputs that arrive in the last stage from an earlier one, by number.
+        schema: Arrow schema of the rows that leave.
+        tasks: tasks of each bolt of the topology, for `BoltContext.tasks`.
+        tracked: whether tuples are acked and failed.
+        is_last: whether its rows are the sink's.
+        upstream: name of the stage before, or empty.
+        consumer: first component of the stage behind, or empty.
+    """
+
+    name: str
+    bolts: tuple[BoltPass, ...]
+    spouts: Mapping[int, StreamPass]
+    arrivals: Mapping[int, Arrival]
+    passing: Mapping[int, StreamPass]
+    schema: pa.Schema
+    tasks: Mapping[str, int]
+    tracked: bool
+    is_last: bool
+    upstream: str = ""
+    consumer: str = ""
+
+    @property
+    def carries_roots(self) -> bool:
+        """Whether the rows that leave say where their roots stand."""
+        return ROOT in self.schema.names
+
+    @property
+    def bare(self) -> bool:
+        """Whether the rows that leave have the columns of the only output."""
+        return self.is_last and TO not in self.schema.names
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a layout is made into passes with.
+
+    Attributes:
+        bolts: each bolt, by name.
+        schemas: fields of each stream.
+        inputs: ids of the inputs of each spout.
+        hooks: what watches every bolt.
+        tracked: whether tuples are acked and failed.
+    """
+
+    bolts: Mapping[str, AnyBolt]
+    schemas: Mapping[StreamId, pa.Schema]
+    inputs: Mapping[str, tuple[int, ...]]
+    hooks: tuple[TaskHook, ...] = ()
+    tracked: bool = True
+
+
+def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
+    """Make what the tasks of each stage do; that of a keyed bolt, the last one, is Spark's operator."""
+    streams = {id_: _stream(plan, parts, id_, n) for n, id_ in enumerate(parts.schemas)}
+    names = ["+".join(stage) for stage in plan.stages]
+    heads = [entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0]
+             for stage in plan.stages]  # fmt: skip
+    tasks = {name: plan.tasks[name] or plan.partitions[stage] for stage, names_ in enumerate(plan.stages)
+             for name in names_ if name in parts.bolts}  # fmt: skip
+    found: list[StagePass] = []
+    for stage, components in enumerate(plan.stages):
+        is_last = stage + 1 == len(plan.stages)
+        found.append(
+            StagePass(
+                name=names[stage],
+                bolts=tuple(_bolt(plan, parts, streams, name) for name in components if name in parts.bolts),
+                spouts={
+                    input_id: streams[StreamId(name)]
+                    for name in components
+                    for input_id in parts.inputs.get(name, ())
+                },
+                arrivals={
+                    route.number: Arrival(route.subscription.consumer, streams[route.subscription.producer])
+                    for route in plan.routes
+                    if route.first < stage == route.last
+                },
+                passing={o.number: streams[o.stream] for o in plan.outputs if o.first < stage and is_last},
+                schema=_leaving(plan, streams, stage),
+                tasks=tasks,
+                tracked=parts.tracked,
+                is_last=is_last,
+                upstream=names[stage - 1] if stage else "",
+                consumer="" if is_last else heads[stage + 1],
+            )
+        )
+    return tuple(found)
+
+
+def entry_of(bolt: str) -> str:
+    """Name the operator that hands tuples to a keyed bolt; no component can be called so."""
+    return f"{bolt}/hold"
+
+
+def _stream(plan: Layout, parts: Parts, id_: StreamId, number: int) -> StreamPass:
+    return StreamPass(
+        id_,
+        parts.schemas[id_],
+        COLUMN.format(number),
+        tuple(route for route in plan.routes if route.subscription.producer == id_),
+        tuple(output for output in plan.outputs if output.stream == id_),
+        plan.graph.components[id_.component].streams[id_.stream].direct,
+    )
+
+
+def _bolt(plan: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], name: str) -> BoltPass:
+    own = {id_.stream: stream for id_, stream in streams.items() if id_.component == name}
+    return BoltPass(name, parts.bolts[name], own, plan.tasks[name], parts.hooks)
+
+
+def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
+    """Return the columns of the rows that leave a stage."""
+    is_last = stage + 1 == len(plan.stages)
+    if is_last and len(plan.outputs) == 1:
+        return streams[plan.outputs[0].stream].schema
+    to = pa.field(TO, pa.int32())
+    leaving = [output.stream for output in plan.outputs] if is_last else plan.crossing(stage)
+    structs = [
+        pa.field(streams[id_].column, pa.struct(list(streams[id_].schema))) for id_ in dict.fromkeys(leaving)
+    ]
+    if is_last:
+        return pa.schema([to, *structs])
+    root = [pa.field(ROOT, ROOT_TYPE)] if plan.keyed else []
+    return pa.schema([to, pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE), *root, *structs])

@@ -1,0 +1,124 @@
+"""Which bolts share a Python pass: a topology cut into stages, one behind the other; pure.
+
+A stage is what one task runs. Stage 0 runs inside the spout's own read task; between a stage and the next
+Spark shuffles once, whatever the groupings: each tuple names the task that it goes to. A bolt whose groupings
+all let tuples stay where they are joins the stage of what it reads; any other one stands behind a shuffle.
+What a later stage or the sink reads passes through those between. So every batch is one chain of stages:
+nothing is read twice, however the graph branches and joins. A keyed bolt is the last stage, by itself: behind
+all others stands Spark's state store.
+
+Source: DESIGN.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spout.topology.graph import Graph, Kind, Subscription
+from spout.tuples.collector import StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A subscription as it is run: from stage `first` to stage `last`, to one or all of so many `tasks`."""
+
+    number: int
+    subscription: Subscription
+    first: int
+    last: int
+    tasks: int
+
+    @property
+    def stays(self) -> bool:
+        """Whether its tuples never leave their task."""
+        return self.first == self.last
+
+    @property
+    def copies(self) -> int:
+        """To how many tasks each tuple goes."""
+        return self.tasks if self.subscription.kind is Kind.ALL else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A stream that the sink gets, and the stage that emits it. `number` tells its rows from others."""
+
+    number: int
+    stream: StreamId
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A topology in stages.
+
+    Attributes:
+        graph: the topology, checked.
+        stages: the components of each stage, producers before their consumers; spouts are in stage 0.
+        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read tasks.
+        tasks: tasks of each bolt; 0: as many as its stage has, wherever its tuples are.
+        routes: how each subscription is run, in order.
+        outputs: what the sink gets, in order.
+    """
+
+    graph: Graph
+    stages: tuple[tuple[str, ...], ...]
+    partitions: tuple[int, ...]
+    tasks: Mapping[str, int]
+    routes: tuple[Route, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def keyed(self) -> Subscription | None:
+        """What the keyed bolt reads; None without one. Its stage is the last one."""
+        return next((s for s in self.graph.subscriptions if self.graph.components[s.consumer].is_keyed), None)
+
+    def crossing(self, stage: int) -> tuple[StreamId, ...]:
+        """Return the streams with tuples that go from a stage to the next one, in order."""
+        read = [r.subscription.producer for r in self.routes if r.first <= stage < r.last]
+        return tuple(dict.fromkeys([*read, *(o.stream for o in self.outputs if o.first <= stage)]))
+
+
+def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
+    """Cut a topology into stages.
+
+    Args:
+        graph: as `Graph.checked` returns it.
+        outputs: the streams that the sink gets.
+        cores: tasks of a bolt behind a shuffle that says nothing of its parallelism.
+    """
+    at: dict[str, int] = {}
+    tasks: dict[str, int] = {}
+    for name in sorted(graph.order, key=lambda name: graph.components[name].is_keyed):
+        component = graph.components[name]
+        inputs = graph.inputs_of(name)
+        stays = not component.is_spout and all(_may_stay(each, component.parallelism) for each in inputs)
+        before = [at[each.producer.component] for each in inputs]
+        if component.is_keyed:
+            before = list(at.values())
+        at[name] = max(before, default=0) if stays or component.is_spout else max(before) + 1
+        tasks[name] = 0 if stays or component.is_spout else component.parallelism or cores
+    stages = tuple(
+        tuple(name for name in graph.order if at[name] == stage) for stage in range(max(at.values()) + 1)
+    )
+    sizes = [max((tasks[name] for name in names), default=0) for names in stages]
+    partitions = (0, *(size or cores for size in sizes[1:]))
+    routes = [
+        Route(n, each, at[each.producer.component], at[each.consumer],
+              tasks[each.consumer] or partitions[at[each.consumer]])
+        for n, each in enumerate(graph.subscriptions)
+    ]  # fmt: skip
+    ends = [Output(len(routes) + n, stream, at[stream.component]) for n, stream in enumerate(outputs)]
+    return Layout(graph, stages, partitions, tasks, tuple(routes), tuple(ends))
+
+
+def _may_stay(subscription: Subscription, parallelism: int | None) -> bool:
+    """Tell whether a grouping lets tuples stay where they are.
+
+    A shuffle (and Storm's none, which is one) does where no parallelism is asked for: read tasks are cut to
+    one size, so it would move every tuple and even nothing out.
+    """
+    if subscription.kind is Kind.LOCAL_OR_SHUFFLE:
+        return True
+    return subscription.kind in (Kind.SHUFFLE, Kind.NONE) and parallelism is None

@@ -1,0 +1,127 @@
+"""Columns of anchors that outlive their batch: one of each held row, an array of each joined one.
+
+A held row carries one anchor. What Spark makes of several held rows carries an array: `collect_anchors` makes
+one of a group's rows, `join_anchors` one of the two sides of a join. `spout.ack_anchors` takes an array.
+
+Source: DESIGN.md, section 5.2; ``spout.publishing.delayed``.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+
+from acker.errors import UsageError
+from spout.tuples.columns import ANCHOR
+
+UNTIL = "_windhover_until"
+"""The column with the event time, ms, at which a watermark drops the row."""
+
+HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
+"""An anchor that outlives its batch: 24 bytes a row in Spark's state."""
+
+HELD = "struct<source:bigint,position:bigint,edge:bigint>"
+"""The same, as Spark DDL: what a held row carries."""
+
+ANCHORS = f"array<{HELD}>"
+"""What `collect_anchors` and `join_anchors` return, as Spark DDL."""
+
+
+def collect_anchors() -> Column:
+    """Return the aggregate that keeps the anchors of a group's rows, for `groupBy(...).agg(...)`.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> held = lines.transform(spout.hold(None))
+    >>> counts = held.groupBy("key").agg(sql.count("*").alias("lines"), spout.collect_anchors())
+    >>> counts.columns
+    ['key', 'lines', '_windhover']
+
+    A join of several topics can be such an aggregate too: read them by one `read_stream` of one group, and
+    group by what they share; the row is anchored on the tuples of all of them (``examples/stream_join.py``).
+    For Spark's own joins see `join_anchors`. Each array must come into one row of the result, since an anchor
+    that two batches ack counts as never acked, or as acked by the first of them.
+    """
+    return sql.collect_list(ANCHOR).alias(ANCHOR)
+
+
+def join_anchors(*sides: DataFrame) -> Column:
+    """Return the column with the anchors of all sides of a join, for `DataFrame.select`.
+
+    >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
+    >>> words = lines.selectExpr("CAST(value AS string) AS line", "partition", "_windhover")
+    >>> left = words.filter("partition = 0").transform(spout.hold(None, name="left"))
+    >>> right = words.filter("partition = 1").transform(spout.hold(None, name="right"))
+    >>> both = left.join(right, "line").select("line", spout.join_anchors(left, right))
+    >>> both.transform(spout.ack_anchors()).columns
+    ['line']
+
+    Each side is held by itself, with a name of its own, so a row that both sides take is done when both have
+    acked it. A side that an outer join leaves empty brings no anchor. `ack_anchors` directly behind a join
+    does this by itself; it is needed where something else follows, such as a third side or an aggregate.
+
+    Args:
+        sides: the DataFrames that were joined: what `hold` returned, or what `collect_anchors` or this
+            function went into, also behind `withWatermark`, `alias` and filters.
+
+    Raises:
+        UsageError: there are no sides, or one of them was not held.
+    """
+    if not sides:
+        raise UsageError("join_anchors needs the DataFrames that were joined: join_anchors(left, right)")
+    kinds = [_type_of(side) for side in sides]
+    return joined([(side[ANCHOR], kind) for side, kind in zip(sides, kinds, strict=True)])
+
+
+def joined(columns: list[tuple[Column, str]]) -> Column:
+    """Put columns of anchors, each with its type, together into one array; what is null brings none."""
+    none = sql.array().cast(ANCHORS)
+    arrays = [
+        sql.coalesce(column, none) if kind == ANCHORS else sql.array_compact(sql.array(column))
+        for column, kind in columns
+    ]
+    return sql.concat(*arrays).alias(ANCHOR)
+
+
+def gathered(rows: DataFrame, operator: str) -> DataFrame:
+    """Return rows with one column of anchors, an array, whatever a join left of them.
+
+    Raises:
+        UsageError: they have none, or one of them is not held; `operator` is who needs it.
+    """
+    kinds = kinds_of(rows)
+    if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
+        raise UsageError(
+            f"{operator!r}: the rows carry no anchors that Spark's state may keep: put spout.hold(...) before"
+            " an aggregate with .agg(..., spout.collect_anchors()), or one on each side of a join"
+        )
+    if kinds == [ANCHORS]:
+        return rows
+    # two columns of one name cannot be told apart but by their places
+    numbers = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
+    named = list(zip(map(sql.col, numbers), rows.columns, strict=True))
+    kept = [column.alias(name) for column, name in named if name != ANCHOR]
+    anchors = [column for column, name in named if name == ANCHOR]
+    return rows.toDF(*numbers).select(*kept, joined(list(zip(anchors, kinds, strict=True))))
+
+
+def kinds_of(rows: DataFrame) -> list[str]:
+    """Return the type, as Spark DDL, of each column of anchors; a join may have left several."""
+    return [field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR]
+
+
+def _type_of(side: DataFrame) -> str:
+    """Return the type of a side's anchors.
+
+    Raises:
+        UsageError: it has none that outlive their batch.
+    """
+    kinds = kinds_of(side)
+    if len(kinds) > 1:
+        raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")
+    if not kinds or kinds[0] not in (HELD, ANCHORS):
+        raise UsageError(
+            f"join_anchors: the side with the columns {', '.join(side.columns)} is not held, so Spark's state"
+            " would have it without anchors; put spout.hold(..., name=...) on each side before the join"
+        )
+    return kinds[0]

@@ -1,0 +1,180 @@
+"""The hidden column that ties a row to the tree of its root, as narrow as it can be.
+
+``PACKED``
+    One int64: the root's index into the batch's plan, and the ordinal among the tuples that the first pass
+    emitted for it. Ordinal 0 with no hop is the root itself.
+``PATHS``
+    A list of deliveries, each a list of int64: the root's index, then the ordinal of every hop. For tuples
+    with several anchors or none, and for bolts behind a second grouping.
+``HOPS``
+    As PATHS, but each hop is ``subscription << 32 | ordinal``: in a topology that branches and joins, rows of
+    one stream have come different ways.
+
+``WIDE``
+    PACKED, and the root's source and position beside it, which mean something behind the batch too: for
+    tuples that Spark's state may hold. See `spout.publishing.delayed`.
+
+Of all but HOPS the subscriptions along the hops are the same for all rows of a stream, so they stand in the
+pass, not in the rows.
+
+Source: DESIGN.md, sections 2 and 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from acker.identity import I64, mix64_in_place
+from spout.tuples.collector import Delivery
+
+ORDINAL_BITS = 24
+ORDINALS_MAX = 1 << ORDINAL_BITS
+"""Tuples that one pass may emit for one input tuple: 16,777,216."""
+
+_WORD = (1 << 32) - 1
+_MASK = (1 << 64) - 1
+
+PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
+WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
+
+
+class Carry(StrEnum):
+    """How rows carry their anchors."""
+
+    NONE = "none"
+    PACKED = "packed"
+    PATHS = "paths"
+    HOPS = "hops"
+    WIDE = "wide"
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the column."""
+        paths = {Carry.PATHS: PATHS_TYPE, Carry.HOPS: PATHS_TYPE}
+        return {**paths, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
+
+
+class Fingerprint(NamedTuple):
+    """How many rows, and the sum (modulo 2^64) of their mixed anchors: order and grouping do not matter."""
+
+    rows: int = 0
+    total: int = 0
+
+    def plus(self, other: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of both sets of rows together."""
+        return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
+
+
+def fingerprint(rows: int, anchors: I64) -> Fingerprint:
+    """Take the fingerprint of `rows` rows that carry these anchor numbers."""
+    mixed = anchors.astype(np.uint64)
+    mix64_in_place(mixed)
+    return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
+
+
+def pack(indices: I64, ordinals: I64) -> I64:
+    """Pack indices and ordinals, one int64 for each row.
+
+    Raises:
+        TrackingError: an ordinal does not fit.
+    """
+    if len(ordinals) and ordinals.max() >= ORDINALS_MAX:
+        raise TrackingError(f"a bolt emitted more than {ORDINALS_MAX:,} tuples for one input tuple")
+    packed: I64 = indices << ORDINAL_BITS | ordinals
+    return packed
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """The anchors of a batch of rows.
+
+    Attributes:
+        carry: which form they have.
+        column: the column; for `Carry.NONE` nulls.
+        subscriptions: the keys along every path.
+    """
+
+    carry: Carry
+    column: pa.Array
+    subscriptions: tuple[int, ...] = ()
+
+    def roots(self) -> I64:
+        """Return the root's index of each row of a PACKED or WIDE column."""
+        indices: I64 = self.packed() >> ORDINAL_BITS
+        return indices
+
+    def ordinals(self) -> I64:
+        """Return the ordinal of each row of a PACKED or WIDE column."""
+        ordinals: I64 = self.packed() & (ORDINALS_MAX - 1)
+        return ordinals
+
+    def packed(self) -> I64:
+        """Return index and ordinal of each row of a PACKED or WIDE column."""
+        column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
+        return np.asarray(column, dtype=np.int64)
+
+    def again(self, parents: I64, packed: I64) -> pa.Array:
+        """Build the column, PACKED or WIDE, of rows that descend from these."""
+        column = pa.array(packed)
+        if self.carry is not Carry.WIDE:
+            return column
+        of = self.column.take(pa.array(parents))
+        return wide_column(column, of.field("source"), of.field("position"))
+
+    def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
+        """Return for each row the deliveries that it is; none for an unanchored row."""
+        if self.carry in (Carry.PACKED, Carry.WIDE):
+            for number in self.packed().tolist():
+                ordinal = number & (ORDINALS_MAX - 1)
+                path = tuple((subscription, ordinal) for subscription in self.subscriptions)
+                yield (Delivery(number >> ORDINAL_BITS, path),)
+        elif self.carry is Carry.HOPS:
+            for row in self.column.to_pylist():
+                yield tuple(
+                    Delivery(index, tuple((hop >> 32 & _WORD, hop & _WORD) for hop in hops))
+                    for index, *hops in row or ()
+                )
+        else:
+            for row in self.column.to_pylist():
+                yield tuple(
+                    Delivery(index, tuple(zip(self.subscriptions, ordinals, strict=True)))
+                    for index, *ordinals in row or ()
+                )
+
+
+def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.Array:
+    """Build a WIDE column."""
+    return pa.StructArray.from_arrays([packed, sources, positions], fields=list(WIDE_TYPE))
+
+
+def paths_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
+    """Build a PATHS column from each row's deliveries."""
+    return pa.array(
+        [[[d.root, *(ordinal for _, ordinal in d.path)] for d in deliveries] for deliveries in rows],
+        PATHS_TYPE,
+    )
+
+
+def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
+    """Build a HOPS column from each row's deliveries."""
+    return pa.array([[_hops(each) for each in deliveries] for deliveries in rows], PATHS_TYPE)
+
+
+def _hops(delivery: Delivery) -> list[int]:
+    hops = (subscription << 32 | ordinal for subscription, ordinal in delivery.path)
+    return [delivery.root, *(hop - (1 << 64) if hop >> 63 else hop for hop in hops)]
+
+
+def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
+    """Take the fingerprint of rows with this anchor column."""
+    if carry in (Carry.PATHS, Carry.HOPS):
+        flat = column.flatten().flatten()
+        return fingerprint(len(column), np.asarray(flat, dtype=np.int64))
+    return fingerprint(len(column), Anchors(carry, column).packed())

@@ -1,0 +1,612 @@
+"""What a bolt sees: tuples, message ids, causes of failure, and the collectors it emits to.
+
+Pure: a collector remembers what a bolt did; `spout.execution.passes` turns that into rows and
+`spout.publishing.fold` into values. The rules of Storm's collector hold, and breaking one raises where Storm
+would let the root time
+out:
+
+* a tuple is settled once: acked or failed, by the bolt that received it;
+* an emission is anchored on tuples that are not settled yet;
+* what is neither acked nor failed keeps its root open until the root times out.
+
+Source: DESIGN.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCollector``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from acker.errors import TupleError
+from acker.identity import Root
+from acker.wire.causes import error_text, with_place, without_place
+from spout.tuples.culprits import Isolated
+from spout.tuples.raised import Tracebacks, place_of
+
+MESSAGE_BYTES_MAX = 500
+"""A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
+
+ERRORS_MAX = 20
+"""Errors that the bolts of one task may report with their text; more are counted only."""
+
+DEFAULT_STREAM = "default"
+"""The stream of a component that names none, as Storm calls it."""
+
+
+Values = Sequence[Any] | Mapping[str, Any]
+"""What an emission is given as: values in the order of the stream's fields, or by field name."""
+
+SHOWN_CHARACTERS_MAX = 60
+"""A value is shown in a message up to here."""
+
+
+class StreamId(NamedTuple):
+    """An output stream: the component that emits it, and its name there."""
+
+    component: str
+    stream: str = DEFAULT_STREAM
+
+    def __str__(self) -> str:
+        """Print as ``split``, or ``split/errors`` where it is not the default stream."""
+        return self.component if self.stream == DEFAULT_STREAM else f"{self.component}/{self.stream}"
+
+
+SPARK = StreamId("spark")
+"""Where rows come from that reached a bolt through Spark's own operators."""
+
+
+class FailTuple(Exception):
+    """Raise it in a bolt to fail the input tuple; its text is the cause's message.
+
+    >>> class LookUp(spout.BasicBolt):
+    ...     def execute(self, tuple, collector):
+    ...         raise spout.FailTuple("the service is busy")
+    >>> LookUp().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.collector.FailTuple: the service is busy
+    """
+
+
+class RejectTuple(FailTuple):
+    """Raise it, or fail with it, when no replay can help: the record becomes a dead letter at once.
+
+    >>> class Order(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         if not tuple["value"].isdigit():
+    ...             raise spout.RejectTuple(f"{tuple['value']!r} is no order")
+    ...         collector.emit((int(tuple["value"]),))
+    >>> Order().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.collector.RejectTuple: b'the hawk waits' is no order
+    """
+
+
+class Undecodable(RejectTuple):
+    """Raise it when a record's bytes are not what the bolt reads: a dead letter at once, bytes kept.
+
+    >>> import json
+    >>> class Parse(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         try:
+    ...             collector.emit((json.loads(tuple["value"])["id"],))
+    ...         except ValueError as error:
+    ...             raise spout.Undecodable("no JSON") from error
+    >>> Parse().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.collector.Undecodable: no JSON
+    """
+
+
+class Cause(NamedTuple):
+    """Why a tuple failed. `error` is the exception's class (`acker.wire.causes`), empty for an explicit fail.
+
+    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
+    """
+
+    operator: str
+    error: str
+    message: str
+
+
+def cut(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
+    """Cut a text to at most `limit` bytes of UTF-8, never inside a character; a place at its end stays."""
+    if len(text.encode("utf-8", "replace")) <= limit:
+        return text
+    message, place = without_place(text)
+    left = limit - len(place.encode("utf-8", "replace"))
+    return message.encode("utf-8", "replace")[:left].decode("utf-8", "ignore") + place
+
+
+def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
+    """Name a failure: an exception's class, message and place, or an explicit fail's message alone.
+
+    Args:
+        operator: whose failure it is.
+        why: what was raised or said.
+        tracebacks: keeps the traceback of an exception that was raised in an author's code.
+    """
+    if isinstance(why, Isolated):
+        return Cause(operator, why.error, cut(str(why)))
+    if why is None or isinstance(why, str) or type(why) is FailTuple:
+        return Cause(operator, "", cut(str(why or "")))
+    error, place = cut(error_text(type(why))), place_of(why)
+    if place and tracebacks is not None:
+        tracebacks.keep(operator, error, place, why)
+    return Cause(operator, error, cut(with_place(str(why), place)))
+
+
+def shown(value: object) -> str:
+    """Show a value in a message: cut, and without addresses, so that it reads the same in every process."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
+        text = f"<no repr: {type(error).__name__}>"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)[:SHOWN_CHARACTERS_MAX]
+
+
+def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
+    """Return the values of an emission in the order of its fields.
+
+    Args:
+        values: a tuple or a list, which is returned as it is; a mapping by field name; or what has no order.
+        fields: of the stream; None: unknown, and a mapping stays one.
+        bolt: who emitted it.
+
+    Raises:
+        TupleError: a mapping has not exactly the stream's fields, or these are no values in an order.
+    """
+    if isinstance(values, tuple | list):
+        return values
+    whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
+    if isinstance(values, Mapping):
+        if fields is None:
+            return dict(values)  # type: ignore[return-value]  # nobody can tell the order
+        missing = [name for name in fields if name not in values]
+        unknown = [shown(name) for name in values if name not in fields]
+        if missing or unknown:
+            wrong = [f"without {', '.join(missing)}"] if missing else []
+            wrong += [f"with the unknown {', '.join(unknown)}"] if unknown else []
+            raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(wrong)}{whose}")
+        return [values[name] for name in fields]
+    if isinstance(values, Set):
+        raise TupleError(
+            f"bolt {bolt!r} emitted {shown(values)} for a row, a {type(values).__name__}, which has no order;"
+            f" emit a tuple of its values{whose}"
+        )
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
+        raise TupleError(
+            f"bolt {bolt!r} emitted {shown(values)} for a row; emit a tuple of its values{whose}"
+        )
+    return list(values) if isinstance(values, Iterable) else values  # type: ignore[return-value]
+
+
+class Delivery(NamedTuple):
+    """One delivery of a tuple of a root: its place in the tree.
+
+    `root` is the root's place in the batch's plan; `path` names, hop by hop from the spout, the
+    subscription's key and the ordinal on it. The empty path is the root itself.
+    """
+
+    root: int
+    path: tuple[tuple[int, int], ...]
+
+    def child(self, subscription: int, ordinal: int) -> Delivery:
+        """Return the delivery that the `ordinal`-th emission on a subscription is."""
+        return Delivery(self.root, (*self.path, (subscription, ordinal)))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """What a tuple descends from.
+
+    >>> line.message_id.origin, line.message_id.attempt
+    ('sentences/3@1042', 1)
+
+    Attributes:
+        root: the emission that this tuple's tree belongs to; another one in each attempt.
+        attempt: 1 for the first emission of the record.
+        origin: ``topic/partition@offset`` of the first emission: the same in every attempt. With an
+            ordinal of the bolt's own it is a row identity that a replay does not change.
+        first_emitted_ms: wall time of the first emission, or None in the first attempt.
+    """
+
+    root: Root
+    attempt: int
+    origin: str
+    first_emitted_ms: int | None
+
+
+class Rows(Protocol):
+    """Rows that tuples look at: of a topic, of a bolt before, or of a DataFrame."""
+
+    names: Sequence[str]
+    came_from: StreamId
+
+    def __len__(self) -> int: ...
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value. Raises KeyError for an unknown name."""
+
+    def message_id(self, row: int) -> MessageId:
+        """Return what the row descends from. Raises TupleError where only the tree is known."""
+
+
+class Tuple:
+    """A tuple as a bolt receives it: its values by name or position, and what it descends from.
+
+    `line` is the tuple of a record, as the first bolt behind `read_stream` receives it:
+
+    >>> line["value"], line["offset"]
+    (b'the hawk waits', 1042)
+    >>> line.fields
+    ('key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType')
+    >>> line.value(1) == line[1] == line.values[1] and "word" not in line
+    True
+
+    A ``timestamp`` is a `datetime` in UTC, before and behind Spark's own operators.
+    """
+
+    __slots__ = ("_row", "_rows")
+
+    def __init__(self, rows: Rows, row: int) -> None:
+        """Look at one row; nothing is read before it is asked for."""
+        self._rows = rows
+        self._row = row
+
+    def __getitem__(self, field: str | int) -> Any:
+        """Return a value by field name or position.
+
+        Raises:
+            KeyError: no field has this name.
+            IndexError: no field has this position.
+        """
+        try:
+            name = self._rows.names[field] if isinstance(field, int) else field
+            return self._rows.value(name, self._row)
+        except LookupError as error:
+            raise self._lookup_error(field, error) from None
+
+    def value(self, position: int) -> Any:
+        """Return a value by position, as Storm's ``getValue``.
+
+        Raises:
+            IndexError: no field has this position.
+        """
+        try:
+            return self._rows.value(self._rows.names[position], self._row)
+        except LookupError as error:
+            raise self._lookup_error(position, error) from None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields, in order."""
+        return tuple(self._rows.names)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """All values, in order of the fields."""
+        return tuple(self._rows.value(name, self._row) for name in self._rows.names)
+
+    @property
+    def message_id(self) -> MessageId:
+        """What the tuple descends from: root, attempt, origin.
+
+        Raises:
+            MessageIdUnknown: the bolt is not in the pass directly behind `read_stream`; let a bolt there
+                emit what is needed as a field. If it escapes the bolt, it ends the query.
+        """
+        return self._rows.message_id(self._row)
+
+    @property
+    def came_from(self) -> StreamId:
+        """The component and stream that it was emitted by and on."""
+        return self._rows.came_from
+
+    @property
+    def source_component(self) -> str:
+        """Name of the spout or bolt that emitted it; ``spark`` behind Spark's own operators."""
+        return self._rows.came_from.component
+
+    @property
+    def source_stream(self) -> str:
+        """Name of the stream that it was emitted on."""
+        return self._rows.came_from.stream
+
+    def __contains__(self, field: object) -> bool:
+        return field in self._rows.names
+
+    def __len__(self) -> int:
+        return len(self._rows.names)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def _lookup_error(self, field: str | int, error: LookupError) -> LookupError:
+        """Name the fields that there are, where the one that was asked for is not."""
+        size = len(self.fields)
+        if field in self.fields or (isinstance(field, int) and -size <= field < size):
+            return error
+        known = ", ".join(self.fields)
+        return type(error)(f"no field {field!r} in a tuple of {self.came_from}; its fields are: {known}")
+
+    def __repr__(self) -> str:
+        return f"Tuple({dict(zip(self.fields, self.values, strict=True))})"
+
+
+class State(Enum):
+    """Where a tuple stands with the bolt that received it."""
+
+    OPEN = "open"
+    ACKED = "acked"
+    FAILED = "failed"
+
+
+class AnchoredTuple(Tuple):
+    """A tuple whose place in its trees is kept, because a rich bolt decides on it by hand."""
+
+    __slots__ = ("_born", "_places", "receiver", "state")
+
+    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str) -> None:
+        """Receive a tuple in the bolt named `receiver`.
+
+        Args:
+            rows: what the tuple is one of.
+            row: which.
+            places: the deliveries that each of the rows is; none of an unanchored one.
+            receiver: name of the bolt.
+        """
+        self._rows = rows
+        self._row = row
+        self._places = places
+        self.receiver = receiver
+        self.state = State.OPEN
+        self._born: dict[int, int] = {}
+
+    @property
+    def row(self) -> int:
+        """Which of its rows it is."""
+        return self._row
+
+    @property
+    def places(self) -> Sequence[tuple[Delivery, ...]]:
+        """The deliveries of all its rows."""
+        return self._places
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Its places in its trees."""
+        return self._places[self._row]
+
+    @property
+    def children(self) -> Iterator[Delivery]:
+        """The deliveries that were emitted on it."""
+        for subscription, count in self._born.items():
+            for ordinal in range(count):
+                for parent in self.deliveries:
+                    yield parent.child(subscription, ordinal)
+
+    def bear(self, subscription: int) -> int:
+        """Note one more delivery on a subscription; return its ordinal."""
+        ordinal = self._born.get(subscription, 0)
+        self._born[subscription] = ordinal + 1
+        return ordinal
+
+
+class Emit(Protocol):
+    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`, or by their names."""
+
+    def __call__(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None: ...
+
+
+class BasicCollector:
+    """Collects what a `BasicBolt` emits; everything is anchored on the input.
+
+    To try a bolt without Spark, let a list take what it emits:
+
+    >>> words = []
+    >>> collector = spout.BasicCollector(words.append)
+    >>> collector.emit(("hawk",))
+    >>> words
+    [('hawk',)]
+    """
+
+    __slots__ = ("emit",)
+
+    emit: Emit
+    """Emit one tuple: its values in the order of the fields of the stream, `output` of the bolt by default.
+
+    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
+
+    Any other stream than the default needs a `TopologyBuilder`.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        """Send every emission to `emit`."""
+        self.emit = emit
+
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Raises:
+            TupleError: the stream is not declared as direct, or no consumer has such a task.
+        """
+        raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; the input is not failed by it."""
+
+
+class Emission(NamedTuple):
+    """A tuple that a rich bolt emitted, its first anchor, and its deliveries (none: unanchored)."""
+
+    values: Sequence[Any]
+    anchor: Tuple | None
+    deliveries: tuple[Delivery, ...]
+
+
+class OutputCollector:
+    """Collects what a `Bolt` does: emissions with anchors, acks, fails, timeouts reset.
+
+    >>> class Orders(spout.Bolt):
+    ...     output = "id int"
+    ...     def prepare(self, context, collector):
+    ...         self.collector = collector
+    ...     def execute(self, tuple):
+    ...         if not tuple["text"].isdigit():
+    ...             return self.collector.fail(tuple, f"{tuple['text']!r} is no order")
+    ...         self.collector.emit((int(tuple["text"]),), anchors=tuple)
+    ...         self.collector.ack(tuple)
+    >>> texts = spark.createDataFrame([("7",), ("x",)], "text string")
+    >>> texts.transform(spout.bolt(Orders())).collect()
+    [Row(id=7)]
+
+    Attributes:
+        emissions: what was emitted since the list was last taken.
+        open: received tuples that are neither acked nor failed.
+        failures: each failed delivery's root, by index, with its cause.
+        touched: root indices whose timeout was reset.
+        errors: what `report_error` was called with, the first `ERRORS_MAX`.
+        tracebacks: those of the exceptions by which tuples failed.
+    """
+
+    __slots__ = (
+        "_bolt", "_fields", "_subscription", "emissions", "errors", "failures", "open", "touched",
+        "tracebacks",
+    )  # fmt: skip
+
+    def __init__(self, bolt: str, subscription: int, fields: Sequence[str] | None = None) -> None:
+        """Collect for the bolt of this name; its emissions, of these fields, go out on one subscription."""
+        self._bolt = bolt
+        self._fields = fields
+        self._subscription = subscription
+        self.emissions: list[Emission] = []
+        self.open: set[AnchoredTuple] = set()
+        self.failures: list[tuple[int, Cause]] = []
+        self.touched: set[int] = set()
+        self.errors: list[Cause] = []
+        self.tracebacks = Tracebacks()
+
+    def receive(self, received: AnchoredTuple) -> None:
+        """Take a tuple in; called before the bolt's `execute`."""
+        self.open.add(received)
+
+    def emit(
+        self,
+        values: Values,
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: in the order of the stream's fields, `output` of the bolt by default, or by their names.
+            anchors: input tuples whose trees it joins; none: nobody waits for it.
+            stream: on which of the streams that it declares; others than the default need a
+                `TopologyBuilder`.
+
+        Raises:
+            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has
+                no such stream, or these are no values of it.
+        """
+        if stream != DEFAULT_STREAM:
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted on stream {stream!r}; outside of a TopologyBuilder a bolt has"
+                f" the stream {DEFAULT_STREAM!r} only"
+            )
+        row = row_of(values, self._fields, self._bolt)
+        distinct = self._anchors(anchors)
+        deliveries: list[Delivery] = []
+        for anchor in distinct:
+            ordinal = anchor.bear(self._subscription)
+            deliveries.extend([parent.child(self._subscription, ordinal) for parent in anchor.deliveries])
+        self.emissions.append(Emission(row, distinct[0] if distinct else None, tuple(deliveries)))
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Values,
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Args:
+            task: 0 up to the number of tasks that `BoltContext.tasks` has for the consumer.
+            values: see `emit`.
+            anchors: see `emit`.
+            stream: one that was declared as direct.
+
+        Raises:
+            TupleError: as `emit`; or the stream is not direct, or no consumer has such a task.
+        """
+        raise TupleError(
+            f"bolt {self._bolt!r}: stream {stream!r} is not direct; declare it so, in a bolt of a"
+            " TopologyBuilder"
+        )
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; no tuple is failed by it."""
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(cause_of(self._bolt, error))
+
+    def ack(self, received: Tuple) -> None:
+        """Settle an input tuple: its part is done.
+
+        Raises:
+            TupleError: it was acked or failed before, or is no input of this bolt.
+        """
+        settled = self._own(received, "acked")
+        settled.state = State.ACKED
+        self.open.discard(settled)
+
+    def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
+        """Fail an input tuple, and with it every root that it descends from.
+
+        Raises:
+            TupleError: it was acked or failed before, or is no input of this bolt.
+        """
+        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
+
+    def refuse(self, received: AnchoredTuple, named: Cause) -> None:
+        """Fail an input tuple whatever was done to it before: an exception escaped its bolt."""
+        received.state = State.FAILED
+        self.open.discard(received)
+        self.failures.extend((delivery.root, named) for delivery in received.deliveries)
+
+    def reset_timeout(self, received: Tuple) -> None:
+        """Let the timeout of the input's roots begin anew.
+
+        Raises:
+            TupleError: the tuple was acked or failed before, or is no input of this bolt.
+        """
+        tuple_ = self._own(received, "reset the timeout of")
+        self.touched.update(delivery.root for delivery in tuple_.deliveries)
+
+    def outstanding(self) -> Iterator[Delivery]:
+        """List the deliveries by which the folded values miss their root edges.
+
+        Every tuple that is not acked leaves out its own edge and those of what was emitted on it.
+        """
+        for received in self.open:
+            yield from received.deliveries
+            yield from received.children
+
+    def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
+        """Return the distinct anchors of an emission, each an open input of this bolt."""
+        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
+        return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
+
+    def _own(self, received: Tuple, did: str) -> AnchoredTuple:
+        if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:
+            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it")
+        if received.state is not State.OPEN:
+            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}")
+        return received

@@ -1,0 +1,161 @@
+"""Tuples that kill or hang the process that works on them: what is known of one, and what it leads to; pure.
+
+A child process works on tuples in the place of its worker (`spout.isolation.isolation`). When it ends, the
+call that it was at names the *culprit*: in the next child that call is not made, `Isolated` is raised in its
+place, so that everything else comes out as if the bolt itself had failed the tuple. Of a call for many rows,
+an `ArrowBolt`'s, nobody knows which one it was: the next child makes two calls, for a half of the rows each,
+and so on.
+
+Source: DESIGN.md, section 3 rules 5, 6 and 11.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+WORKER_DIED: Final = "WORKER_DIED"
+"""The error of a root of which a tuple ended the process that worked on it."""
+
+HUNG: Final = "HUNG"
+"""The error of a root of which a tuple kept a bolt for longer than `bolt_timeout`."""
+
+Key = tuple[int, int, int, frozenset[int]]
+"""Names a tuple in one bolt: feed, number, row, roots."""
+
+
+class Isolated(Exception):
+    """Is raised in the place of a call that would kill or hang its process; `error` names the cause."""
+
+    def __init__(self, error: str, message: str) -> None:
+        """Name the cause: `WORKER_DIED` or `HUNG`, and how it was seen."""
+        super().__init__(message)
+        self.error = error
+
+
+class Call(NamedTuple):
+    """A call of a bolt.
+
+    Attributes:
+        bolt: its name.
+        feed: number of the block of rows that the task works on.
+        number: of the call, among those of the bolt for that block; of a call for one tuple, among those for
+            tuples of the same roots, so that it stays the same where bolts do not repeat themselves.
+        first: the call's first row; 0 where it has one.
+        end: behind its last row.
+        roots: the roots of its only row, by index; empty where there are none, too many, or several rows.
+    """
+
+    bolt: str
+    feed: int
+    number: int
+    first: int
+    end: int
+    roots: frozenset[int]
+
+    @property
+    def key(self) -> Key:
+        """What names its only tuple."""
+        return self.feed, self.number, self.first, self.roots
+
+
+@dataclass(slots=True)
+class Orders:
+    """What the next child does otherwise than the one before.
+
+    Attributes:
+        blames: by bolt and key, what is raised in the place of a call.
+        condemned: by bolt, the roots of which no tuple is worked on, and what is raised instead.
+        cuts: by bolt, feed and call, the rows at which it is cut into several.
+    """
+
+    blames: dict[tuple[str, Key], Isolated] = field(default_factory=dict)
+    condemned: dict[str, tuple[frozenset[int], Isolated]] = field(default_factory=dict)
+    cuts: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
+
+    def learn(self, call: Call, error: str, message: str) -> bool:
+        """Take note of a call that ended its process; tell whether a culprit was found, or a half cut."""
+        if call.end - call.first > 1:
+            cuts = self.cuts.setdefault((call.bolt, call.feed, call.number), [])
+            middle = (call.first + call.end) // 2
+            cuts.insert(bisect_left(cuts, middle), middle)
+            return False
+        self.blames[call.bolt, call.key] = Isolated(error, message)
+        return True
+
+    def blame_of(self, call: Call) -> Isolated | None:
+        """Return what is raised in the place of a call for one tuple, or None."""
+        blame = self.blames.get((call.bolt, call.key))
+        if blame is None and call.bolt in self.condemned:
+            roots, sentence = self.condemned[call.bolt]
+            blame = sentence if roots & call.roots else None
+        return blame
+
+    def revoke(self, bolt: str) -> None:
+        """Forget what was raised in a bolt by its calls: others may have been the cause."""
+        for key in [key for key in self.blames if key[0] == bolt]:
+            del self.blames[key]
+
+    def pieces(self, call: Call, blamed: list[int]) -> list[tuple[int, int]]:
+        """Return the rows, from and below, of the calls that are made in the place of one.
+
+        Args:
+            call: the call.
+            blamed: its rows that are culprits, ascending; each is a piece of its own.
+        """
+        alone = [bound for row in blamed for bound in (row, row + 1)]
+        cuts = self.cuts.get((call.bolt, call.feed, call.number), [])
+        bounds = sorted({call.first, call.end, *cuts, *alone})
+        return list(pairwise(bounds))
+
+
+class Search:
+    """Finds the roots that end a process which does not end at one of their own tuples.
+
+    A bolt that holds tuples and works on them together ends at another tuple, or in ``cleanup``. So children
+    do everything again, and in each of them some of the roots are condemned: no tuple of theirs is worked on.
+    Of the suspects in their order, the shortest beginning with which a child survives ends with a culprit;
+    with that one condemned for good, the search begins anew, until a child survives with the culprits alone.
+    """
+
+    def __init__(self, suspects: Iterable[int]) -> None:
+        """Suspect roots; with none of them condemned, a child has died."""
+        self.guilty: list[int] = []
+        self._left = sorted(suspects)
+        self._dies, self._survives = 0, len(self._left)
+        self._tried = len(self._left)
+        self._is_known = False
+
+    @property
+    def condemned(self) -> frozenset[int]:
+        """The roots that are condemned in the next child."""
+        return frozenset([*self._left[: self._tried], *self.guilty])
+
+    def died(self) -> bool:
+        """Take note that the child died; False: no condemnation helps."""
+        if not self._is_known or not self._survives:
+            return False
+        self._dies = self._tried
+        self._choose()
+        return True
+
+    def survived(self) -> bool:
+        """Take note that the child did everything; True: it condemned culprits alone."""
+        if not self._tried:
+            return True
+        self._is_known = True
+        self._survives = self._tried
+        self._choose()
+        return False
+
+    def _choose(self) -> None:
+        """Choose how many suspects are condemned next."""
+        if self._survives - self._dies > 1:
+            self._tried = (self._dies + self._survives) // 2
+            return
+        self._left = self._left[: self._survives]
+        self.guilty.append(self._left.pop())
+        self._dies, self._survives, self._tried = 0, len(self._left), 0

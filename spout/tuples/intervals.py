@@ -1,0 +1,141 @@
+"""A set of positions, kept as disjoint half-open intervals: its cost is the number of holes, not of members.
+
+Source: DESIGN.md, section 5.1 (the pending window); CONFORMANCE S101.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+from acker.wire.events import Run, SourceRun
+
+
+class IntervalSet:
+    """Positions as ascending intervals [start, end) that neither overlap nor touch each other."""
+
+    __slots__ = ("_ends", "_size", "_starts")
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        """Begin with the union of runs [start, end), in any order."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._size = 0
+        for start, end in runs:
+            self.add(start, end)
+
+    def __len__(self) -> int:
+        """Return how many positions are in the set."""
+        return self._size
+
+    def __iter__(self) -> Iterator[Run]:
+        """Return the intervals, ascending."""
+        return map(Run, self._starts, self._ends)
+
+    def __repr__(self) -> str:
+        """Show the intervals."""
+        return f"IntervalSet({[tuple(run) for run in self]})"
+
+    @property
+    def holes(self) -> int:
+        """How many intervals it is kept as: what it costs."""
+        return len(self._starts)
+
+    @property
+    def first(self) -> int | None:
+        """The lowest position, None when empty."""
+        return self._starts[0] if self._starts else None
+
+    def __contains__(self, position: object) -> bool:
+        """Tell whether a position is in the set."""
+        if not isinstance(position, int):
+            return False
+        index = bisect_right(self._starts, position) - 1
+        return index >= 0 and position < self._ends[index]
+
+    def add(self, start: int, end: int) -> int:
+        """Add [start, end) and return how many positions of it were not there before."""
+        if start >= end:
+            return 0
+        # Intervals that touch the new one merge with it: those ending at or after its start and
+        # beginning at or before its end.
+        low = bisect_left(self._ends, start)
+        high = bisect_right(self._starts, end)
+        before = sum(self._ends[i] - self._starts[i] for i in range(low, high))
+        if low < high:
+            start = min(start, self._starts[low])
+            end = max(end, self._ends[high - 1])
+        self._starts[low:high] = [start]
+        self._ends[low:high] = [end]
+        added = (end - start) - before
+        self._size += added
+        return added
+
+    def remove(self, start: int, end: int) -> int:
+        """Remove [start, end) and return how many positions of it were there."""
+        return self.remove_all(((start, end),))
+
+    def remove_all(self, runs: Iterable[tuple[int, int]]) -> int:
+        """Remove ascending, disjoint runs and return how many of their positions were there.
+
+        The intervals between the first and the last run are rebuilt once, so that a million single
+        positions cost one pass, not a million shifts of the lists.
+        """
+        wanted = [(start, end) for start, end in runs if start < end]
+        if not wanted:
+            return 0
+        low = bisect_right(self._ends, wanted[0][0])
+        high = bisect_left(self._starts, wanted[-1][1])
+        if low >= high:
+            return 0
+        old = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
+        kept = list(_difference(old, wanted))
+        removed = sum(end - start for start, end in old) - sum(end - start for start, end in kept)
+        self._starts[low:high] = [start for start, _ in kept]
+        self._ends[low:high] = [end for _, end in kept]
+        self._size -= removed
+        return removed
+
+    def within(self, start: int, end: int) -> list[Run]:
+        """Return what of [start, end) is in the set, ascending; of no positions, nothing."""
+        if start >= end:
+            return []
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        return [Run(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
+
+    def outside(self, start: int, end: int) -> list[Run]:
+        """Return what of [start, end) is not in the set, ascending."""
+        return list(map(Run._make, _difference([(start, end)], self.within(start, end))))
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Tell whether a position of [start, end) is in the set."""
+        return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)
+
+
+def _difference(
+    these: Iterable[tuple[int, int]], without: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ascending, disjoint runs that are in none of other ascending, disjoint runs."""
+    cuts = iter(without)
+    cut = next(cuts, None)
+    for start, end in these:
+        while cut is not None and cut[1] <= start:
+            cut = next(cuts, None)
+        while cut is not None and cut[0] < end:
+            if start < cut[0]:
+                yield start, cut[0]
+            start = max(start, cut[1])
+            if cut[1] > end:
+                break  # it reaches into the next run
+            cut = next(cuts, None)
+        if start < end:
+            yield start, end
+
+
+def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
+    """Return what runs of several sources cover together, ascending, disjoint and joined."""
+    found: dict[int, IntervalSet] = {}
+    for source, start, end in runs:
+        found.setdefault(source, IntervalSet()).add(start, end)
+    return tuple(SourceRun(source, *run) for source in sorted(found) for run in found[source])

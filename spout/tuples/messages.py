@@ -1,0 +1,173 @@
+"""Rows of a topic, as a source's tuples and columns see them.
+
+A tuple looks at the client's message; a field is fetched when it is asked for. Columns are built for those
+who want Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
+
+Source: DESIGN.md, section 5.1; the columns are those of Spark's Kafka connector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from acker.identity import I64, Position, Root, Source, is_replay
+from replay.records.headers import parse_lineage
+from spout.tuples.collector import MessageId, StreamId
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+ARROW_TYPES: Mapping[str, pa.DataType] = MappingProxyType(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": _TIMESTAMP,
+        "timestampType": pa.int32(),
+        "headers": _HEADERS,
+    }
+)
+"""Arrow type of each column of the source."""
+
+_NAMES = tuple(name for name in ARROW_TYPES if name != "headers")
+
+
+def _timestamp_ms(message: Message) -> int:
+    return int(message.timestamp()[1])
+
+
+def _timestamp(message: Message) -> datetime:
+    return _EPOCH + timedelta(milliseconds=_timestamp_ms(message))
+
+
+def _timestamp_type(message: Message) -> int:
+    # The client counts 0 unknown, 1 create time, 2 append time; Spark's connector -1, 0, 1.
+    return int(message.timestamp()[0]) - 1
+
+
+def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Return a message's headers, in order."""
+    pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
+    return tuple([(name, _as_bytes(value)) for name, value in pairs])
+
+
+def key_of(message: Message) -> bytes | None:
+    """Return a message's key."""
+    return _as_bytes(message.key())
+
+
+def _as_bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
+    {
+        "key": Message.key,
+        "value": Message.value,
+        "topic": Message.topic,
+        "partition": Message.partition,
+        "offset": Message.offset,
+        "timestamp": _timestamp,
+        "timestampType": _timestamp_type,
+        "headers": lambda message: list(headers_of(message)),
+    }
+)
+"""What a tuple's field is, by name: what Spark makes of the column, a timestamp with its zone, UTC."""
+
+
+SPOUT = StreamId("spout")
+"""Where records come from that `read_stream` reads; spouts of a `TopologyBuilder` have names of their own."""
+
+
+class MessageRows:
+    """Messages of one partition, in order."""
+
+    __slots__ = ("_messages", "_positions", "_source", "came_from", "names")
+
+    names: Sequence[str]
+
+    def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
+        """Look at messages of a source, each with its position."""
+        self.names = _NAMES
+        self.came_from = SPOUT
+        self._messages = messages
+        self._source = Source(source)
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def source(self) -> Source:
+        """The source that all of them are of."""
+        return self._source
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value; ``headers`` may be asked for too."""
+        return GETTERS[name](self._messages[row])
+
+    def message_id(self, row: int) -> MessageId:
+        """Return what a record's headers, or its place, say about where it began."""
+        message = self._messages[row]
+        replayed = is_replay(self._source)
+        lineage = parse_lineage(
+            headers_of(message) if replayed else None,
+            message.topic() or "",
+            message.partition() or 0,
+            message.offset() or 0,
+            replayed=replayed,
+        )
+        root = Root(self._source, Position(int(self._positions[row])))
+        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
+
+    def part(self, first: int, size: int) -> MessageRows:
+        """Look at some of the messages."""
+        end = first + size
+        part = MessageRows(self._messages[first:end], self._source, self._positions[first:end])
+        part.came_from = self.came_from
+        return part
+
+    def packed(self) -> tuple[Any, ...]:
+        """Return the messages as builtins and an array, for another process."""
+        messages = [
+            (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
+            for m in self._messages
+        ]
+        return int(self._source), self._positions, tuple(self.came_from), messages
+
+    @classmethod
+    def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
+        """Look at messages of another process; they need no client here."""
+        source, positions, came_from, messages = packed
+        names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
+        rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
+        rows.came_from = StreamId(*came_from)
+        return rows
+
+    def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        """Return the named columns; None: all that a source has without headers."""
+        names = list(self.names if fields is None else fields)
+        return pa.RecordBatch.from_arrays([self._column(name) for name in names], names=names)
+
+    def _column(self, name: str) -> pa.Array:
+        messages, rows = self._messages, len(self._messages)
+        if rows and name in ("topic", "partition"):
+            # One partition at a time: the same value in every row.
+            return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
+        if name == "timestamp":
+            ms = np.fromiter(map(_timestamp_ms, messages), np.int64, rows)
+            return pa.array(ms * 1000).cast(_TIMESTAMP)
+        if name == "headers":
+            return pa.array([[{"key": k, "value": v} for k, v in headers_of(m)] for m in messages], _HEADERS)
+        getter = GETTERS[name]
+        return pa.array([getter(message) for message in messages], ARROW_TYPES[name])

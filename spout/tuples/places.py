@@ -1,0 +1,160 @@
+"""The places of a block of tuples in their trees, by the column; pure.
+
+Where every tuple has one anchor and came the same number of hops, which is so in all of a topology without
+rich bolts and joins, a block's places are arrays: the root of each tuple, and one number for each hop. A
+tuple's own place is made when somebody asks for it. Everywhere else places are a list.
+
+Source: DESIGN.md, section 2 ("child edge").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+
+from acker.identity import I64, U64, mix64, mix64_in_place
+from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, hops_column
+from spout.tuples.collector import Delivery
+
+Deliveries = tuple[Delivery, ...]
+
+_WORD = (1 << 32) - 1
+_MASK = (1 << 64) - 1
+_DEPTH = PATHS_TYPE.value_type
+
+
+def _hop(subscription: int, ordinals: I64) -> I64:
+    """Number a hop as `spout.tuples.anchors` does: the subscription in the upper half."""
+    upper = subscription << 32
+    return ordinals | np.int64(upper - (1 << 64) if upper >> 63 else upper)
+
+
+class Places(Sequence[Deliveries]):
+    """Places of tuples that have one anchor each and came as many hops."""
+
+    __slots__ = ("_hops", "_roots")
+
+    def __init__(self, roots: I64, hops: tuple[I64, ...] = ()) -> None:
+        """Take the root's index and the numbers of the hops, each an array with one number for each tuple."""
+        self._roots = roots
+        self._hops = hops
+
+    def __len__(self) -> int:
+        return len(self._roots)
+
+    @overload
+    def __getitem__(self, row: int) -> Deliveries: ...
+    @overload
+    def __getitem__(self, row: slice) -> Places: ...
+    def __getitem__(self, row: int | slice) -> Deliveries | Places:
+        if isinstance(row, slice):
+            return Places(self._roots[row], tuple(hop[row] for hop in self._hops))
+        numbers = [int(hop[row]) for hop in self._hops]
+        path = tuple([(number >> 32 & _WORD, number & _WORD) for number in numbers])
+        return (Delivery(int(self._roots[row]), path),)
+
+    @property
+    def roots(self) -> I64:
+        """The root's index of each tuple."""
+        return self._roots
+
+    def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
+        """Return the places below those of `parents`, each at its ordinal on one subscription."""
+        before = tuple(hop[parents] for hop in self._hops)
+        return Places(self._roots[parents], (*before, _hop(subscription, ordinals)))
+
+    def kept(self, rows: Sequence[int]) -> Places:
+        """Return the places of these rows alone."""
+        chosen = np.array(rows, np.int64)
+        return Places(self._roots[chosen], tuple(hop[chosen] for hop in self._hops))
+
+    def column(self) -> pa.Array:
+        """Build a HOPS column."""
+        rows, width = len(self), 1 + len(self._hops)
+        flat = np.empty((rows, width), np.int64)
+        flat[:, 0] = self._roots
+        for depth, hop in enumerate(self._hops, start=1):
+            flat[:, depth] = hop
+        inner = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+        paths = pa.ListArray.from_arrays(pa.array(inner), pa.array(flat.reshape(-1)), type=_DEPTH)
+        outer = pa.array(np.arange(rows + 1, dtype=np.int32))
+        return pa.ListArray.from_arrays(outer, paths, type=PATHS_TYPE)
+
+    def numbers(self) -> U64:
+        """Number each place, as `number_of` does."""
+        found = self._roots.astype(np.uint64)
+        for hop in self._hops:
+            mix64_in_place(found)
+            found += hop.view(np.uint64)
+        return found
+
+
+def number_of(place: Delivery) -> int:
+    """Number a place: in every process the same, and in a task that runs again."""
+    found = place.root
+    for subscription, ordinal in place.path:
+        found = (mix64(found) + (subscription << 32 | ordinal)) & _MASK
+    return found
+
+
+def places_of(anchors: Anchors) -> Sequence[Deliveries]:
+    """Return the places of rows that arrive, by the column where they are alike."""
+    if anchors.carry in (Carry.PACKED, Carry.WIDE):
+        ordinals = anchors.ordinals()
+        return Places(anchors.roots(), tuple(_hop(key, ordinals) for key in anchors.subscriptions))
+    if anchors.carry is Carry.HOPS:
+        return _alike(anchors.column) or list(anchors.deliveries())
+    return list(anchors.deliveries())
+
+
+def _alike(column: pa.Array) -> Places | None:
+    """Read a HOPS column whose rows have one place each, of one depth; None where they have not."""
+    paths = column.flatten()
+    if not len(column) or len(paths) != len(column):
+        return None
+    widths = np.asarray(paths.value_lengths())
+    width = int(widths[0])
+    if (widths != width).any() or (np.asarray(column.value_lengths()) != 1).any():
+        return None
+    flat = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
+    return Places(flat[:, 0], tuple(np.ascontiguousarray(flat[:, depth]) for depth in range(1, width)))
+
+
+def only_roots(places: Sequence[Deliveries]) -> I64:
+    """Return the index of the one root that each tuple descends from; -1 where it has none, or several."""
+    if isinstance(places, Places):
+        return places.roots
+    roots = [{each.root for each in deliveries} for deliveries in places]
+    return np.array([found.pop() if len(found) == 1 else -1 for found in roots], np.int64)
+
+
+def children_of(
+    places: Sequence[Deliveries], parents: I64, subscription: int, ordinals: I64
+) -> Sequence[Deliveries]:
+    """Return the places of tuples that were emitted on one subscription.
+
+    Args:
+        places: of the tuples that they were emitted on.
+        parents: which of those each one was emitted on.
+        subscription: its key.
+        ordinals: of each one, among those of its parent on the subscription.
+    """
+    if isinstance(places, Places):
+        return places.children(parents, subscription, ordinals)
+    pairs = zip(parents.tolist(), ordinals.tolist(), strict=True)
+    return [
+        tuple([place.child(subscription, ordinal) for place in places[parent]]) for parent, ordinal in pairs
+    ]
+
+
+def kept_of(places: Sequence[Deliveries], rows: Sequence[int]) -> Sequence[Deliveries]:
+    """Return the places of these rows alone."""
+    return places.kept(rows) if isinstance(places, Places) else [places[row] for row in rows]
+
+
+def column_of(places: Sequence[Deliveries]) -> pa.Array:
+    """Build a HOPS column."""
+    return places.column() if isinstance(places, Places) else hops_column(places)

@@ -1,0 +1,131 @@
+"""Where the code of a bolt's author raised an exception: file and line, and the traceback once for each kind.
+
+A traceback goes through Windhover (which called the bolt), through the author's code, and often ends in a
+library that the author called. The place is the last line of the author's own: neither Windhover's, nor
+Python's, nor in ``site-packages``. A bolt that is itself installed there is the first package on the way.
+
+A place names the file without its folder, since that differs from machine to machine, and a batch that runs
+again elsewhere must fail its records by the same causes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+KINDS_MAX: Final = 20
+"""Kinds of tracebacks that a bolt keeps in one task, and that a task reports; others only fail records."""
+
+TRACEBACK_CHARACTERS_MAX: Final = 8_000
+"""A traceback is cut in its middle to about so many characters: where it began, and where it was raised."""
+
+_NAME_BYTES_MAX: Final = 40
+
+_OURS: Final = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("acker", "replay", "spout"))
+_PYTHONS: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
+_COMPILED: Final = (".pyx", ".pxi", ".pxd")
+"""Ends of files that Cython compiled, of which a traceback knows no folder: a library's."""
+_INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
+
+
+class Raised(NamedTuple):
+    """A traceback: the bolt, the exception's class as in a cause, its place, and the text."""
+
+    operator: str
+    error: str
+    place: str
+    text: str
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """What tells it from others: all but the text."""
+        return self[:3]
+
+
+class Tracebacks:
+    """Keeps, of one bolt in one task, the first traceback of each kind."""
+
+    __slots__ = ("_kept", "_kinds")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._kinds: set[tuple[str, str, str]] = set()
+        self._kept: list[Raised] = []
+
+    def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
+        """Keep the traceback of an exception, unless there is one of its kind, or there are enough."""
+        kind = operator, error, place
+        if kind not in self._kinds and len(self._kinds) < KINDS_MAX:
+            self._kinds.add(kind)
+            self._kept.append(Raised(*kind, _text_of(raised)))
+
+    def __iter__(self) -> Iterator[Raised]:
+        return iter(self._kept)
+
+    def take(self) -> list[Raised]:
+        """Return what was kept since this was called last; their kinds are not kept again."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._kinds.clear()
+        self._kept.clear()
+
+
+def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
+    """Return the first traceback of each kind, at most `KINDS_MAX`."""
+    found: dict[tuple[str, str, str], Raised] = {}
+    for each in every:
+        found.setdefault(each.kind, each)
+    return tuple(found.values())[:KINDS_MAX]
+
+
+def place_of(error: BaseException) -> str:
+    """Return where the author's code raised an exception, ``split.py:12``; empty: it was not raised there."""
+    own, installed = None, None
+    package = ""
+    step = error.__traceback__
+    while step is not None:
+        name = step.tb_frame.f_code.co_filename
+        home = _home_of(name)
+        if name[:1] == "<" and step.tb_frame.f_globals.get("__name__") != "__main__":
+            home = None  # made by a library, as the methods of a dataclass are
+        if home == "":
+            own = step
+        elif home is not None and (not package or home == package):
+            package, installed = home, step
+        step = step.tb_next
+    found = own or installed
+    return "" if found is None else _text_of_place(found)
+
+
+@lru_cache(maxsize=4_096)
+def _home_of(file: str) -> str | None:
+    """Return the installed package of a file; empty: it is in none. None: it is Windhover's or Python's."""
+    if file.startswith(_OURS):
+        return None
+    installed = _INSTALLED.match(file)
+    if installed is not None:
+        return installed[0]
+    return None if file.startswith(_PYTHONS) or file.endswith(_COMPILED) else ""
+
+
+def _text_of_place(step: TracebackType) -> str:
+    name = re.split(r"[/\\]", step.tb_frame.f_code.co_filename)[-1]
+    cut = name.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode("utf-8", "ignore")
+    return f"{re.sub(r'[()]', '_', cut)}:{step.tb_lineno}"
+
+
+def _text_of(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error)).rstrip()
+    if len(text) <= TRACEBACK_CHARACTERS_MAX:
+        return text
+    half = TRACEBACK_CHARACTERS_MAX // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"

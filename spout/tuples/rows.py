@@ -1,0 +1,243 @@
+"""Rows that tuples look at: emitted lists and Arrow batches; and the way from lists to Arrow.
+
+Rows of a topic are in `spout.tuples.messages`. Nothing is converted before it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Sized
+from operator import countOf
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from acker.errors import MessageIdUnknown, TupleError
+from spout.tuples.collector import SPARK, MessageId, Rows, StreamId, row_of, shown
+
+FindId = Callable[[int], MessageId]
+"""Returns the message id of a row."""
+
+
+def unknown_id(row: int) -> MessageId:
+    """Refuse to name the message id of a row of which only the tree is known."""
+    raise MessageIdUnknown(
+        "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
+        f" needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
+    )
+
+
+class ListRows:
+    """Rows that a bolt emitted, as lists of values."""
+
+    __slots__ = ("_at", "_find_id", "came_from", "names", "rows", "schema")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        find_id: FindId = unknown_id,
+        came_from: StreamId = SPARK,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Look at emitted rows; `schema` is their output's, for columns without a value."""
+        self.names = names
+        self.schema = schema
+        self.came_from = came_from
+        self._at = {name: place for place, name in enumerate(names)}
+        self.rows = rows
+        self._find_id = find_id
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value."""
+        return self.rows[row][self._at[name]]
+
+    def message_id(self, row: int) -> MessageId:
+        """Return the message id of the record that a row descends from."""
+        return self._find_id(row)
+
+    def related(self, find_id: FindId) -> ListRows:
+        """Look at the same rows, with what they descend from."""
+        return ListRows(self.names, self.rows, find_id, self.came_from, self.schema)
+
+
+class ArrowRows:
+    """Rows of an Arrow batch; a column becomes a list when the first value of it is asked for."""
+
+    __slots__ = ("_find_id", "_lists", "batch", "came_from", "names")
+
+    def __init__(
+        self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
+    ) -> None:
+        """Look at a batch."""
+        self.batch = batch
+        self.came_from = came_from
+        self.names: Sequence[str] = batch.schema.names
+        self._lists: dict[str, list[Any]] = {}
+        self._find_id = find_id
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def value(self, name: str, row: int) -> Any:
+        """Return one value."""
+        values = self._lists.get(name)
+        if values is None:
+            values = self._lists[name] = self.batch.column(name).to_pylist()
+        return values[row]
+
+    def message_id(self, row: int) -> MessageId:
+        """Return the message id of the record that a row descends from."""
+        return self._find_id(row)
+
+    def related(self, find_id: FindId) -> ArrowRows:
+        """Look at the same rows, with what they descend from."""
+        return ArrowRows(self.batch, find_id, self.came_from)
+
+    def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
+        """Return the named columns; None: all."""
+        return self.batch if fields is None else self.batch.select(list(fields))
+
+
+def arrow_of(rows: Rows, fields: Sequence[str] | None) -> pa.RecordBatch:
+    """Return rows as an Arrow batch of the named columns; None: all of them."""
+    convert = getattr(rows, "arrow", None)
+    if convert is not None:
+        batch: pa.RecordBatch = convert(fields)
+        return batch
+    names = list(rows.names if fields is None else fields)
+    arrays = [pa.array([rows.value(name, row) for row in range(len(rows))]) for name in names]
+    schema: pa.Schema | None = getattr(rows, "schema", None)
+    if schema is not None:  # no value of a column tells its type
+        arrays = [
+            pa.nulls(len(rows), schema.field(name).type) if pa.types.is_null(array.type) else array
+            for name, array in zip(names, arrays, strict=True)
+        ]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class Misfit(NamedTuple):
+    """An emitted row that does not fit the bolt's output."""
+
+    row: int
+    error: Exception
+
+
+# What PyArrow and unpacking raise on a value that a column cannot hold.
+MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Turn emitted rows into an Arrow batch.
+
+    Raises:
+        MISFITS: a row has another number of values, or a value of another type.
+    """
+    if not rows:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if len(schema) == 1:
+        column = pa.array([value for (value,) in rows], schema.types[0])
+        return pa.RecordBatch.from_arrays([column], schema=schema)
+    columns = list(zip(*rows, strict=True))
+    if len(columns) != len(schema):
+        raise ValueError(f"emitted {len(columns)} values where the output is {', '.join(schema.names)}")
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None = None) -> list[Misfit]:
+    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` is who emitted them."""
+    bad: list[Misfit] = []
+    for number, row in enumerate(rows):
+        try:
+            batch_of([row], schema)
+        except MISFITS as error:
+            wrong = size_error(row, schema.names, bolt) or value_error(row, schema, bolt) or error
+            bad.append(Misfit(number, wrong))
+    return bad
+
+
+def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exception | None:
+    """Name the first value of a row that does not fit its field; None: all do.
+
+    The error has the class that it had, since rules for causes name that.
+    """
+    for value, field in zip(row, schema, strict=True):
+        try:
+            pa.array([value], field.type)
+        except MISFITS as error:
+            who = "the bolt" if bolt is None else f"bolt {bolt!r}"
+            return _renamed(
+                error,
+                f"{who} emitted {shown(value)}, a {type(value).__name__}, as {field.name!r}, which is"
+                f" {_type_text(field.type)}: {error}",
+            )
+    return None
+
+
+def _renamed(error: Exception, message: str) -> Exception:
+    try:
+        return type(error)(message)
+    except TypeError:  # as of a UnicodeEncodeError, which wants more than a message
+        return ValueError(message)
+
+
+def _type_text(kind: pa.DataType) -> str:
+    """Write a type as a bolt's `output` has it."""
+    from pyspark.sql.pandas.types import from_arrow_type  # only where something does not fit
+
+    return from_arrow_type(kind).simpleString()
+
+
+def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
+    """Put emissions that came by field name into the order of the fields, in place; return what is no row.
+
+    It is called for a batch of rows at once: a call for each emission would cost as much as the tuple. So
+    nobody knows what a mapping held that was emitted more than once.
+    """
+    if countOf(map(type, rows), tuple) == len(rows) or {tuple, list}.issuperset(map(type, rows)):
+        return []
+    seen = Counter(id(row) for row in rows if isinstance(row, Mapping))
+    bad: list[Misfit] = []
+    for number, row in enumerate(rows):
+        try:
+            if seen.get(id(row), 0) > 1:
+                raise TupleError(
+                    f"bolt {bolt!r} emitted one {type(row).__name__} {seen[id(row)]} times, which may have"
+                    " changed in between; emit a new one each time, as dict(row)"
+                )
+            rows[number] = row_of(row, fields, bolt)
+        except TupleError as error:
+            bad.append(Misfit(number, error))
+    return bad
+
+
+def unanchored_misfit(bolt: str, output: str, error: Exception) -> TupleError:
+    """Say that an emission on no input does not fit the bolt's output, and the way out."""
+    return TupleError(
+        f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for it, so"
+        " the query ends: anchor it, and its input fails alone, or emit what fits"
+    )
+
+
+def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
+    """Find the rows that have not one value for each field, each with its error."""
+    try:
+        if set(map(len, rows)) <= {len(fields)}:
+            return []
+    except TypeError:
+        pass  # one of them is no row at all
+    sized = enumerate(size_error(row, fields, bolt) for row in rows)
+    return [Misfit(number, error) for number, error in sized if error is not None]
+
+
+def size_error(row: Any, fields: Sequence[str], bolt: str | None = None) -> TupleError | None:
+    """Say that an emission has not one value for each field; None: it has."""
+    size = len(row) if isinstance(row, Sized) else -1
+    if size == len(fields):
+        return None
+    who = "the bolt" if bolt is None else f"bolt {bolt!r}"
+    return TupleError(f"{who} emitted {size} values, whose fields are {', '.join(fields)}")

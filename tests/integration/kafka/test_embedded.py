@@ -1,0 +1,170 @@
+"""The broker as everything else relies on it: it keeps what it has, and dies with whoever started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from acker.errors import Unreachable, UsageError
+from spout.local.embedded import EmbeddedBroker
+from tests.support.brokers import Broker
+from tests.support.waiting import Watch
+
+TIMEOUT_S = 30.0
+
+
+def create(bootstrap: str, topic: str) -> None:
+    """Create a topic of one partition and wait until it is there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(TIMEOUT_S)
+
+
+def topics(bootstrap: str) -> set[str]:
+    """Return the names of all topics."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return set(admin.list_topics(timeout=TIMEOUT_S).topics)
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """Return the first committed records of partition 0, at most `count`."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def test_a_transaction_is_committed_and_read_back(broker: Broker, prefix: str) -> None:
+    topic = f"{prefix}t"
+    create(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{prefix}writer"})
+    producer.init_transactions(TIMEOUT_S)
+    for value, keep in ((b"undone", False), (b"kept", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(TIMEOUT_S)
+        if keep:
+            producer.commit_transaction(TIMEOUT_S)
+        else:
+            producer.abort_transaction(TIMEOUT_S)
+    assert read(broker.bootstrap, topic, 1) == [b"kept"]
+
+
+def test_a_topic_is_never_created_by_using_it(broker: Broker, prefix: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 3000, "log_level": 0})
+    errors: list[object] = []
+    producer.produce(f"{prefix}missing", b"x", on_delivery=lambda error, _message: errors.append(error))
+    producer.flush(TIMEOUT_S)
+    assert [error is None for error in errors] == [False]
+    assert f"{prefix}missing" not in topics(broker.bootstrap)
+
+
+def test_a_killed_broker_comes_back_at_its_address_with_its_records() -> None:
+    with EmbeddedBroker() as broker:
+        address = broker.bootstrap
+        create(address, "kept")
+        producer = Producer({"bootstrap.servers": address})
+        producer.produce("kept", b"one")
+        assert producer.flush(TIMEOUT_S) == 0
+        broker.kill()
+        with pytest.raises(KafkaException):
+            AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=0.5)
+        broker.restart()
+        assert broker.bootstrap == address
+        assert read(address, "kept", 1) == [b"one"]
+
+
+def test_a_directory_that_is_named_keeps_the_records_for_the_next_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "kafka") as first:
+        create(first.bootstrap, "kept")
+    assert "broker.log" in {path.name for path in (tmp_path / "kafka").iterdir()}
+    with EmbeddedBroker(tmp_path / "kafka") as second:
+        assert "kept" in topics(second.bootstrap)
+
+
+def test_files_and_settings_of_a_broker_are_readable_for_nobody_else(tmp_path: Path) -> None:
+    files = {"server.pem": b"a key"}
+    with EmbeddedBroker(
+        tmp_path, doors={"OTHER": None}, settings={"num.partitions": "7"}, files=files
+    ) as broker:
+        there = [tmp_path / "server.pem", tmp_path / "server.properties"]
+        assert there[0].read_bytes() == b"a key"
+        assert "num.partitions=7" in there[1].read_text().splitlines()
+        assert [path.stat().st_mode & 0o077 for path in there] == [0, 0]
+        assert topics(f"127.0.0.1:{broker.door('OTHER')}") == topics(broker.bootstrap)
+
+
+def test_nothing_is_left_of_a_broker_without_a_directory() -> None:
+    with EmbeddedBroker() as broker:
+        directory, pid = broker.directory, broker.pid
+        assert pid is not None
+        watch = Watch(pid)
+    assert watch.ended(0)
+    watch.close()
+    assert not directory.exists()
+
+
+def test_a_port_that_is_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port} .* is in use"):
+            EmbeddedBroker(tmp_path, port).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_another_broker_uses_is_refused(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path), pytest.raises(UsageError, match="another broker"):
+        EmbeddedBroker(tmp_path).start()
+
+
+def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path):
+        pass
+    (tmp_path / "data" / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=x\n")
+    broker = EmbeddedBroker(tmp_path)
+    with pytest.raises(Unreachable, match=r"broker\.log ends with"):
+        broker.start()
+    assert broker.pid is None
+
+
+def test_the_broker_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from spout.local.embedded import EmbeddedBroker\n"
+        "broker = EmbeddedBroker(pathlib.Path(sys.argv[1]))\n"
+        "broker.start()\n"
+        "print(broker.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        watch = Watch(pid)
+        parent.send_signal(signal.SIGKILL)
+    assert watch.ended()
+    watch.close()

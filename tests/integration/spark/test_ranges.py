@@ -1,0 +1,143 @@
+"""Exact ranges from a real broker: control records, aborted ones, ends, kept consumers, lost records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from acker.errors import DataLoss, Disagreement
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, TopicPartition
+from spout.spark.consume import Kept, Place, RangeReader, Share
+from tests.support.brokers import Broker
+from tests.support.waiting import eventually, settled
+
+FLUSH_MS = 30_000
+
+Row = tuple[int | None, bytes | None]
+
+
+class Topic:
+    """A topic of one partition, written and read as tasks do."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.name = name
+        self.settings = {"bootstrap.servers": bootstrap}
+        self.log = KafkaLog(self.settings)
+        self.kept = Kept()
+        admin = AdminClient({**self.settings, "log_level": 0})
+        for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
+            future.result(30)
+        eventually(lambda: name in self.log.topics([name]))
+
+    def write(self, *values: bytes) -> None:
+        """Write records outside any transaction."""
+        producer = self.log.producer()
+        for value in values:
+            producer.send(Outgoing(self.name, 0, value))
+        producer.flush(FLUSH_MS)
+        producer.close()
+
+    def transact(self, *values: bytes, commit: bool) -> None:
+        """Write records in a transaction; it ends with a control record, which takes an offset."""
+        transactions = self.log.transactions(f"{self.name}-{commit}")
+        transactions.init(FLUSH_MS)
+        transactions.begin()
+        here = TopicPartition(self.name, 0)
+        end = self.log.ends([here])[here] + len(values)
+        for value in values:
+            transactions.send(Outgoing(self.name, 0, value))
+        # An abort drops what has not reached the broker.
+        eventually(lambda: self.log.ends([here])[here] >= end)
+        if commit:
+            transactions.commit(FLUSH_MS)
+        else:
+            transactions.abort(FLUSH_MS)
+        transactions.close()
+        settled(self.log, [here])
+
+    def read(self, start: int, end: int) -> list[Row]:
+        """Read a range, as one read task after another does in one worker."""
+        return self.rows(RangeReader(self.settings, Share(self.name, 0, start, end), self.kept))
+
+    @staticmethod
+    def rows(reader: RangeReader) -> list[Row]:
+        """Return offset and value of each record."""
+        return [(message.offset(), message.value()) for chunk in reader.chunks() for message in chunk]
+
+    def stands_at(self, offset: int) -> bool:
+        """Tell whether a consumer is kept that stands at an offset, and keep it."""
+        place = Place(self.settings["bootstrap.servers"], self.name, 0, offset)
+        consumer = self.kept.take(place)
+        if consumer is not None:
+            self.kept.put(place, consumer)
+        return consumer is not None
+
+
+@pytest.fixture
+def topic(broker: Broker, prefix: str) -> Iterator[Topic]:
+    """An empty topic."""
+    made = Topic(broker.bootstrap, f"{prefix}lines")
+    yield made
+    made.log.close()
+
+
+def test_a_range_is_read_exactly_and_the_consumer_goes_on_where_it_stands(topic: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(10)))
+    assert topic.read(2, 5) == [(n, b"%d" % n) for n in range(2, 5)]
+    assert topic.stands_at(5)
+    assert topic.read(5, 10) == [(n, b"%d" % n) for n in range(5, 10)]
+    topic.write(b"10")
+    assert topic.read(10, 11) == [(10, b"10")]
+    assert topic.read(0, 1) == [(0, b"0")]
+
+
+def test_a_range_ends_although_it_ends_in_records_that_nobody_sees(topic: Topic) -> None:
+    """S149: markers and aborted records take offsets; a reader that waits for them never ends."""
+    topic.transact(b"a", b"b", commit=True)  # 0, 1, marker 2
+    topic.transact(b"x", b"y", commit=False)  # 3, 4, marker 5
+    assert topic.read(0, 6) == [(0, b"a"), (1, b"b")]
+    assert topic.read(2, 6) == []
+    topic.write(b"c")  # 6
+    assert topic.read(2, 7) == [(6, b"c")]
+    assert topic.read(1, 4) == [(1, b"b")]
+
+
+def test_a_kept_consumer_that_has_seen_an_older_end_reads_on(topic: Topic) -> None:
+    topic.write(b"a", b"b")
+    assert topic.read(0, 2) == [(0, b"a"), (1, b"b")]
+    topic.transact(b"c", commit=True)  # 2, marker 3
+    assert topic.stands_at(2)
+    assert topic.read(2, 4) == [(2, b"c")]
+
+
+def test_a_record_that_is_gone_is_an_error_and_never_a_jump(topic: Topic) -> None:
+    topic.write(*(b"%d" % n for n in range(5)))
+    topic.log.delete_before({TopicPartition(topic.name, 0): 3})
+    with pytest.raises(DataLoss, match=r"lines/0@1.*set on_data_loss: skip"):
+        topic.read(1, 5)
+    assert topic.read(3, 5) == [(3, b"3"), (4, b"4")]
+
+
+def test_a_record_that_is_gone_is_passed_over_and_counted_where_that_is_wanted(topic: Topic) -> None:
+    """With `on_data_loss: skip` the read task reports what it did not find as absent."""
+    topic.write(*(b"%d" % n for n in range(5)))
+    topic.log.delete_before({TopicPartition(topic.name, 0): 3})
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 1, 5, skips_loss=True), topic.kept)
+    assert topic.rows(reader) == [(3, b"3"), (4, b"4")]
+    assert reader.lost == 2
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 0, 2, skips_loss=True), topic.kept)
+    assert (topic.rows(reader), reader.lost) == ([], 2)
+    topic.log.delete_before({TopicPartition(topic.name, 0): 5})
+    reader = RangeReader(topic.settings, Share(topic.name, 0, 0, 5, skips_loss=True), topic.kept)
+    assert (topic.rows(reader), reader.lost) == ([], 5)
+
+
+def test_a_log_that_ends_before_what_was_planned_was_created_again(topic: Topic) -> None:
+    """Skipped, the positions of the old topic would be settled by what the new one does not hold."""
+    topic.write(b"a", b"b")
+    for skips in (False, True):
+        with pytest.raises(Disagreement, match="offsets reset"):
+            topic.rows(RangeReader(topic.settings, Share(topic.name, 0, 5, 9, skips), topic.kept))

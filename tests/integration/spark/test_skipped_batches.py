@@ -1,0 +1,149 @@
+"""A sink that has written a batch before, and skips it when the query is started again, on a real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spout
+from acker.config.topics import load
+from spout.planner.status import PlannerStatus
+from spout.publishing.publish import BATCH_SKIPPED
+from tests.integration.spark.test_bolts_spark import DEADLINE_S, World
+from tests.support.bolts.sample_bolts import Keep, NoOrigin
+from tests.support.brokers import Broker
+from tests.support.waiting import eventually
+from tests.support.worlds.stream_worlds import config_of, serving
+
+pytestmark = pytest.mark.slow
+
+LINES = ("a b", "c", "d e f", "g")
+WORDS = ["a", "b", "c", "d", "e", "f", "g"]
+KINDS = ("narrow", "grouped")
+INPUTS = tuple(f"{kind}-{manner}" for kind in KINDS for manner in ("same", "other"))
+
+
+class Table:
+    """A sink that knows which batches it has written; behind the first it fails, before it is published."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.words: list[str] = []
+        self.skipped: list[int] = []
+        self._written: set[int] = set()
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch, unless it was written before."""
+        if batch_id in self._written:
+            self.skipped.append(batch_id)
+            spout.skipped(batch_id)
+            return
+        self.words += [row.word for row in batch.collect()]
+        self._written.add(batch_id)
+        if batch_id == 0:
+            raise ConnectionError("the sink has written, and is away")
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Make the topics of all tests here, and run an acker and a replay worker for them."""
+    folder = tmp_path_factory.mktemp("skipped")
+    config = config_of(folder, broker, INPUTS)
+    made = World(load(config, {}), spark, folder)
+    with serving(config, "acker", "replay"):
+        yield made
+    made.close()
+
+
+def words(world: World, name: str) -> DataFrame:
+    """Read the words of an input, by one bolt, or by one more behind a shuffle."""
+    rows = world.read(name).transform(spout.bolt(NoOrigin(), name="split"))
+    if name.startswith("narrow"):
+        return rows
+    return rows.transform(spout.bolt(Keep(), name="keep", grouping=spout.fields("word")))
+
+
+@contextmanager
+def running(
+    world: World, name: str, rows: DataFrame, table: Table, *, deterministic: bool
+) -> Iterator[StreamingQuery]:
+    """Run a query into a table as long as the context lasts."""
+    writer = rows.writeStream.foreachBatch(spout.sink(table.write, deterministic=deterministic))
+    query = writer.option("checkpointLocation", str(Path(world.folder, name))).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def settled(world: World, name: str, rows: DataFrame) -> None:
+    """Wait until nothing is pending and every line is committed.
+
+    Verdicts that were given before a process had taken its group count for none of its sums.
+    """
+    topic = world.topics.input(name).topic
+
+    def status() -> PlannerStatus | None:
+        return spout.stream_status(rows).spout
+
+    def enough() -> bool:
+        found = status()
+        if found is None or found.pending:
+            return False
+        mine = (at for place, at in found.committed.items() if place.rpartition("/")[0] == topic)
+        return sum(mine) == len(LINES)
+
+    eventually(enough, DEADLINE_S, told=status)
+
+
+def written_and_not_published(world: World, name: str, rows: DataFrame, *, deterministic: bool) -> Table:
+    """Run a query until its sink has written batch 0 and failed."""
+    table = Table()
+    world.produce(name, *LINES)
+    fails = pytest.raises(StreamingQueryException, match="the sink has written, and is away")
+    with running(world, name, rows, table, deterministic=deterministic) as query, fails:
+        assert query.awaitTermination(DEADLINE_S)
+    assert sorted(table.words) == WORDS
+    assert world.published(name).said == 0
+    return table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deterministic_batch_that_is_skipped_is_acked_by_what_its_bolts_do_again(
+    world: World, kind: str
+) -> None:
+    """The rows of its first run stand; nothing is written twice, and nothing is replayed."""
+    name = f"{kind}-same"
+    rows = words(world, name)
+    table = written_and_not_published(world, name, rows, deterministic=True)
+    with running(world, name, rows, table, deterministic=True) as query:
+        found = world.wait_for(name, len(LINES), query)
+        settled(world, name, rows)
+    assert table.skipped == [0]
+    assert (found.acked, found.failed, found.open) == ({0, 1, 2, 3}, {}, set())
+    assert world.copies(name) == []
+    assert sorted(table.words) == WORDS
+    assert spout.stream_status(rows).count("executed", "split") == len(LINES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_other_batch_that_is_skipped_is_failed_and_replayed(world: World, kind: str) -> None:
+    """Its bolts may have done something else this time: what was written and what would be acked differ."""
+    name = f"{kind}-other"
+    rows = words(world, name)
+    table = written_and_not_published(world, name, rows, deterministic=False)
+    with running(world, name, rows, table, deterministic=False) as query:
+        found = world.wait_for(name, len(LINES), query)
+        settled(world, name, rows)
+        eventually(lambda: len(table.words) == 2 * len(WORDS), DEADLINE_S, told=lambda: table.words)
+    assert table.skipped == [0]
+    assert (found.acked, set(found.failed)) == (set(), {0, 1, 2, 3})
+    assert {error for _, error, _ in found.failed.values()} == {BATCH_SKIPPED}
+    assert sorted(world.copies(name)) == sorted(LINES)
+    assert sorted(table.words) == sorted(WORDS * 2)

@@ -1,0 +1,159 @@
+"""The streaming source in a real Spark on a real broker, without bolts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import spout
+from acker.config.topics import Topics, load
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.provisioning.provision import create_topics
+from acker.wire.codec import wire_codec
+from acker.wire.events import Verdicts
+from spout.runtime.child import Child
+from tests.support.brokers import Broker
+
+pytestmark = pytest.mark.slow
+
+
+# No replay worker runs here: a root that timed out on a slow machine would keep `availableNow` going.
+TEXT = """
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+acker: {{partitions: 2, topic_prefix: "{prefix}"}}
+inputs:
+  lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2, timeout: 5m}}
+"""
+
+
+@pytest.fixture
+def config(broker: Broker, prefix: str, tmp_path: Path) -> Path:
+    """A topics.yaml with an input of two partitions, its topics created."""
+    path = tmp_path / "topics.yaml"
+    path.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix), encoding="utf-8")
+    create_topics(load(path, {}))
+    return path
+
+
+@pytest.fixture
+def topics(config: Path) -> Topics:
+    """What the file says."""
+    return load(config, {})
+
+
+def produce(topics: Topics, first: int, count: int) -> None:
+    """Write numbered lines, half of them to each partition."""
+    log = KafkaLog(topics.kafka)
+    producer = log.producer()
+    for number in range(first, first + count):
+        producer.send(Outgoing(topics.input("lines").topic, number % 2, b"line %d" % number))
+    producer.flush(30_000)
+    producer.close()
+    log.close()
+
+
+def run_to_the_end(frame: DataFrame, checkpoint: Path, rows: list[tuple[str, int, int]]) -> None:
+    """Run a query with `availableNow` and append what it read to `rows`."""
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        rows.extend((row.value.decode(), row.partition, row.offset) for row in batch.collect())
+
+    query = (
+        frame.writeStream.foreachBatch(spout.sink(write))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(120):
+        query.stop()
+        raise TimeoutError("the query did not end")
+
+
+def begin_and_die(frame: DataFrame, checkpoint: Path) -> None:
+    """Let a query end, by its sink, when its first batch is planned and nothing of it is read."""
+
+    def die(_batch: DataFrame, _batch_id: int) -> None:
+        raise ConnectionError("the sink is away")
+
+    with pytest.raises(StreamingQueryException, match="the sink is away"):
+        frame.writeStream.foreachBatch(spout.sink(die)).option("checkpointLocation", str(checkpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination(120)
+
+
+def expected(first: int, end: int) -> list[tuple[str, int, int]]:
+    """Return the rows of numbered lines."""
+    return sorted((f"line {n}", n % 2, n // 2) for n in range(first, end))
+
+
+def committed(topics: Topics) -> list[int]:
+    """Return the offsets that the group has committed."""
+    lines = topics.input("lines")
+    log = KafkaLog(topics.kafka)
+    found = log.committed(lines.group, [TopicPartition(lines.topic, partition) for partition in range(2)])
+    log.close()
+    return [offset for _, offset in sorted(found.items())]
+
+
+def settled(topics: Topics) -> tuple[int, int, int]:
+    """Return how many roots were acked, absent and lost, as the verdict log says."""
+    log = KafkaLog(topics.kafka)
+    places = [TopicPartition(topics.ack_topics.verdict, partition) for partition in range(2)]
+    acked = absent = lost = 0
+    for place, end in log.stable_ends(places).items():
+        for record in read_piece(log, place, 0, end, committed=True, wait_ms=30_000):
+            event = wire_codec().decode(record.value)
+            if isinstance(event, Verdicts):
+                acked += sum(run.end - run.start for run in event.acked)
+                absent += sum(run.end - run.start for run in event.absent)
+                lost += len(event.lost)
+    log.close()
+    return acked, absent, lost
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_every_record_is_read_once_and_a_restart_goes_on_behind_it(
+    spark: SparkSession, config: Path, topics: Topics, tmp_path: Path, tracked: bool
+) -> None:
+    """P14, S148, S74: ranges, offsets, commits and the status file, through Spark's checkpoint."""
+    rows: list[tuple[str, int, int]] = []
+    status_path = tmp_path / "status.json"
+    frame = spout.read_stream(
+        spark, topics, "lines", maxOffsetsPerTrigger=1_000, tracked=tracked, status_path=str(status_path)
+    )
+    with Child("acker", config) as acker:
+        acker.wait_ready()
+        for first, end in ((0, 3_000), (3_000, 3_010)):
+            produce(topics, first, end - first)
+            rows.clear()
+            run_to_the_end(frame, tmp_path / "checkpoint", rows)
+            status = json.loads(status_path.read_text())
+            assert sorted(rows) == expected(first, end)
+            assert (status["emitted"], status["acked"]) == (end - first, end - first)
+            assert (status["pending"], status["error"], status["epoch"]) == (0, "", int(tracked))
+            assert committed(topics) == [end // 2, end // 2]
+
+
+def test_what_leaves_the_log_between_planning_and_reading_is_passed_over(
+    spark: SparkSession, config: Path, topics: Topics, tmp_path: Path
+) -> None:
+    """`on_data_loss: skip`: the batch that Spark runs again settles what is gone as ABSENT, and goes on."""
+    rows: list[tuple[str, int, int]] = []
+    frame = spout.read_stream(spark, topics, "lines", failOnDataLoss=False)
+    with Child("acker", config) as acker:
+        acker.wait_ready()
+        produce(topics, 0, 1_000)
+        begin_and_die(frame, tmp_path / "checkpoint")
+        log = KafkaLog(topics.kafka)
+        log.delete_before({TopicPartition(topics.input("lines").topic, 0): 40})
+        log.close()
+        run_to_the_end(frame, tmp_path / "checkpoint", rows)
+    assert sorted(rows) == sorted(row for row in expected(0, 1_000) if row[1] or row[2] >= 40)
+    assert settled(topics) == (960, 40, 0)
+    assert committed(topics) == [500, 500]

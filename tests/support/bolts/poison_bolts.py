@@ -1,0 +1,105 @@
+"""Bolts that kill or hang their worker; in a module of their own, since workers import them by its name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import traceback
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.hooks import BoltContext
+from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+
+
+def act(line: str) -> None:
+    """Do what a line says to the process."""
+    if line == "exit":
+        os._exit(3)
+    if line == "crash":
+        ctypes.string_at(0)
+    if line == "hang":
+        threading.Event().wait()
+    if line == "slow":
+        threading.Event().wait(0.5)
+
+
+def text(value: bytes | str) -> str:
+    """Return a line as text."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class Decode(BasicBolt):
+    """Hands lines on as text."""
+
+    output = "value string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the line."""
+        collector.emit((tuple["value"].decode(),))
+
+
+class Poisoned(BasicBolt):
+    """Acts as lines say."""
+
+    output = "value string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the line, then act; a slow one tells how often its task was tried before."""
+        line = text(tuple["value"])
+        context = TaskContext.get()
+        if line == "slow" and context is not None:
+            collector.emit((f"slow in attempt {context.attemptNumber()}",))
+        else:
+            collector.emit((line,))
+        act(line)
+
+
+class WhereAmI(BasicBolt):
+    """Tells whether it works in a child of the worker."""
+
+    output = "value string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Add to the line where this is."""
+        guarded = any(frame.filename.endswith("guards.py") for frame in traceback.extract_stack())
+        collector.emit((f"{text(tuple['value'])} {'child' if guarded else 'worker'}",))
+
+
+class PoisonedBatch(ArrowBolt):
+    """Acts as lines say, whole batches at once."""
+
+    output = "value string"
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Act for all, then emit them."""
+        lines = [text(value) for value in batch.column("value").to_pylist()]
+        for line in lines:
+            act(line)
+        collector.emit([pa.array(lines, pa.string())], np.arange(len(lines)))
+
+
+class PoisonedRich(Bolt):
+    """Acts as lines say, and holds all others to the end of the task."""
+
+    output = "value string"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Begin with nothing."""
+        self._collector = collector
+        self._held: list[Tuple] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        """Act, then hold the line."""
+        act(tuple["value"])
+        self._held.append(tuple)
+
+    def cleanup(self) -> None:
+        """Emit and ack what was held."""
+        for each in self._held:
+            self._collector.emit((each["value"],), anchors=each)
+            self._collector.ack(each)

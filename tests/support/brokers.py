@@ -1,0 +1,40 @@
+"""What every test of the kafka ring gets as `broker`, and the two kinds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from spout.local.embedded import EmbeddedBroker
+
+EMBEDDED = "embedded"
+CONTAINER = "container"
+
+
+class Broker(Protocol):
+    """A real Kafka broker, whatever it runs in."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The value of `bootstrap.servers` for a client on this machine."""
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+
+    def restart(self) -> None:
+        """Start it again, at the same address and with its data."""
+
+
+@contextmanager
+def running(kind: str) -> Iterator[Broker]:
+    """Run a broker of a kind as long as the context lasts."""
+    if kind == EMBEDDED:
+        with EmbeddedBroker() as broker:
+            yield broker
+    else:
+        # imported late: testcontainers asks Docker for its address when it is imported
+        from tests.containers.kafka_container import KafkaContainer
+
+        with KafkaContainer() as container:
+            yield container

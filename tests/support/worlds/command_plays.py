@@ -1,0 +1,140 @@
+"""The roles of people at their commands, played as `tests.support.worlds.plays` plays the others.
+
+They come to an installation with a past in which nobody runs, so that what is open there stays so.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing, TopicPartition
+from acker.service.view import Observer
+from acker.wire.events import Init, SourceRun
+from replay.handling.letter_handling import Order, Pace
+from replay.policy.limits import ReplayLimits
+from replay.records.dead_letter import DEAD
+from replay.records.headers import location
+from replay.records.letters import Deed, Filter
+from spout.inspect.dead_letters import by_place, carry_out, inputs_named, look, records_of
+from spout.inspect.lookup import ANNOUNCED, PENDING
+from spout.inspect.open_roots import open_roots
+from spout.inspect.overview import Overview
+from spout.inspect.trail import Trail
+from tests.support.waiting import settled
+from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
+
+LATER = 1_000_000
+"""An offset that was announced, and that no acker has heard of yet."""
+
+
+def furnish(stagehand: Stagehand) -> None:
+    """Add to a past an Init that its State does not tell of, and a letter that nobody handles."""
+    bury(stagehand)
+    found = stagehand.input
+    announced = (SourceRun(stagehand.source, LATER, LATER + 1),)
+    topic_id = stagehand.id_of(found.topic)
+    stagehand.write(
+        stagehand.names.init, Init(found.group, "s", 1, 0, 2, 0, 1, found.topic, topic_id, announced)
+    )
+
+
+def bury(stagehand: Stagehand) -> str:
+    """Write a dead letter and return its place."""
+    topic = stagehand.input.dead_letter.topic
+    placed = _transact(stagehand, Outgoing(topic, 0, b"line", headers=((DEAD, b"ATTEMPTS"),)))
+    return location(topic, 0, placed[topic])
+
+
+def _transact(stagehand: Stagehand, *records: Outgoing) -> dict[str, int]:
+    """Write a record to each of some topics in one transaction, and wait until everybody sees it.
+
+    Behind each stands the transaction's marker: an offset without a record.
+
+    Returns:
+        The offset by topic.
+    """
+    placed: dict[str, int] = {}
+    with closing(stagehand.log.transactions("stagehand")) as transactions:
+        transactions.init(TIMEOUT_MS)
+        transactions.begin()
+        for record in records:
+            transactions.send(record, partial(placed.__setitem__, record.topic))
+        transactions.commit(TIMEOUT_MS)
+    # transactions of others may be under way, too
+    settled(stagehand.log, [TopicPartition(record.topic, 0) for record in records])
+    return placed
+
+
+def play_observer(topics: Topics, stagehand: Stagehand) -> None:
+    """Look at everything: `status`, `roots`, `inspect`, `dlq list`, `show` and `stats`."""
+    with closing(KafkaLog(topics.kafka)) as log:
+        _look_at_inputs(log, topics)
+        _inspect(log, topics, stagehand)
+        _look_at_letters(log, topics)
+
+
+def _look_at_inputs(log: Log, topics: Topics) -> None:
+    with closing(Overview(log, topics)) as overview:
+        (row,) = overview.look(now_ms())
+    if row["lag"] is None or not row["pending"] or not row["dead_letters"]:
+        raise AssertionError(f"not all was read: {row}")
+
+
+def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
+    """Look for what is open, for what was only announced, by key, and at offsets without a record."""
+    found, trail = stagehand.input, Trail(log, topics)
+    for place, state in ((_open_root(log, topics), PENDING), (location(found.name, 0, LATER), ANNOUNCED)):
+        (here,) = trail.origin(place)
+        emission = trail.follow(here).emissions[0]
+        if emission.state != state:
+            raise AssertionError(f"{place} is {emission.state} instead of {state}")
+    if trail.with_key(found, b"no such key", 0, 1)[0]:
+        raise AssertionError("a record has a key that was never written")
+    topics_of = (found.topic, found.replay_topic, found.dead_letter.topic)
+    placed = _transact(stagehand, *(Outgoing(topic, 0, b"line") for topic in topics_of))
+    (hole,) = trail.origin(location(found.topic, 0, placed[found.topic] + 1))
+    trail.follow(hole)
+    for topic in topics_of[1:]:
+        with pytest.raises(UsageError, match="there is no copy or dead letter"):
+            trail.origin(location(topic, 0, placed[topic] + 1))
+
+
+def _open_root(log: Log, topics: Topics) -> str:
+    acker = topics.acker
+    observer = Observer(log, acker.topics, acker.partitions, acker.all_limits)
+    found = open_roots(observer, topics.inputs.values(), older_than_ms=0, limit=1, now_ms=now_ms())
+    return str(found.rows[0]["root"])
+
+
+def _look_at_letters(log: Log, topics: Topics) -> None:
+    limits = ReplayLimits(**topics.replay.limits.model_dump())
+    meant = by_place(inputs_named(topics, ()), (), Filter(handled=True))
+    letters = look(log, meant, wait_ms=limits.operation_timeout_ms).found
+    if not letters or len(list(records_of(log, letters, limits))) < len(letters):
+        raise AssertionError("not every letter was shown")
+
+
+def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
+    """Look at letters, drop one, and let another be emitted again."""
+    with closing(KafkaLog(topics.kafka)) as log:
+        for deed in (Deed.DROPPED, Deed.REPLAYED):
+            letter = bury(stagehand)
+            _look_at_letters(log, topics)
+            _handle(log, topics, letter, deed)
+
+
+def _handle(log: Log, topics: Topics, letter: str, deed: Deed) -> None:
+    wanted = Filter()
+    outcome = carry_out(
+        log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
+        Order(deed, wanted, "kim", "no use"), Pace(None, now_ms()),
+        clock=now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+    )  # fmt: skip
+    if outcome.done != 1:
+        raise AssertionError(f"{letter} was not {deed.lower()}: {outcome}")

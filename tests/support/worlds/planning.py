@@ -1,0 +1,291 @@
+"""A whole group in memory: topics, an acker, and planning processes, driven step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from acker.config.topics import Topics, parse
+from acker.errors import Unreachable
+from acker.identity import WIRE_BLOCK_BITS, acker_partition
+from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from acker.memory.cluster import Faults, MemoryCluster
+from acker.service.service import AckerService
+from acker.wire.codec import wire_codec
+from acker.wire.events import (
+    Acks,
+    Event,
+    FailCause,
+    Fails,
+    Init,
+    Run,
+    SourceRun,
+    Take,
+    Taken,
+    Verdicts,
+    pack_positions,
+)
+from replay.worker.service import ReplayService
+from spout.group.presence import Who
+from spout.group.sources import PlannerSpec
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.planning.plan import by_block
+
+WALL_MS = 1_800_000_000_000
+STEP_MS = 100
+WHO = Who("web-1", "words", 4711, WALL_MS)
+READY_STEPS_MAX = 150
+"""Longer than the silence that lets a group be taken whose holder died."""
+FLUSH_MS = 30_000
+"""On a real broker; in memory nothing waits."""
+
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 4s
+    max_spout_pending: 200000
+"""
+
+
+class FlushesLeft:
+    """Lets a number of flushes succeed, and then no more."""
+
+    def __init__(self, left: int = 1_000) -> None:
+        self.left = left
+
+    def before(self, operation: str) -> None:
+        """Refuse a flush too many."""
+        if operation == "flush":
+            self.left -= 1
+            if self.left < 0:
+                raise Unreachable("the broker is gone")
+
+    def after(self, operation: str) -> None:
+        """Do nothing."""
+
+
+class World:
+    """One cluster, one acker, any number of planning processes."""
+
+    def __init__(self, text: str = YAML) -> None:
+        """Create the topics of a topics.yaml and start an acker."""
+        self.topics: Topics = parse(text, file="topics.yaml", environ={})
+        self.cluster = MemoryCluster(WALL_MS)
+        for name in self.topics.ack_topics.names():
+            self.cluster.create_topic(name, self.topics.acker.partitions)
+        for found in self.topics.inputs.values():
+            for topic in (found.topic, found.replay_topic, found.dead_letter.topic):
+                self.cluster.create_topic(topic, found.partitions or 1)
+        self.log: Log = self.cluster.log()
+        self.planners: list[Planner] = []
+        self.told: list[str] = []
+        self._names = 0
+        self._seq = 0
+        self.replays: ReplayService | None = None
+        self.start_acker()
+
+    @property
+    def now_ms(self) -> int:
+        """Wall time."""
+        return self.cluster.now_ms
+
+    def start_acker(self) -> None:
+        """Start an acker."""
+        names = self.topics.ack_topics
+        settings = self.topics.acker
+        self.acker: AckerService | None = AckerService(
+            self.cluster.log(), names, settings.partitions, group=settings.group
+        )
+
+    def kill_acker(self) -> None:
+        """Let the acker die wherever it is; its place in the group is gone after the group's timeout."""
+        if self.acker is not None:
+            self.acker._membership.vanish()
+        self.acker = None
+
+    def start_replays(self) -> None:
+        """Start a replay worker."""
+        self.replays = ReplayService(self.cluster.log(), self.topics, jitter=lambda: 0.0)
+
+    def produce(
+        self, count: int, *, topic: str = "sentences", partition: int = 0, keys: Sequence[bytes] = ()
+    ) -> None:
+        """Append records to a topic, with keys that come in turn."""
+        producer = self.log.producer()
+        for number in range(count):
+            key = keys[number % len(keys)] if keys else None
+            producer.send(Outgoing(topic, partition, b"%d" % number, key))
+        producer.flush(FLUSH_MS)
+
+    def planner(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
+        """Open a planning process; `options` as in `make`."""
+        found = self.make(**options)
+        found.open(journal, self.now_ms)
+        return found
+
+    def make(
+        self,
+        faults: Faults | None = None,
+        *,
+        stops_at_ends: bool = False,
+        who: Who | None = None,
+        **spec: Any,
+    ) -> Planner:
+        """Make a planning process that is not open yet; it is stepped from now on."""
+        self._names += 1
+        values: dict[str, object] = {
+            "inputs": tuple(self.topics.inputs.values()),
+            "topics": self.topics.ack_topics,
+            "partitions": self.topics.acker.partitions,
+            **spec,
+        }
+        planner_spec = PlannerSpec(**values)  # type: ignore[arg-type]
+        found = Planner(
+            self.client(faults), planner_spec, new_id=f"s{self._names}",
+            report=lambda event, _fields: self.told.append(event), who=who,
+        )  # fmt: skip
+        if stops_at_ends:
+            found.stop_at_ends()
+        self.planners.append(found)
+        return found
+
+    def client(self, faults: Faults | None) -> Log:
+        """Make a client's view of the cluster."""
+        return self.cluster.log(faults)
+
+    def kill(self, planner: Planner) -> None:
+        """Let a planning process die: it is stepped no more, and nothing of it is closed."""
+        self.planners.remove(planner)
+
+    def run(self, ms: int) -> None:
+        """Let time pass for all of them."""
+        for _ in range(max(1, ms // STEP_MS)):
+            self.cluster.now_ms += STEP_MS
+            for planner in self.planners:
+                planner.step(planner.poll(0), self.now_ms)
+            if self.acker is not None:
+                self.acker.step(self.now_ms)
+            if self.replays is not None:
+                self.replays.step(self.now_ms)
+
+    def ready(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
+        """Open a planning process and let it take its group; `options` as in `make`."""
+        found = self.planner(journal, **options)
+        for _ in range(READY_STEPS_MAX):
+            if found.is_ready:
+                return found
+            self.run(STEP_MS)
+        raise TimeoutError("no acker answered")
+
+    def publish(
+        self,
+        start: Journal,
+        end: Journal,
+        *,
+        fail: Sequence[int] = (),
+        skip: Sequence[int] = (),
+        absent: Sequence[SourceRun] = (),
+        of: int = 65_536,
+    ) -> None:
+        """Publish a batch in which every root is acked, but for a few.
+
+        Args:
+            start: the offset before the batch.
+            end: the offset behind it.
+            fail: positions of a source that fail.
+            skip: positions of a source that stay open.
+            absent: what the log does not hold.
+            of: the source; the first one by default.
+        """
+        codec = wire_codec()
+        producer = self.log.producer()
+        names = self.topics.ack_topics
+        self._seq += 1
+        for (source, block), found in sorted(by_block(batch_ranges(start, end)).items()):
+            failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == of]
+            left = {*fail, *skip} if source == of else set()
+            gone = tuple(Run(run.start, run.end) for run in absent if run.source == source)
+            left |= {position for run in gone for position in range(*run)}
+            owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
+            head = ("q/" + end.session, self._seq, "g", end.session, end.epoch, source, block)
+            if failed:
+                cause = FailCause("split", "ValueError", "boom", pack_positions(np.array(failed, np.int64)))
+                producer.send(Outgoing(names.fail, owner, codec.encode(Fails(*head, (cause,)))))
+            acks = Acks(
+                *head, runs=_without(found, left), positions=b"", values=b"", absent=gone, touched=b"",
+                touched_at=end.now,
+            )  # fmt: skip
+            producer.send(Outgoing(names.ack, owner, codec.encode(acks)))
+        producer.flush(FLUSH_MS)
+
+    def verdicts(self) -> list[Verdicts]:
+        """Return all verdicts so far."""
+        return [
+            event for event in self._events(self.topics.ack_topics.verdict) if isinstance(event, Verdicts)
+        ]
+
+    def _events(self, topic: str) -> list[Event]:
+        reader = self.log.reader(committed=True)
+        reader.assign({TopicPartition(topic, p): 0 for p in range(self.topics.acker.partitions)})
+        codec = wire_codec()
+        return [codec.decode(record.value) for record in reader.poll(0, 100_000)]
+
+    def inits(self) -> list[Init]:
+        """Return all inits so far, those of one acker partition after those of another."""
+        return [event for event in self._events(self.topics.ack_topics.init) if isinstance(event, Init)]
+
+    def takes(self) -> int:
+        """Count the takes so far, of all acker partitions."""
+        return sum(isinstance(event, Take) for event in self._events(self.topics.ack_topics.init))
+
+    def answers(self) -> list[Record]:
+        """Return the last accepted answer of each acker partition, as it stands in the log."""
+        reader = self.log.reader(committed=True)
+        verdict = self.topics.ack_topics.verdict
+        reader.assign({TopicPartition(verdict, p): 0 for p in range(self.topics.acker.partitions)})
+        codec = wire_codec()
+        found: dict[int, Record] = {}
+        for record in reader.poll(0, 100_000):
+            event = codec.decode(record.value)
+            if isinstance(event, Taken) and not event.refused:
+                found[record.partition] = record
+        return [found[partition] for partition in sorted(found)]
+
+    def lost(self, reason: str) -> int:
+        """Count the roots that were lost for a reason."""
+        found = (lost for verdicts in self.verdicts() for lost in verdicts.lost if lost.reason == reason)
+        return sum(len(lost.positions) // 8 for lost in found)
+
+    def committed(self, topic: str = "sentences", partition: int = 0) -> int | None:
+        """Return the offset that the group has committed."""
+        place = TopicPartition(topic, partition)
+        return self.log.committed("g", [place]).get(place)
+
+
+def batch(planner: Planner, start: Journal, world: World, limit: int | None = None) -> Journal:
+    """Plan a batch now."""
+    return planner.plan(start, limit, world.now_ms)
+
+
+def positions(start: Journal, end: Journal) -> list[tuple[int, int, int]]:
+    """Return what a batch emits as plain tuples."""
+    return [tuple(run) for run in batch_ranges(start, end)]
+
+
+def _without(runs: Sequence[Run], left: set[int]) -> tuple[Run, ...]:
+    kept: list[Run] = []
+    for start, end in runs:
+        for position in sorted(p for p in left if start <= p < end):
+            if start < position:
+                kept.append(Run(start, position))
+            start = position + 1
+        if start < end:
+            kept.append(Run(start, end))
+    return tuple(kept)

@@ -1,0 +1,81 @@
+"""README's table of topics.yaml says what the models say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from acker.config.limit_settings import ReplaySettings
+from acker.config.problems import items_of, keys_of
+from acker.config.settings import AckerSettings, Input
+from acker.config.topics import Topics
+
+PROJECT = Path(__file__).resolve().parents[4]
+HEADING = "## topics.yaml"
+HEADER = "| key | default | unit | range | Storm | what it does |"
+
+COMPUTED = {
+    "kafka": "`bootstrap.servers: 127.0.0.1:9092`",
+    "acker.group": "`<topic_prefix>windhover-acker`",
+    "acker.replay_group": "`<topic_prefix>windhover-replay`",
+    "inputs.<name>.topic": "the input's name",
+    "inputs.<name>.replay_topic": "`<topic>.<group>.replay`",
+    "inputs.<name>.dead_letter.topic": "`<topic>.<group>.dlq`",
+}
+
+
+def rows(model: type[BaseModel], above: str) -> Iterator[str]:
+    """Yield a row of the table for each key of a section and of those within it."""
+    for key, field in keys_of(model).items():
+        path = f"{above}{key}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from rows(field.annotation, f"{path}.")
+            continue
+        if (item := items_of(field)) is not None:
+            yield from rows(item, f"{path}[].")
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict), f"{path} says neither unit nor range"
+        assert field.description, f"{path} is not described"
+        required = field.is_required() and path not in COMPUTED
+        default = "required" if required else COMPUTED.get(path, f"`{_written(field.default)}`")
+        what = field.description.split(" Default: ")[0]
+        cells = (f"`{path}`", default, extra["unit"], extra["range"], extra["storm"], what)
+        yield f"| {' | '.join(str(cell) for cell in cells)} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def table() -> list[str]:
+    """Return the whole table, as README has it."""
+    kafka = Topics.model_fields["kafka"]
+    extra = kafka.json_schema_extra
+    assert isinstance(extra, dict)
+    what = str(kafka.description).split(" Default: ")[0]
+    first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {what} |"
+    return [
+        HEADER,
+        "|---|---|---|---|---|---|",
+        first,
+        *rows(AckerSettings, "acker."),
+        *rows(ReplaySettings, "replay."),
+        *rows(Input, "inputs.<name>."),
+    ]
+
+
+def _written(default: object) -> str:
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return '""' if default == "" else f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def test_the_readme_lists_every_key_with_unit_default_and_range() -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert HEADING in readme, "README.md has no section topics.yaml"
+    section = readme.split(HEADING, 1)[1].split("\n## ", 1)[0]
+
+    missing = [row for row in table() if row not in section.splitlines()]
+    assert missing == []
+    unknown = [line for line in section.splitlines() if line.startswith("| `") and line not in table()]
+    assert unknown == []

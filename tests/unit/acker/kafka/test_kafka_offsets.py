@@ -1,0 +1,55 @@
+"""What librdkafka answers when asked for offsets, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import OFFSET_INVALID
+
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import TopicPartition
+
+A, B = TopicPartition("lines", 0), TopicPartition("lines", 1)
+
+
+class Admin:
+    """Answers what it was told to, one answer after the other."""
+
+    def __init__(self, *answers: Mapping[TopicPartition, int]) -> None:
+        self.answers = list(answers)
+
+    def list_offsets(self, wanted: Any, **_: object) -> dict[confluent_kafka.TopicPartition, Future[object]]:
+        """Answer as the admin client does, with a future for each partition."""
+        answer = self.answers.pop(0)
+        found: dict[confluent_kafka.TopicPartition, Future[object]] = {}
+        for place in wanted:
+            found[place] = Future()
+            found[place].set_result(
+                SimpleNamespace(offset=answer[TopicPartition(place.topic, place.partition)])
+            )
+        return found
+
+
+@pytest.mark.parametrize("nothing", [OFFSET_INVALID, -1])
+def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(
+    nothing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found under load: a stable end of -1001, which is no offset, ended a query."""
+    admin = Admin({A: 7, B: nothing}, {A: 8, B: 9})
+    log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(log, "_connected", lambda: admin)
+    assert log.stable_ends([A, B]) == {A: 8, B: 9}
+    assert not admin.answers
+
+
+def test_that_there_is_no_record_so_late_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the end that counts then."""
+    admin = Admin({A: 7, B: -1}, {B: 9})
+    log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(log, "_connected", lambda: admin)
+    assert log.offsets_at([A, B], 1_000) == {A: 7, B: 9}

@@ -1,0 +1,139 @@
+"""A broker that does not answer: what the log says of it, and how long a question waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from acker.errors import Unreachable
+from acker.kafka.client import OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.refusals import Use
+from acker.kafka.rights import Operation
+
+SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
+SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+USE = Use(Operation.DESCRIBE, group="g")
+
+
+@dataclass
+class Clock:
+    """Monotonic seconds that a test moves."""
+
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Asked:
+    """A question that takes as long as it may, until the broker is back."""
+
+    clock: Clock
+    back_s: float
+    waits: list[float] = field(default_factory=list)
+
+    def __call__(self, patience_s: float) -> str:
+        self.waits.append(patience_s)
+        if self.clock.now_s >= self.back_s:
+            return "answer"
+        self.clock.now_s += patience_s
+        raise SILENT
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test wait between two attempts."""
+    monkeypatch.setattr("acker.kafka.client.time.sleep", lambda _seconds: None)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "acker.kafka.client"]
+
+
+def test_the_first_line_comes_within_five_seconds_then_one_a_minute_and_one_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    outage = Outage(clock, "b:9092")
+    begun_s = clock.now_s
+    while clock.now_s < begun_s + 80:
+        clock.now_s += PIECE_MS / 1000
+        outage.waits("committing", (clock.now_s - begun_s) * 1000, "timed out")
+        if clock.now_s < begun_s + 5:
+            assert lines(caplog) == ["the broker does not answer"]
+    outage.answered()
+    assert lines(caplog) == ["the broker does not answer"] * 2
+    clock.now_s += OUTAGE_OVER_MS / 1000
+    outage.answered()
+    outage.answered()
+
+    assert lines(caplog) == ["the broker does not answer"] * 2 + ["the broker answers again"]
+    first, last = vars(caplog.records[0]), vars(caplog.records[-1])
+    assert (first["waits"], first["error"], first["kafka"]) == ("committing", "timed out", "b:9092")
+    assert (first["seconds"], last["seconds"]) == (3.0, 81.0)
+    assert first["since"] == last["since"]
+
+
+def test_a_slow_answer_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    outage = Outage(clock, "b:9092")
+
+    outage.waits("committing", PIECE_MS - 1, "timed out")
+    clock.now_s += 60
+    outage.answered()
+
+    assert lines(caplog) == []
+
+
+def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    client = KafkaClient(SETTINGS, "test", 30_000, clock)
+    asked, deadline = Asked(clock, clock.now_s + 7), client.deadline()
+
+    found = client.retry("asking", deadline, lambda: asked(deadline.piece_s), Background(clock), USE)
+
+    assert found == "answer"
+    assert asked.waits == [PIECE_MS / 1000] * 4
+    assert lines(caplog) == ["the broker does not answer"]
+
+
+@pytest.mark.parametrize("back_s", [0.5, 9.0, 14.0, 22.0])
+def test_a_question_is_answered_five_seconds_after_it_can_be_at_the_latest(back_s: float) -> None:
+    """A client that asks a dead leader waits out its patience; that doubled up to half a minute."""
+    clock = Clock()
+    log = KafkaLog(SETTINGS, clock=clock)
+    begun_s = clock.now_s
+    asked = Asked(clock, begun_s + back_s)
+
+    assert log._ask("asking", asked, USE) == "answer"
+    assert clock.now_s - begun_s <= back_s + 5
+
+
+def test_a_question_is_given_up_at_its_deadline() -> None:
+    clock = Clock()
+    asked = Asked(clock, clock.now_s + 31)
+
+    with pytest.raises(Unreachable):
+        KafkaLog(SETTINGS, clock=clock)._ask("asking", asked, USE)
+    assert sum(asked.waits) == pytest.approx(30, abs=0.2)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
+def test_a_client_that_asks_in_the_wrong_place_is_given_up(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on asking the coordinator of another time, for good."""
+    log, clients = KafkaLog(SETTINGS, clock=Clock()), []
+
+    def ask(_patience_s: float) -> str:
+        clients.append(log._connected())
+        if len(clients) == 1:
+            raise KafkaException(KafkaError(code, "moved"))
+        return "answer"
+
+    assert log._ask("asking", ask, USE) == "answer"
+    assert clients[0] is not clients[1]

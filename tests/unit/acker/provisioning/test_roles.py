@@ -1,0 +1,173 @@
+"""What each role must be allowed: one table of data, and everything that is made of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from acker.config.topics import parse
+from acker.kafka.refusals import Use
+from acker.kafka.rights import Operation, Resource, Right
+from acker.provisioning.roles import RULES, Role, commands, described, rights
+from spout.cli import main as cli
+
+PROJECT = Path(__file__).resolve().parents[4]
+HEADING = "## Security"
+TOPICS = parse(
+    """
+acker: {topic_prefix: p-}
+inputs:
+  a: {id: 1, group: g}
+  b: {id: 2, group: h, ackers: 0}
+""",
+    file="topics.yaml",
+    environ={},
+)
+
+
+def table() -> list[str]:
+    """Return the table of rights as README has it."""
+    rows = [f"| {r.role} | {r.of} | {', '.join(r.operations)} | {r.why} |" for r in RULES]
+    return ["| role | of | rights | what for |", "|---|---|---|---|", *rows]
+
+
+def names(role: Role, group: str | None = None) -> set[str]:
+    return {right.name for right in rights(TOPICS, role, group)}
+
+
+def test_the_readme_lists_every_right_that_a_role_needs() -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition(HEADING)[2].split("\n## ", 1)[0]
+
+    told = [line for line in section.splitlines() if line.startswith("| ")]
+
+    assert told in ([], [row for row in table() if not row.startswith("|--")])
+
+
+def test_every_right_stands_once_however_many_rules_ask_for_it() -> None:
+    for role in Role:
+        found = rights(TOPICS, role)
+        assert len(found) == len(set(found)) > 0
+
+
+def test_the_prefix_of_the_installation_stands_before_topics_groups_and_transactional_ids() -> None:
+    found = rights(TOPICS, Role.ACKER)
+
+    assert Right(Operation.READ, Resource.GROUP, "p-windhover-acker") in found
+    assert Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, "p-windhover-acker-", is_prefix=True) in found
+    assert {right.name for right in found if right.resource is Resource.TOPIC} == {
+        f"p-_ack_{name}" for name in ("init", "ack", "fail", "verdict", "state", "quarantine")
+    }
+
+
+def test_an_input_that_is_not_tracked_has_neither_copies_nor_dead_letters() -> None:
+    assert {"a", "b", "a.g.replay"} <= names(Role.SPOUT)
+    assert not {"b.h.replay", "b.h.dlq"} & (names(Role.REPLAY) | names(Role.OPERATOR))
+
+
+def test_who_needs_nothing_of_an_input_that_is_not_tracked_gets_nothing_of_it() -> None:
+    for role in (Role.REPLAY, Role.OBSERVER, Role.KEEPER):
+        assert "a.g.dlq" in names(role)
+        assert not {"b", "h"} & names(role)
+
+
+def test_a_spout_of_one_group_gets_nothing_of_another() -> None:
+    assert {"a", "g"} <= names(Role.SPOUT, "g")
+    assert not {"b", "h"} & names(Role.SPOUT, "g")
+
+
+def test_a_spout_that_tracks_nothing_reads_and_commits() -> None:
+    assert rights(TOPICS, Role.SPOUT, "h") == [
+        Right(Operation.READ, Resource.GROUP, "h"),
+        Right(Operation.READ, Resource.TOPIC, "b"),
+    ]
+
+
+def test_nobody_but_the_ackers_deletes_and_nobody_but_the_operator_creates() -> None:
+    may = {
+        operation: {role for role in Role for right in rights(TOPICS, role) if right.operation is operation}
+        for operation in Operation
+    }
+
+    assert may[Operation.DELETE] == {Role.ACKER}
+    assert may[Operation.CREATE] == may[Operation.ALTER] == {Role.OPERATOR}
+
+
+def test_who_looks_changes_nothing() -> None:
+    looks = {Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
+
+    assert {right.operation for right in rights(TOPICS, Role.OBSERVER)} <= looks
+    groups = [right for right in rights(TOPICS, Role.OBSERVER) if right.resource is Resource.GROUP]
+    assert {right.operation for right in groups} == {Operation.DESCRIBE}
+
+
+def test_who_handles_letters_gets_only_the_transactional_ids_of_their_topics() -> None:
+    ids = [right for right in rights(TOPICS, Role.KEEPER) if right.resource is Resource.TRANSACTIONAL_ID]
+
+    letters = "p-windhover-replay-letters-a.g.dlq"
+    assert ids == [Right(Operation.WRITE, Resource.TRANSACTIONAL_ID, letters)]
+
+
+def test_the_commands_grant_exactly_the_rights() -> None:
+    granted = set()
+    for line in commands(rights(TOPICS, Role.REPLAY), "User:my x", "kafka:9092"):
+        words = shlex.split(line)
+        assert words[:6] == [
+            "kafka-acls.sh", "--bootstrap-server", "kafka:9092", "--add", "--allow-principal", "User:my x",
+        ]  # fmt: skip
+        is_prefix = words[-2:] == ["--resource-pattern-type", "prefixed"]
+        (option,) = {"--topic", "--group", "--transactional-id"} & set(words)
+        resource = Resource(option.removeprefix("--").title().replace("-Id", "Id"))
+        name = words[words.index(option) + 1]
+        operations = [words[at + 1] for at, word in enumerate(words) if word == "--operation"]
+        granted |= {Right(Operation(one), resource, name, is_prefix) for one in operations}
+
+    assert granted == set(rights(TOPICS, Role.REPLAY))
+
+
+def test_rights_for_people_have_a_line_for_each_resource() -> None:
+    lines = list(described(rights(TOPICS, Role.ACKER)))
+
+    assert "Topic p-_ack_verdict: Delete, Read, Write" in lines
+    assert "TransactionalId p-windhover-acker-*: Write" in lines
+
+
+def test_the_command_prints_them_and_never_a_setting_but_the_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text(
+        "kafka: {bootstrap.servers: 'kafka:9092', sasl.password: hunter2}\ninputs: {a: {id: 1, group: g}}\n"
+    )
+
+    assert cli.run(["acls", str(file)]) == 0
+    assert "acker:\n  Group windhover-acker: Read\n" in capsys.readouterr().out
+    assert cli.run(["acls", str(file), "--role", "spout", "--principal", "User:x"]) == 0
+    told = capsys.readouterr().out
+    assert "--bootstrap-server kafka:9092 --add --allow-principal User:x --operation Read --topic a\n" in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [(("--role", "boss"), "the roles are operator, acker"), (("--group", "x"), "groups are")],
+)
+def test_a_role_or_group_that_there_is_not_ends_with_2(
+    option: tuple[str, str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["acls", str(PROJECT / "topics.yaml"), *option]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_refusal_names_the_resource_that_the_code_speaks_of() -> None:
+    use = Use(Operation.READ, topic="t", group="g")
+
+    assert use.right(KafkaError.GROUP_AUTHORIZATION_FAILED) == Right(Operation.READ, Resource.GROUP, "g")
+    assert use.right(KafkaError.TOPIC_AUTHORIZATION_FAILED) == Right(Operation.READ, Resource.TOPIC, "t")
+    assert use.right(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) is None
+    assert use.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) is None
+    write = Use(Operation.WRITE, topic="t")
+    assert write.right(KafkaError.CLUSTER_AUTHORIZATION_FAILED) == Right(Operation.WRITE, Resource.TOPIC, "t")

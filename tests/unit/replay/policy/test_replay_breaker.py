@@ -1,0 +1,77 @@
+"""The breaker."""
+
+from __future__ import annotations
+
+from replay.policy.breaker import Breaker
+
+
+def breaker(
+    max_ratio: float = 1.0, max_consecutive: int = 1_000, dead_min: int = 10, settled_min: int = 0
+) -> Breaker:
+    return Breaker(
+        max_ratio=max_ratio,
+        max_consecutive=max_consecutive,
+        window_ms=60_000,
+        dead_min=dead_min,
+        settled_min=settled_min,
+    )
+
+
+def test_as_many_in_a_row_may_die_as_max_consecutive_says() -> None:
+    """P62"""
+    one = breaker(max_consecutive=3)
+    assert one.room(0) == 3
+    one.dead(2, 0)
+    assert one.room(0) == 1
+    one.dead(1, 0)
+    assert one.room(0) == 0
+    assert "max_consecutive 3" in one.why
+    one.close()
+    assert (one.room(0), one.why) == (3, "")
+
+
+def test_a_root_that_is_acked_begins_the_row_anew() -> None:
+    one = breaker(max_consecutive=3)
+    one.dead(3, 0)
+    one.acked(1, 0)
+    assert one.room(0) == 3
+
+
+def test_the_share_of_the_window_bounds_what_may_die() -> None:
+    """P62"""
+    one = breaker(max_ratio=0.1)
+    one.acked(900, 0)
+    assert one.room(0) == 100
+    one.dead(100, 0)
+    assert one.room(0) == 0
+    assert one.why.startswith("100 of 1000 roots")
+    assert one.why.endswith("(max_ratio 0.1)")
+
+
+def test_few_dead_letters_never_open_the_breaker_by_their_share() -> None:
+    one = breaker(max_ratio=0.0, dead_min=10)
+    one.dead(9, 0)
+    assert one.room(0) == 1
+
+
+def test_a_stream_that_is_too_small_to_tell_never_opens_the_breaker_by_its_share() -> None:
+    one = breaker(max_ratio=0.1, settled_min=1_000)
+    one.acked(100, 0)
+    one.dead(899, 0)
+    assert one.room(0) == 1
+    one.dead(1, 0)
+    assert one.room(0) == 0
+
+
+def test_what_is_older_than_the_window_does_not_count() -> None:
+    one = breaker(max_ratio=0.1)
+    one.dead(50, 0)
+    assert one.room(59_999) == 0
+    assert one.room(61_000) == 10
+
+
+def test_a_clock_that_steps_back_does_no_harm() -> None:
+    one = breaker(max_ratio=0.1)
+    one.acked(90, 10_000)
+    one.dead(1, 2_000)
+    assert one.room(1_000) == 9

@@ -1,0 +1,387 @@
+"""Replay workers that are killed, fenced and cut off: each lost root becomes one copy or one dead letter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from acker.errors import Aborted, DataLoss, LogError, Unreachable
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.memory.clients import NoFaults
+from acker.wire.events import Reason
+from replay.worker.service import ReplayService
+from tests.support.worlds.replay_world import (
+    COPIES,
+    Crash,
+    CrashAt,
+    FailOnce,
+    When,
+    World,
+    header,
+    limits,
+    topics,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Outage(NoFaults):
+    """No answer to an operation as long as it lasts; `late`: what was asked for is done all the same."""
+
+    def __init__(self, operation: str, *, late: bool = False) -> None:
+        """Answer, until `lasts` is set."""
+        self._operation, self._late = operation, late
+        self.lasts = False
+
+    def before(self, operation: str) -> None:
+        """Fail what is asked for."""
+        self._answer(operation, late=False)
+
+    def after(self, operation: str) -> None:
+        """Fail the answer."""
+        self._answer(operation, late=True)
+
+    def _answer(self, operation: str, *, late: bool) -> None:
+        if self.lasts and operation == self._operation and late == self._late:
+            raise Unreachable("no answer")
+
+
+def outcomes(world: World) -> tuple[Counter[bytes | None], Counter[bytes | None]]:
+    """Count copies and dead letters by payload."""
+    return Counter(copy.value for copy in world.copies()), Counter(letter.value for letter in world.letters())
+
+
+def lose_some(world: World) -> None:
+    """Lose five roots on both verdict partitions: three to be replayed, two to be buried."""
+    tired = (("windhover.attempt", b"3"), ("windhover.origin", b"sentences/0@70"))
+    world.lose(world.emit(b"failed"), world.emit(b"failed too"))
+    world.lose(world.emit(b"put back", partition=1), reason=Reason.ABANDONED, verdict_partition=1)
+    world.lose(world.emit(b"dead", topic=COPIES, headers=tired))
+    world.lose(world.emit(b"dead too", topic=COPIES, headers=tired, partition=1), verdict_partition=1)
+
+
+def run(world: World, service: ReplayService) -> bool:
+    """Run a worker until all is done; False if it crashed."""
+    try:
+        world.settle(service, until_ms=world.now_ms + 10_000)
+    except Crash:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kept_bytes", [64 << 20, 0], ids=["kept in memory", "read again"])
+def test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once(kept_bytes: int) -> None:
+    """Rule 7: every single place where the process can end, before and after each call's effect."""
+    crashes, narrow = 0, limits(waiting_bytes_max=kept_bytes)
+    for n in range(10_000):
+        world = World()
+        lose_some(world)
+        first = world.worker(CrashAt(n), limits=narrow)
+        if run(world, first):
+            break
+        crashes += 1
+        world.kill(first)
+        assert run(world, world.worker(limits=narrow))
+        copies, letters = outcomes(world)
+        copies -= Counter([b"dead", b"dead too"])  # they were emitted there by the test
+        assert copies == Counter([b"failed", b"failed too", b"put back"]), f"killed at call {n}"
+        assert letters == Counter([b"dead", b"dead too"]), f"killed at call {n}"
+    assert crashes > 50
+
+
+def test_a_worker_killed_again_and_again_writes_each_outcome_once() -> None:
+    for n in range(8, 60, 3):
+        world = World()
+        lose_some(world)
+        for attempt in range(1_000):
+            worker = world.worker(CrashAt(n + attempt))
+            if run(world, worker):
+                break
+            world.kill(worker)
+        copies, letters = outcomes(world)
+        assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+        assert letters == Counter([b"dead", b"dead too"])
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "operation", ["init", "commit", "commit_soon", "poll", "topics", "starts", "stable_ends"]
+)
+def test_an_answer_that_is_lost_costs_no_copy_and_makes_none_twice(
+    world: World, operation: str, late: bool
+) -> None:
+    lose_some(world)
+    for skip in range(4):
+        faults = FailOnce(operation, Unreachable("no answer"), late=late, skip=skip)
+        worker = world.worker(faults)
+        world.settle(worker, until_ms=world.now_ms + 10_000)
+        worker.close()
+    assert run(world, world.worker())
+    copies, letters = outcomes(world)
+    assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+    assert letters == Counter([b"dead", b"dead too"])
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("operation", ["poll", "membership"])
+def test_a_worker_goes_on_where_it_was_when_the_broker_is_back(
+    world: World, operation: str, late: bool
+) -> None:
+    """Also where a poll took records out and did not hand them over."""
+    outage = Outage(operation, late=late)
+    worker = world.worker(outage, limits=limits(unreachable_ms=60_000))
+    worker.step(world.now_ms)
+    lose_some(world)
+    outage.lasts = True
+    for _ in range(6):
+        assert not worker.step(world.now_ms)
+        world.now_ms += 10_000
+    outage.lasts = False
+    assert run(world, worker)
+    copies, letters = outcomes(world)
+    assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+    assert letters == Counter([b"dead", b"dead too"])
+    assert [event.name for event in world.events].count("unreachable") == 1
+
+
+def test_a_worker_ends_when_the_broker_is_away_for_too_long(world: World) -> None:
+    outage = Outage("poll")
+    worker = world.worker(outage, limits=limits(unreachable_ms=60_000))
+    worker.step(world.now_ms)
+    outage.lasts = True
+    worker.step(world.now_ms)
+    world.now_ms += 60_000
+    worker.step(world.now_ms)
+    world.now_ms += 1
+    with pytest.raises(Unreachable, match="no answer"):
+        worker.step(world.now_ms)
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_an_aborted_transaction_is_made_again(world: World, skip: int) -> None:
+    lose_some(world)
+    faults = FailOnce("commit", Aborted("the coordinator moved"), skip=skip)
+    worker = world.worker(faults)
+    assert run(world, worker)
+    copies, letters = outcomes(world)
+    assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+    assert letters == Counter([b"dead", b"dead too"])
+    assert worker.status().aborted == int(faults.happened)
+
+
+def test_transactions_that_are_aborted_again_and_again_end_the_worker(world: World) -> None:
+    class Always(FailOnce):
+        def before(self, operation: str) -> None:
+            self.happened = False
+            super().before(operation)
+
+    lose_some(world)
+    worker = world.worker(Always("commit", Aborted("record too large")), limits=limits(aborts_max=3))
+    with pytest.raises(LogError, match="4 transactions in a row"):
+        world.settle(worker)
+
+
+def test_a_partition_that_moves_is_gone_on_with_by_its_new_owner(world: World) -> None:
+    first = world.worker()
+    lose_some(world)
+    world.settle(first)
+    assert first.status().partitions == (0, 1)
+    second = world.worker()
+    world.settle(first, second)
+    assert (first.status().partitions, second.status().partitions) == ((0,), (1,))
+    world.settle(first, second, until_ms=world.now_ms + 10_000)
+    copies, letters = outcomes(world)
+    assert copies[b"failed"] == copies[b"failed too"] == copies[b"put back"] == 1
+    assert letters == Counter([b"dead", b"dead too"])
+
+
+@pytest.mark.parametrize("moment", range(2))
+def test_a_worker_overtaken_in_the_middle_of_a_transaction_writes_nothing_of_it(
+    world: World, moment: int
+) -> None:
+    """A zombie that is about to commit its first, or its second, transaction when another takes over."""
+    successor = world.worker()
+
+    def take_over() -> None:
+        world.silence(zombie)
+        successor.step(world.now_ms)
+
+    zombie = world.worker(When("commit", take_over, skip=moment))
+    world.lose(world.emit(b"x"))
+    world.settle(zombie, until_ms=world.now_ms + 10_000)
+    assert zombie.status().fenced == 1
+    world.settle(zombie, successor, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"x"]
+
+
+def test_a_fenced_worker_takes_the_partition_back_after_a_pause(world: World) -> None:
+    worker = world.worker()
+    world.lose(world.emit(b"x"))
+    world.settle(worker)
+    world.cluster.expire_transaction("windhover-replay-0")
+    world.settle(worker, until_ms=world.now_ms + 1_500)
+    assert worker.status().fenced == 1
+    assert worker.status().partitions == (1,)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert worker.status().partitions == (0, 1)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert len(world.copies()) == 1
+
+
+def test_what_waits_survives_compaction_and_restart(world: World) -> None:
+    first = world.worker()
+    done = world.emit(b"done")
+    world.lose(done, reason=Reason.ABANDONED)
+    world.lose(world.emit(b"waits"))
+    world.settle(first)
+    first.close()
+    world.cluster.compact("_ack_due", drop_tombstones=True)
+    second = world.worker()
+    world.settle(second)
+    assert second.status().waiting == 1
+    world.settle(second, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"done", b"waits"]
+
+
+def test_a_group_offset_that_expired_costs_nothing(world: World) -> None:
+    """FACTS: a committed offset is never the only copy of a truth; `_ack_due` holds the progress too."""
+    first = world.worker()
+    world.lose(world.emit(b"x"), reason=Reason.ABANDONED)
+    world.settle(first)
+    first.close()
+    world.cluster.log().commit("windhover-replay", {TopicPartition("_ack_verdict", 0): 0})
+    world.settle(world.worker(), until_ms=world.now_ms + 10_000)
+    assert len(world.copies()) == 1
+
+
+def test_a_large_verdict_record_is_taken_over_exactly_once_across_a_kill(world: World) -> None:
+    roots = [world.emit(b"%d" % number) for number in range(10)]
+    world.lose(*roots)
+    first = world.worker(limits=limits(intake_max=3))
+    first.step(world.now_ms)
+    first.step(world.now_ms)
+    assert first.status().waiting == 3
+    world.kill(first)
+    world.settle(world.worker(limits=limits(intake_max=4)), until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(10)]
+
+
+def test_what_there_is_no_room_for_in_memory_is_read_again_when_it_is_due(world: World) -> None:
+    worker = world.worker(limits=limits(waiting_bytes_max=0, fire_max=7))
+    world.lose(*[world.emit(b"%d" % number) for number in range(100)])
+    world.settle(worker)
+    assert (worker.status().waiting, worker.status().waiting_bytes) == (100, 1_600)
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(100)]
+    assert (worker.status().waiting, worker.status().waiting_bytes) == (0, 0)
+
+
+def test_a_root_whose_commit_is_not_yet_marked_is_waited_for(world: World) -> None:
+    """A commit is answered before its markers are written: what lies behind the stable end is not lost."""
+    worker = world.worker(of=topics(attempts=1), limits=limits(waiting_bytes_max=0))
+    world.lose(world.emit(b"x"))
+    other = world.cluster.log().transactions("open")
+    other.init(0)
+    other.begin()
+    other.send(Outgoing("_ack_due", 0, None, b"somebody else's"))
+    world.settle(worker)
+    for _ in range(10):
+        worker.step(world.now_ms)
+    assert (worker.status().waiting, world.letters()) == (1, [])
+    other.abort(0)
+    world.settle(worker)
+    assert [letter.value for letter in world.letters()] == [b"x"]
+
+
+def test_what_is_kept_in_memory_has_its_bytes_counted(world: World) -> None:
+    worker = world.worker(limits=limits(waiting_bytes_max=2_000))
+    world.lose(*[world.emit(b"%d" % number) for number in range(100)])
+    world.settle(worker)
+    assert 1_600 < worker.status().waiting_bytes <= 1_600 + 2_000
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert len(world.copies()) == 100
+    assert worker.status().waiting_bytes == 0
+
+
+def test_a_root_that_somebody_deleted_from_the_due_topic_stops_the_worker(world: World) -> None:
+    """It would be lost silently."""
+    worker = world.worker(limits=limits(waiting_bytes_max=0))
+    world.lose(world.emit(b"x"))
+    world.settle(worker)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_due", 0, None, world.records("_ack_due", 0)[0].key))
+    producer.flush(0)
+    world.cluster.compact("_ack_due", drop_tombstones=True)
+    with pytest.raises(DataLoss, match="offset 0 of _ack_due/0, which no longer holds it"):
+        world.settle(worker, until_ms=world.now_ms + 10_000)
+
+
+def test_a_value_that_cannot_be_read_when_it_is_due_is_told_and_holds_nothing_back(world: World) -> None:
+    """A restart glances at its due time only."""
+    first = world.worker()
+    world.lose(world.emit(b"x"), world.emit(b"y"))
+    world.settle(first)
+    first.close()
+    (due, *_) = world.records("_ack_due", 0)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_due", 0, (due.value or b"")[:20], due.key))
+    producer.flush(0)
+    worker = world.worker()
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"y"]
+    assert worker.status().undecodable == 1
+
+
+def test_garbage_in_the_due_topic_is_counted_and_harms_nothing(world: World) -> None:
+    producer = world.cluster.log().producer()
+    for key, value in [(b"what", b"ever"), (b"x" * 12, b"\xc3\x02nonsense"), (b"short", None)]:
+        producer.send(Outgoing("_ack_due", 0, value, key))
+    producer.flush(0)
+    worker = world.worker()
+    world.lose(world.emit(b"x"))
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert len(world.copies()) == 1
+    assert worker.status().undecodable == 2
+
+
+def test_closing_commits_what_was_put_off(world: World) -> None:
+    worker = world.worker(limits=limits(position_interval_ms=60_000))
+    world.ack(65_536, 0, 5)
+    world.settle(worker)
+    world.ack(65_536, 5, 9)
+    world.settle(worker)
+    worker.close()
+    verdict = TopicPartition("_ack_verdict", 0)
+    log = world.cluster.log()
+    assert log.committed("windhover-replay", [verdict]) == log.ends([verdict])
+
+
+def test_a_log_that_refuses_while_a_worker_leaves_does_not_hide_why_it_leaves(world: World) -> None:
+    refusal = FailOnce("commit", LogError("the producer is dead"), skip=1)
+    worker = world.worker(refusal, limits=limits(position_interval_ms=60_000))
+    for end in (5, 9):
+        world.ack(65_536, end - 4, end)
+        world.settle(worker)
+    worker.close()
+    assert refusal.happened
+    assert [event.fields["error"] for event in world.events if event.name == "not_committed"] == [
+        "the producer is dead"
+    ]
+
+
+def test_attempts_go_on_counting_across_restarts(world: World) -> None:
+    root = world.emit(b"x")
+    for _ in range(2):
+        worker = world.worker()
+        world.lose(root)
+        world.settle(worker)
+        world.kill(worker)
+        worker = world.worker(of=topics())
+        world.settle(worker, until_ms=world.now_ms + 10_000)
+        worker.close()
+        root = world.emission_of(world.copies()[-1])
+    assert [header(copy, "windhover.attempt") for copy in world.copies()] == ["2", "3"]

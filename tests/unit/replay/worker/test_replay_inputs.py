@@ -1,0 +1,295 @@
+"""One input's trouble is its own: what waits of it is put aside, and the others go on."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from acker.config import topics as topics_yaml
+from acker.config.topics import Topics
+from acker.errors import Disagreement, NotAuthorized, Unreachable
+from acker.identity import copies_source, source_of
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.memory.clients import MemoryTransactions
+from replay.handling.resume import pauses, resume
+from replay.worker.fetch import Fetcher
+from replay.worker.service import ReplayService
+from tests.support.worlds.replay_world import Crash, CrashAt, Emission, World, header, limits
+
+OTHER, OTHER_COPIES, OTHER_LETTERS = "words", "words.h.replay", "words.h.dlq"
+NEWER = """
+acker: {partitions: 2}
+inputs:
+  sentences:
+    {id: 1, group: g, retry: {attempts: 3, initial: 1s, jitter: 0},
+     dead_letter: {max_ratio: 1.0, max_consecutive: %(row)s}}
+  words:
+    {id: 2, group: h,
+     retry: {attempts: 2, initial: 2s, jitter: 0, causes: [{error: LookupError, then: dead_letter}]},
+     dead_letter: {max_ratio: 1.0, max_consecutive: %(row)s}}
+"""
+QUICK = limits(input_retry_ms=64_000)
+
+
+@cache
+def newer(row: int = 1_000) -> Topics:
+    """The topics.yaml that has a second input."""
+    return topics_yaml.parse(NEWER % {"row": row}, file="topics.yaml", environ={})
+
+
+class Two(World):
+    """A world with the topics of a second input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in (OTHER, OTHER_COPIES, OTHER_LETTERS):
+            self.cluster.create_topic(name, 2)
+
+    def other(self, value: bytes, topic: str = OTHER) -> Emission:
+        found = self.emit(value, topic=topic)
+        source = source_of(2, found.partition)
+        return found._replace(source=copies_source(source) if topic == OTHER_COPIES else source)
+
+    def lose_other(self, *roots: Emission, error: str = "ValueError") -> None:
+        self.lose(*roots, group="h", error=error)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.records(topic)]
+
+    def told(self, name: str) -> list[str]:
+        return [str(event.fields.get("why", "")) for event in self.events if event.name == name]
+
+
+@pytest.fixture
+def world() -> Two:
+    return Two()
+
+
+def test_roots_of_an_input_that_topics_yaml_lacks_wait_and_the_others_go_on(world: Two) -> None:
+    """Before, the first of them ended every replay worker."""
+    worker = world.worker()
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    status = worker.status()
+    assert (status.waiting, status.aside, status.aside_by_input) == (1, 1, {"id 2": 1})
+    verdict = TopicPartition("_ack_verdict", 0)
+    assert world.cluster.log().committed("windhover-replay", [verdict])[verdict] == 4
+    (why,) = world.told("put_aside")
+    assert "no input with id 2, of group h" in why
+    assert "SIGHUP" in why
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    assert len(world.told("put_aside")) == 2
+
+
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_a_newer_topics_yaml_decides_what_was_put_aside(world: Two, is_started_again: bool) -> None:
+    """By its own policy: rules that name a class above the one that was raised fit as well."""
+    worker = world.worker()
+    world.lose_other(world.other(b"w0"), world.other(b"w1"))
+    world.lose_other(world.other(b"final"), error="KeyError(LookupError)")
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert worker.status().aside == 3
+    if is_started_again:
+        worker.close()
+        worker = world.worker(of=newer())
+    else:
+        worker.take_topics(newer())
+    world.settle(worker)
+    at_ms = world.now_ms
+    world.settle(worker, until_ms=at_ms + 1_999)
+    assert world.values(OTHER_COPIES) == []
+    world.settle(worker, until_ms=at_ms + 2_000)
+    assert world.values(OTHER_COPIES) == [b"w0", b"w1"]
+    assert world.values(OTHER_LETTERS) == [b"final"]
+    (letter,) = world.records(OTHER_LETTERS)
+    assert (header(letter, "windhover.dead"), header(letter, "windhover.origin")) == ("CAUSE", "words/0@2")
+    assert (worker.status().waiting, worker.status().aside) == (0, 0)
+
+
+def test_a_lost_copy_of_an_unknown_input_keeps_its_attempt_while_it_is_aside(world: Two) -> None:
+    first = world.worker(of=newer())
+    world.lose_other(world.other(b"w"))
+    world.settle(first, until_ms=world.now_ms + 10_000)
+    (copy,) = world.records(OTHER_COPIES)
+    first.close()
+    older = world.worker()
+    lost = Emission(copies_source(source_of(2, 0)), OTHER_COPIES, 0, copy.offset)
+    world.lose_other(lost)
+    world.settle(older)
+    assert older.status().aside == 1
+    older.take_topics(newer())
+    world.settle(older, until_ms=world.now_ms + 10_000)
+    (letter,) = world.records(OTHER_LETTERS)
+    assert (letter.value, header(letter, "windhover.attempt")) == (b"w", "2")
+
+
+def test_a_crash_at_any_moment_of_aside_and_decision_leaves_one_copy(world: Two) -> None:
+    for number in range(200):
+        one = Two()
+        one.lose_other(one.other(b"w"), one.other(b"v"))
+        one.lose(one.emit(b"s"))
+        older = one.worker(CrashAt(number))
+        fell = crashed(one, older)
+        if not fell:
+            older = one.worker(CrashAt(number), of=newer())
+            fell = crashed(one, older)
+        again = one.worker()
+        one.settle(again, until_ms=one.now_ms + 5_000)
+        again.close()
+        one.settle(one.worker(of=newer()), until_ms=one.now_ms + 20_000)
+        assert sorted(one.values(OTHER_COPIES)) == [b"v", b"w"], f"crash at call {number}"
+        assert one.values("sentences.g.replay") == [b"s"]
+        assert one.values(OTHER_LETTERS) == []
+        if not fell:
+            return
+    raise AssertionError("it always crashed")
+
+
+def crashed(world: Two, worker: ReplayService) -> bool:
+    """Let a worker run until it crashes; tell whether it did. Its partitions are free afterwards."""
+    try:
+        world.settle(worker, until_ms=world.now_ms + 10_000)
+    except Crash:
+        return True
+    finally:
+        world.kill(worker)
+    return False
+
+
+def test_a_running_worker_refuses_what_it_cannot_change(world: Two) -> None:
+    worker = world.worker()
+    world.settle(worker)
+    with pytest.raises(Disagreement, match=r"acker\.partitions has changed"):
+        worker.take_topics(topics_yaml.parse("acker: {partitions: 3}", file="t", environ={}))
+    step = "acker: {partitions: 2}\nreplay: {limits: {step: 10m}}"
+    other = world.worker(limits=None)
+    slower = topics_yaml.parse(step, file="t", environ={})
+    with pytest.raises(Disagreement, match=r"replay\.limits\.step.* has changed"):
+        other.take_topics(slower)
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+
+
+@pytest.mark.parametrize("missing", [OTHER_COPIES, OTHER_LETTERS])
+def test_an_input_whose_topic_is_missing_waits_alone_and_goes_on_when_it_is_there(
+    world: Two, missing: str
+) -> None:
+    """Before, the worker ended, at its start or at the first root that was due."""
+    worker = world.worker(of=newer(), limits=QUICK)
+    world.settle(worker)
+    world.cluster.delete_topic(missing)
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert worker.status().aside_by_input == {"words": 1}
+    assert f"topics {missing} are missing" in world.told("put_aside")[0]
+    world.cluster.create_topic(missing, 2)
+    world.settle(worker, until_ms=world.now_ms + 64_000)
+    assert world.values(OTHER_COPIES) == [b"w"]
+    assert worker.status().aside == 0
+    assert [event.fields["input"] for event in world.events if event.name == "goes_on"] == ["words"]
+
+
+def test_an_input_that_may_not_be_written_waits_alone(world: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker says so of a transaction, which has records of the others too."""
+    send_all = MemoryTransactions.send_all
+
+    def refuse(self: MemoryTransactions, records: list[Outgoing]) -> None:
+        if any(record.topic == OTHER_COPIES for record in records):
+            raise NotAuthorized(f"topic {OTHER_COPIES}: Write is missing")
+        send_all(self, records)
+
+    worker = world.worker(of=newer(), limits=QUICK)
+    monkeypatch.setattr(MemoryTransactions, "send_all", refuse)
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert worker.status().aside_by_input == {"words": 1}
+    monkeypatch.undo()
+    world.settle(worker, until_ms=world.now_ms + 64_000)
+    assert world.values(OTHER_COPIES) == [b"w"]
+
+
+def test_an_input_whose_log_does_not_answer_waits_alone(world: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition without a leader, while the broker answers all else."""
+    fetch = Fetcher.fetch
+
+    def silent(self: Fetcher, wanted: list[object], *, why: bool = True) -> object:
+        if any(getattr(one, "topic", "") == OTHER for one in wanted):
+            raise Unreachable(f"no record of {OTHER} was sent")
+        return fetch(self, wanted, why=why)  # type: ignore[arg-type]
+
+    worker = world.worker(of=newer(), limits=QUICK)
+    monkeypatch.setattr(Fetcher, "fetch", silent)
+    world.lose_other(world.other(b"w"))
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 30_000)
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert "no record of words was sent" in world.told("put_aside")[0]
+    monkeypatch.undo()
+    world.settle(worker, until_ms=world.now_ms + 64_000)
+    assert world.values(OTHER_COPIES) == [b"w"]
+
+
+def test_the_breaker_pauses_one_input_and_the_others_go_on(world: Two) -> None:
+    """Before, it stopped the worker for all of them."""
+    worker = world.worker(of=newer(row=3))
+    world.lose_other(*[world.other(b"%d" % number) for number in range(5)], error="LookupError")
+    world.lose(world.emit(b"s"))
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert world.values(OTHER_LETTERS) == [b"0", b"1", b"2"]
+    assert [copy.value for copy in world.copies()] == [b"s"]
+    assert (worker.status().paused, worker.status().aside_by_input) == (("words",), {"words": 2})
+    assert "windhover replay resume words" in world.told("put_aside")[0]
+
+
+def test_a_pause_outlives_the_worker_and_ends_by_resume_alone(world: Two) -> None:
+    worker = world.worker(of=newer(row=3))
+    world.lose_other(*[world.other(b"%d" % number) for number in range(5)], error="LookupError")
+    world.settle(worker)
+    world.kill(worker)
+    again = world.worker(of=newer(row=3))
+    world.settle(again, until_ms=world.now_ms + 10_000)
+    assert (len(world.values(OTHER_LETTERS)), again.status().paused) == (3, ("words",))
+    log = world.cluster.log()
+    assert list(pauses(log, newer())) == [0]
+    assert list(resume(log, newer(), 2)) == [0]
+    assert dict(pauses(log, newer())) == {}
+    assert dict(resume(log, newer(), 2)) == {}
+    for _ in range(3):
+        world.settle(again, until_ms=world.now_ms + 2_000)
+    assert sorted(world.values(OTHER_LETTERS)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert again.status().paused == ()
+
+
+def test_resume_reaches_the_worker_whose_breaker_opened_and_that_has_nothing_to_do(world: Two) -> None:
+    worker = world.worker(of=newer(row=3))
+    world.lose_other(*[world.other(b"%d" % number) for number in range(5)], error="LookupError")
+    world.settle(worker, until_ms=world.now_ms + 5_000)
+    resume(world.cluster.log(), newer(), 2)
+    for _ in range(3):
+        world.settle(worker, until_ms=world.now_ms + 2_000)
+    assert sorted(world.values(OTHER_LETTERS)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_copies_that_are_due_in_one_step_stand_in_the_order_of_their_origins(world: Two) -> None:
+    """Before, in that of their due times, and of their losses where those were equal."""
+    worker = world.worker(of=newer())
+    roots = [world.emit(b"s%d" % number) for number in range(4)]
+    words = [world.other(b"w%d" % number) for number in range(3)]
+    for root in (roots[2], roots[0], roots[3], roots[1]):
+        world.lose(root)
+        world.now_ms += 3
+        world.settle(worker)
+    world.lose_other(*reversed(words))
+    world.settle(worker)
+    world.now_ms += 10_000
+    world.settle(worker)
+    assert [copy.value for copy in world.copies()] == [b"s0", b"s1", b"s2", b"s3"]
+    assert world.values(OTHER_COPIES) == [b"w0", b"w1", b"w2"]

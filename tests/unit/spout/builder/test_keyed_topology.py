@@ -1,0 +1,394 @@
+"""A topology that ends in a keyed bolt, without Spark: refusals, the plan, what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.config.topics import parse
+from acker.errors import TrackingError, UsageError
+from spout.bolts.hooks import BoltContext, TaskHook
+from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
+from spout.builder.compiled import Compiled
+from spout.builder.topology import TopologyBuilder
+from spout.held.keyed_entry import EntryTask, entered
+from spout.isolation.isolation import IsolatedRun
+from spout.isolation.task_runs import begin
+from spout.planner.activation import Activation
+from spout.publishing.delayed import Places as Held
+from spout.publishing.delayed import Released, split
+from spout.publishing.fold import TaskReport
+from spout.topology.keyed_graph import check_trigger, told_of
+from spout.topology.stage_pass import StagePass
+from spout.tuples.anchors import hops_column
+from spout.tuples.collector import SPARK, Delivery, StreamId
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import Counted, Measure, What
+from spout.tuples.origins import ROOT_TYPE, Origins
+from spout.tuples.places import Places, only_roots
+from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
+from tests.support.fake_ledger import FakeLedger
+from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of
+from tests.unit.spout.held.test_keyed import Key
+
+ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
+
+
+class Sum(KeyedBolt):
+    """Holds everything."""
+
+    output = "word string, tuples int"
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Ack none."""
+
+
+def words(**options: Any) -> TopologyBuilder:
+    """Begin a topology that splits lines."""
+    made = TopologyBuilder()
+    made.set_spout("lines", TOPICS, "lines", **options)
+    made.set_bolt("split", Words()).shuffle_grouping("lines")
+    return made
+
+
+def summed(made: TopologyBuilder, before: str = "split") -> TopologyBuilder:
+    """End it in a keyed bolt."""
+    made.set_bolt("sum", Sum()).fields_grouping(before, "word")
+    return made
+
+
+def compiled(made: TopologyBuilder, sink: Any = None) -> Compiled:
+    """Compile for four cores."""
+    return made.compile(schema_of, sink, cores=4)
+
+
+def hooked() -> TopologyBuilder:
+    """Watch every bolt."""
+    made = summed(words())
+    made.add_hook(TaskHook())
+    return made
+
+
+def ordered() -> TopologyBuilder:
+    """Read in order."""
+    made = TopologyBuilder()
+    made.set_spout("lines", ORDERED, "lines")
+    made.set_bolt("sum", Sum()).fields_grouping("lines", "key")
+    return made
+
+
+def grouped(group: Callable[[Any], object], parallelism: int | None = None) -> TopologyBuilder:
+    """Subscribe a keyed bolt."""
+    made = words()
+    group(made.set_bolt("sum", Sum(), parallelism))
+    return made
+
+
+def read_by_another() -> TopologyBuilder:
+    """Subscribe a bolt to a keyed one."""
+    made = summed(words())
+    made.set_bolt("after", Again()).shuffle_grouping("sum")
+    return made
+
+
+def two() -> TopologyBuilder:
+    """Have two keyed bolts."""
+    made = summed(words())
+    made.set_bolt("most", Sum()).fields_grouping("split", "length")
+    return made
+
+
+REFUSED: dict[str, tuple[Callable[[], TopologyBuilder], str]] = {
+    "two": (two, "bolts 'sum' and 'most' are KeyedBolts, and a topology has one: let one bolt do the work"),
+    "read by another": (
+        read_by_another,
+        "bolt 'after' reads from 'sum', a KeyedBolt, .*let 'sum' do that work itself, or write its rows to a",
+    ),
+    "two streams": (
+        lambda: grouped(lambda bolt: bolt.fields_grouping("split", "word").fields_grouping("lines", "key")),
+        "bolt 'sum', a KeyedBolt, reads split and lines, and holds tuples of one stream: let a bolt before",
+    ),
+    "shuffled": (
+        lambda: grouped(lambda bolt: bolt.shuffle_grouping("split")),
+        r"reads split by shuffle; it holds tuples by key: read it by \.fields_grouping\(\"split\", ...\)",
+    ),
+    "two keys": (
+        lambda: grouped(lambda bolt: bolt.partial_key_grouping("split", "word")),
+        "reads split by partial_key; it holds tuples by key",
+    ),
+    "a field twice": (
+        lambda: grouped(lambda bolt: bolt.fields_grouping("split", "word", "word")),
+        "bolt 'sum' names a field of its key twice: word, word",
+    ),
+    "an unknown field": (
+        lambda: grouped(lambda bolt: bolt.fields_grouping("split", "wrod")),
+        "bolt 'sum' groups split by wrod; its fields are: word, length",
+    ),
+    "parallelism": (
+        lambda: grouped(lambda bolt: bolt.fields_grouping("split", "word"), 3),
+        "has parallelism=3; it has as many tasks as spark.sql.shuffle.partitions says .*leave parallelism",
+    ),
+    "no delayed acks": (
+        lambda: summed(words(delayed_acks=False)),
+        "bolt 'sum' is a KeyedBolt, which acks in a later batch; leave delayed_acks=False out",
+    ),
+    "an ordering": (ordered, "bolt 'sum' is a KeyedBolt, and input 'lines' has an ordering.*ordering: none"),
+    "hooks": (hooked, "bolt 'sum' is a KeyedBolt, which hooks cannot watch.*by context.add_hook"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_end_in_a_keyed_bolt_is_refused_with_the_cure(case: str) -> None:
+    make, says = REFUSED[case]
+    with pytest.raises(UsageError, match=says):
+        compiled(make())
+
+
+def test_beside_a_keyed_bolt_the_sink_gets_nothing() -> None:
+    """Rows that pass by the state store would be read and worked on twice."""
+    made = summed(words())
+    made.set_bolt("audit", Again()).shuffle_grouping("split")
+    with pytest.raises(UsageError, match=r"the sink gets audit beside 'sum', .*sink=\{\"sum\": write\}"):
+        compiled(made, {"audit": print, "sum": print})
+    [output] = compiled(made, {"sum": print}).layout.outputs
+    assert output.stream == StreamId("sum")
+    assert not compiled(made).layout.outputs
+
+
+class Ticks(Sum):
+    """Holds everything until it ticks."""
+
+    tick_ms = 1_000
+
+
+def test_a_query_that_ends_when_nothing_is_pending_has_no_ticks() -> None:
+    """Spark runs no batch while the source waits for the verdicts on what is held."""
+    reads = compiled(summed(words())).layout.keyed
+    for trigger in ({}, {"processingTime": "1 second"}, {"once": True}):
+        check_trigger(reads, Ticks(), trigger)
+    check_trigger(reads, Sum(), {"availableNow": True})
+    with pytest.raises(UsageError, match=r"'sum' is a KeyedBolt that ticks, .* leave the trigger out"):
+        check_trigger(reads, Ticks(), {"availableNow": True})
+
+
+def test_the_plan_says_where_spark_keeps_state() -> None:
+    """The keyed bolt stands behind all others, whatever they read."""
+    made = summed(words())
+    made.set_bolt("audit", Again(), parallelism=3).fields_grouping("split", "length")
+    assert made.explain(sink={"sum": print}).splitlines() == [
+        "stage 0: one Python pass, in the source's read task",
+        "  spout lines",
+        "  bolt split",
+        "    <- lines, shuffle: stays in its task, edges are folded there",
+        "shuffle by task: split; edges are carried (split passes through the next stage)",
+        "stage 1: one Python pass, 3 tasks",
+        "  bolt audit",
+        "    <- split, fields(length): to one of 3 tasks",
+        "shuffle by key: split; each tuple is held by its edge",
+        "stage 2: Spark's state store, spark.sql.shuffle.partitions tasks",
+        "  keyed bolt sum",
+        "    <- split, fields(word): held by key across micro-batches, until it is acked",
+        "  sink <- sum; what is settled with these rows is acked when the batch is written",
+    ]
+
+
+def enter(
+    last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
+) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
+    """Hand the rows of the last stage to the keyed bolt, by two tasks."""
+    reads = found.layout.keyed
+    assert reads is not None
+    column = next(name for name in last.schema.names if name.startswith("s"))
+    fields = tuple(found.schemas[reads.producer].names)
+    ledger = FakeLedger()
+    task = EntryTask(reads.consumer, last.name, column, fields, "stream", ledger)
+    half = len(rows) // 2
+    return [*task(rows[:half]), *task(rows[half:])], ledger.reports
+
+
+def acked_at_last(ran: Ran) -> bool:
+    """Tell whether all that is held, once acked, completes the trees of a batch."""
+    outcome = ran.outcome
+    batch = pa.concat_batches(ran.rows)
+    held = batch.column(ANCHOR).filter(batch.column(ANCHOR).is_valid())
+    numbers = [np.asarray(held.field(name), np.int64) for name in ("source", "position", "edge")]
+    released = Released(Held(numbers[0], numbers[1]), numbers[2].view(np.uint64))
+    older = split(replace(outcome.plan, ranges=()).index(), [released], []).older
+    expected = {
+        int(position) + outcome.plan.ranges[0].start: int(edge)
+        for position, edge in zip(outcome.partial, outcome.residual, strict=True)
+    }
+    positions, edges = older.acked.get(SOURCE, (np.array([]), np.array([])))
+    return dict(zip(positions.tolist(), edges.tolist(), strict=True)) == expected
+
+
+LINES = [b"the hawk waits", b"", b"kite hovers", b"end"]
+
+
+def behind_a_diamond() -> TopologyBuilder:
+    """Let words go two ways, and come together before the keyed bolt."""
+    made = words()
+    made.set_bolt("left", Again(), parallelism=2).shuffle_grouping("split")
+    made.set_bolt("right", Again(), parallelism=3).fields_grouping("split", "length")
+    both = made.set_bolt("both", Both(), parallelism=1)
+    both.fields_grouping("left", "word").fields_grouping("right", "word")
+    return summed(made, "both")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: summed(words()),
+        lambda: summed(made_of_shuffles(), "again"),
+        lambda: grouped(lambda bolt: bolt.fields_grouping("lines", "key")),
+    ],
+)
+def test_what_a_keyed_bolt_is_given_stays_open_until_it_is_acked(make: Callable[[], TopologyBuilder]) -> None:
+    """Rule 3: nothing of it is acked with its batch; the edges that are kept are those that are missing."""
+    ran = run(make(), LINES, entry=enter)
+    waiting = {0, 2, 3} if "key" not in ran.rows[0].schema.names else {0, 1, 2, 3}
+    assert set(ran.outcome.partial.tolist()) == waiting
+    assert not ran.outcome.failed
+    assert acked_at_last(ran)
+
+
+def made_of_shuffles() -> TopologyBuilder:
+    """Put two shuffles before the keyed bolt, and a bolt beside it."""
+    made = words()
+    made.set_bolt("first", Again(), parallelism=2).fields_grouping("split", "word")
+    made.set_bolt("again", Again(), parallelism=3).global_grouping("first")
+    made.set_bolt("audit", Again(), parallelism=2).all_grouping("split")
+    return made
+
+
+def test_bolts_in_children_hand_the_keyed_bolt_the_same() -> None:
+    """Where a stage is isolated its child knows where the roots stand."""
+    with ExitStack() as stack:
+
+        def starts(pass_: StagePass, context: BoltContext) -> IsolatedRun:
+            made = IsolatedRun(pass_, context, 0, lambda guarded: begin(guarded, context))
+            stack.callback(made.close)
+            return made
+
+        ran = run(behind_a_diamond(), [b"hawk waits", b"end"], entry=enter, begin=starts)
+    assert set(ran.outcome.partial.tolist()) == {0, 1}
+    assert acked_at_last(ran)
+
+
+def test_a_tuple_of_two_tuples_of_one_root_is_held_by_both_edges() -> None:
+    ran = run(behind_a_diamond(), [b"hawk waits", b"end"], entry=enter)
+    assert not ran.outcome.failed
+    assert set(ran.outcome.partial.tolist()) == {0, 1}
+    assert acked_at_last(ran)
+
+
+def test_a_tuple_of_several_records_fails_them_by_name() -> None:
+    """The state has one anchor for a tuple; neither record may be acked without it."""
+    ran = run(behind_a_diamond(), [b"hawk", b"hawk"], entry=swapped)
+    [(cause, roots)] = ran.outcome.failed
+    assert (cause.operator, roots.tolist()) == ("sum", [0, 1])
+    assert "anchored on tuples of several records" in cause.message
+    assert sum(batch.num_rows for batch in ran.rows) == 0
+
+
+def swapped(
+    last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
+) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
+    """As `enter`, with rows of `Both` that joined halves of two records."""
+    batch = pa.concat_batches(rows)
+    assert batch.column(ANCHOR).value_lengths().to_pylist() == [2, 2]
+    assert batch.column("_root").null_count == 2
+    return enter(last, found, rows)
+
+
+def test_what_does_not_reach_the_keyed_bolt_stops_the_batch() -> None:
+    """Rule 3: rows are counted and fingerprinted on both sides of the shuffle-less step."""
+
+    def lose(
+        last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
+    ) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
+        return enter(last, found, [batch.slice(1) for batch in rows])
+
+    with pytest.raises(TrackingError, match="bolt 'sum/hold' did not receive, or not finish, the 6 tuples"):
+        run(summed(words()), LINES, entry=lose)
+
+
+def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
+    roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
+    found = entered(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
+    assert found.anchors.is_valid().to_pylist() == [False, True]
+    assert (found.held.indices.tolist(), found.refused.tolist()) == ([0], [])
+
+
+def test_a_key_that_holds_an_unanchored_tuple_fails_the_others_where_rows_are_tracked() -> None:
+    """Nobody replays it; the query goes on."""
+    key = Key()
+    key.task = replace(key.task, tracked=True)
+    key.get("a")
+    [(_, said, carried)] = key.get("worse", tracked=False)
+    assert "worse" in said
+    assert carried == "a"
+    assert not key.state.exists
+
+
+def test_untracked_nothing_is_held_open() -> None:
+    def take(
+        last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
+    ) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
+        column = next(name for name in last.schema.names if name.startswith("s"))
+        task = EntryTask("sum", last.name, column, ("word", "length"), "", None)
+        taken = pa.concat_batches(task(rows))
+        assert taken.column(ANCHOR).null_count == taken.num_rows == 6
+        raise KeyError("all was seen")
+
+    with pytest.raises(KeyError, match="all was seen"):
+        run(summed(words()), LINES, tracked=False, entry=take)
+
+
+THREE = Delivery(3, ())
+
+
+def test_roots_are_told_apart_by_their_number() -> None:
+    origins = Origins()
+    origins.learn(np.array([4, -1]), pa.array([{"source": 1, "position": 2}, None], ROOT_TYPE))
+    named = origins.column(np.array([4, -1, 4])).to_pylist()
+    assert named == [{"source": 1, "position": 2}, None, {"source": 1, "position": 2}]
+    assert origins.column(np.array([], np.int64)).to_pylist() == []
+    with pytest.raises(KeyError):
+        origins.column(np.array([5]))
+    places = [(), (THREE,), (THREE, THREE), (THREE, Delivery(4, ()))]
+    assert only_roots(places).tolist() == [-1, 3, 3, -1]
+    assert only_roots(Places(np.array([7, 8]))).tolist() == [7, 8]
+
+
+def test_what_a_keyed_bolt_receives_is_counted_by_the_stream_that_it_reads() -> None:
+    reads = compiled(summed(words())).layout.keyed
+    counts = {
+        Counted(What.ACKED, "sum", SPARK): Measure(2, 3),
+        Counted(What.EMITTED, "sum", StreamId("sum")): Measure(1),
+        Counted(What.ACKED, "split", StreamId("lines")): Measure(4),
+    }
+    assert told_of(counts, None) == counts
+    assert told_of(counts, reads) == {
+        Counted(What.ACKED, "sum", StreamId("split")): Measure(2, 3),
+        Counted(What.EMITTED, "sum", StreamId("sum")): Measure(1),
+        Counted(What.ACKED, "split", StreamId("lines")): Measure(4),
+    }
+
+
+def test_a_topology_that_stops_for_good_lets_spark_wait(tmp_path: Path) -> None:
+    """Or the batches of ticks would go on, and the end of the query would interrupt one."""
+    activation = Activation(tmp_path, "stream")
+    activation.deactivate()
+    assert (activation.is_inactive(), activation.is_for_good()) == (True, False)
+    activation.deactivate(for_good=True)
+    assert activation.is_for_good()
+    activation.activate()
+    assert (activation.is_inactive(), activation.is_for_good()) == (False, False)

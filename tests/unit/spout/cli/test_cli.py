@@ -1,0 +1,204 @@
+"""The command: exit codes, one clear line on stderr, and nothing loaded that is not needed."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from acker import errors
+from spout.cli import main as cli
+
+PROJECT = Path(__file__).resolve().parents[4]
+WRONG = "kafka: {sasl.password: hunter2}\ninputs: {a: {id: 0, group: g}}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "topics.yaml"
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("windhover 0.")
+
+
+def test_a_shell_completes_the_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What ``windhover --install-completion`` writes asks the command so."""
+    monkeypatch.setenv("_WINDHOVER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "windhover st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit, match="0"):
+        cli.run([])
+    assert capsys.readouterr().out.split() == ["status"]
+    monkeypatch.delenv("_WINDHOVER_COMPLETE")
+    assert cli.run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"], ["topics", "--help"], ["acker", "run", "--help"], ["replay", "run", "--help"],
+        ["up", "--help"], ["demo", "--help"], ["bench", "tracking", "--help"], ["validate", "--help"],
+        ["submit", "--help"],
+    ],
+)  # fmt: skip
+def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(arguments) == 0
+    assert "Usage: windhover" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no command given"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["validate", "a", "b"], "unexpected extra argument"),
+        (["acker", "run", "--metrics-port", "0"], "--metrics-port"),
+        (["replay", "run", "--metrics-port", "::1:9100"], "--metrics-port"),
+        (["submit", "topology.yaml", "--metrics-port", "here"], "--metrics-port"),
+        (["demo", "--records", "many"], "--records"),
+        (["demo", "--frobnicate"], "No such option"),
+        (["demo", "--port", "0"], "--port"),
+        (["demo", "--port", "9092", "--bootstrap", "kafka:9092"], "give one"),
+        (["validate", "no/such/file.yaml"], "No such file"),
+        (["acker", "run", "--config", "no/such/file.yaml"], "No such file"),
+        (["topics", "check", "no/such/file.yaml"], "No such file"),
+        (["submit", "no/such/file.yaml"], "No such file"),
+        (["torture", "--brokers", "2"], "--brokers 2: must be 1, or 3"),
+        (["torture", "--brokers", "3", "--spark-workers", "1"], "--spark-workers 1: must be 0, or 2"),
+        (["torture", "--spark-workers", "2"], "comes with --brokers 3"),
+        (["up", "--brokers", "0"], "--brokers"),
+        (["torture", "--minutes", "0"], "--minutes 0.0: must be more than 0"),
+        (["torture", "--minutes", "nan"], "--minutes nan: must be a number; give 5 for five minutes"),
+        (["torture", "--minutes", "inf"], "--minutes inf: must be a number"),
+        (["torture", "--records-per-second", "nan"], "--records-per-second nan: must be a number"),
+        (["torture", "--records-per-second", "inf"], "--records-per-second inf: must be a number"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("windhover: ")
+    assert says in line
+
+
+@pytest.mark.parametrize("command", ["demo", "up"])
+def test_a_port_that_is_in_use_ends_with_2_and_one_line(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is started."""
+    monkeypatch.chdir(PROJECT)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cli.run([command, "--port", str(port)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"windhover: port {port} on 127.0.0.1 is in use; name another")
+
+
+def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["validate", str(PROJECT / "topics.yaml")]) == 0
+
+    printed = capsys.readouterr().out.splitlines()
+    for line in (
+        "    timeout: 5s",
+        "      initial: 500ms",
+        "    start: committed",
+        "  verdict_retention: 7d",
+        "  limits:",
+        "    step_records: 2000",
+        "replay:",
+        "    breaker_window: 1m",
+        "    # topic sentences has to keep its records for 68s: so long one may live, with all its replays",
+    ):
+        assert line in printed
+
+
+def test_validate_warns_of_records_that_may_be_needed_longer_than_topics_keep_them(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("inputs: {a: {id: 1, group: g, timeout: 0}}")
+
+    assert cli.run(["validate", str(file)]) == 0
+
+    printed = capsys.readouterr().out.splitlines()
+    assert "    # topic a has to keep its records for ever: an open one never times out" in printed
+    assert printed[-1].startswith("warning: a: input a may need a record without end (timeout: 0)")
+
+
+def test_validate_shows_names_of_kafka_settings_and_no_values(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        "kafka: {sasl.password: hunter2}\ninputs: {a: {id: 1, group: g, start: 2026-07-01T00:00:00Z}}"
+    )
+
+    assert cli.run(["validate", str(file)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "sasl.password" in printed
+    assert "hunter2" not in printed
+    assert "start: 2026-07-01T00:00:00Z" in printed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["validate"], ["topics", "create"], ["topics", "check"], ["acker", "run", "--config"],
+        ["replay", "run", "--config"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_wrong_file_ends_with_4_and_names_file_key_value_and_cure(
+    command: list[str], file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(WRONG)
+
+    assert cli.run([*command, str(file)]) == 4
+
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line == f"windhover: {file}:2: inputs.a.id = 0: is too low; give a whole number, 1 to 16383"
+    assert captured.out == ""
+
+
+def test_a_setting_that_the_client_refuses_ends_with_4_and_hides_its_value(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("kafka: {security.protocol: hunter2}\n")
+
+    assert cli.run(["topics", "check", str(file)]) == 4
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "security.protocol" in line
+    assert "hunter2" not in line
+
+
+def test_debug_shows_the_trace_of_an_error(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(WRONG)
+
+    assert cli.run(["--debug", "validate", str(file)]) == 4
+
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code"),
+    [
+        (errors.CheckFailed, 1), (errors.UsageError, 2), (errors.Unreachable, 3), (errors.ConfigError, 4),
+        (errors.TopicError, 4), (errors.Disagreement, 4), (errors.ConditionFound, 5), (errors.BreakerOpen, 1),
+        (errors.Fenced, 1),
+    ],
+)  # fmt: skip
+def test_each_error_ends_with_the_exit_code_of_its_class(
+    kind: type[errors.WindhoverError], exit_code: int
+) -> None:
+    assert kind.exit_code == exit_code

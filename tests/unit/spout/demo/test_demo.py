@@ -1,0 +1,190 @@
+"""The demo's pure parts: its text, its table, its checks."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from acker.errors import UsageError
+from spout.bolts.bolts import BatchCollector
+from spout.demo.checks import Check, Outcome, checks
+from spout.demo.counts import WordTable, first_difference
+from spout.demo.judge import report_rows
+from spout.demo.observer import Tally
+from spout.demo.progress import Progress, status_line
+from spout.demo.stage import DemoOptions
+from spout.demo.text import (
+    ALWAYS_FAILS,
+    FAILS_TWICE,
+    NEVER_ACKED_AT_FIRST,
+    count_words,
+    demo_lines,
+    keys_at,
+    lines_of_file,
+    python_topics,
+)
+from spout.demo.topology import SplitSentence, origin_number
+
+GOOD = Outcome(
+    records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
+    duplicates_from_acker_kill=0, other_replays=0, acker_kills=1, counts_correct=True, committed_to_end=True,
+    seconds=1.0, ack_seconds=0.5, records_per_second=10.0, bootstrap="127.0.0.1:1",
+)  # fmt: skip
+
+
+def judge(outcome: Outcome = GOOD, **changed: object) -> list[Check]:
+    facts: dict[str, object] = {
+        "expected_words": Counter(a=2),
+        "found_words": Counter(a=2),
+        "uncommitted": {},
+        "lost_across_kill": [],
+        "repeated_verdicts": 0,
+    }
+    return [check for check in checks(outcome, **{**facts, **changed}) if not check.held]  # type: ignore[arg-type]  # a table of keywords
+
+
+def test_pythons_own_text_is_there_without_blank_lines() -> None:
+    lines = python_topics()
+    assert len(lines) > 5_000
+    assert all(line.strip() == line and line for line in lines)
+
+
+@pytest.mark.parametrize("records", [1, 3, 4, 10, 100, 50_000])
+def test_every_demo_has_the_records_that_were_asked_for_and_at_most_one_poison_line(records: int) -> None:
+    lines = list(demo_lines(["one two", "three"], records))
+    keys = Counter(line.key for line in lines)
+    assert len(lines) == records
+    assert keys[ALWAYS_FAILS] == (1 if records >= 4 else 0)
+    assert keys[FAILS_TWICE] == keys[NEVER_ACKED_AT_FIRST] or records < 40
+
+
+def test_a_large_demo_has_five_lines_of_each_kind_that_succeeds_in_the_end() -> None:
+    assert Counter(keys_at(50_000).values()) == {ALWAYS_FAILS: 1, FAILS_TWICE: 5, NEVER_ACKED_AT_FIRST: 5}
+
+
+def test_text_is_repeated_as_often_as_the_records_ask() -> None:
+    assert [line.text for line in demo_lines(["a", "b"], 5)] == ["a", "b", "a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), (b"", "no line"), (b" \n\n", "no line"), (b"\xff", "UTF-8")]
+)
+def test_input_that_cannot_be_read_is_refused_with_its_name(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "text"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=said) as error:
+        lines_of_file(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{"records": 0}, {"records": -1}, {"rate": 0.0}])
+def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="--r"):
+        DemoOptions(**options)  # type: ignore[arg-type]  # one of several keywords
+
+
+def test_a_port_beside_another_broker_is_refused() -> None:
+    """It would mean nothing there."""
+    with pytest.raises(UsageError, match=r"--port 9092.*--bootstrap"):
+        DemoOptions(bootstrap="kafka:9092", port=9092)
+
+
+def words(*rows: tuple[int, int, str]) -> pa.Table:
+    return pa.table(dict(zip(("origin", "ordinal", "word"), map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def test_a_word_that_is_written_again_counts_once() -> None:
+    table = WordTable()
+    assert table.counts() == Counter()
+    table.upsert(words((1, 0, "a"), (1, 1, "b"), (2, 0, "a")))
+    table.upsert(words((1, 1, "b"), (1, 0, "a")))
+    assert table.counts() == count_words(["a b", "a"])
+
+
+def test_of_rows_of_one_identity_the_last_one_counts() -> None:
+    """A sink that counted the first one would hide a bolt that does something else on a re-run."""
+    table = WordTable()
+    table.upsert(words((1, 0, "a"), (2, 0, "c")))
+    table.upsert(words((1, 0, "b")))
+    assert table.counts() == Counter(b=1, c=1)
+
+
+def test_lines_of_all_partitions_are_split_with_the_ordinal_of_each_word() -> None:
+    rows = pa.record_batch({"origin": [7, origin_number("t/3@9")], "line": [" the  hawk", "waits"]})
+    collector = BatchCollector("split", rows=2)
+    SplitSentence().execute(rows, collector)
+    assert [column.to_pylist() for column in collector.columns[0]] == [
+        [7, 7, (3 << 48) + 9], [0, 1, 0], ["the", "hawk", "waits"],
+    ]  # fmt: skip
+    assert collector.parents[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [GOOD, replace(GOOD, acked=7, lost=2, pending=2, other_replays=1, duplicates_from_acker_kill=1)],
+)
+def test_the_lines_of_the_table_add_up(outcome: Outcome) -> None:
+    """Those that are indented to the one above them."""
+    rows = report_rows(outcome)
+    heads = [number for number, (name, _) in enumerate(rows) if not name.startswith(" ")]
+    sums = 0
+    for head, end in pairwise([*heads, len(rows)]):
+        parts = [value for _, value in rows[head + 1 : end]]
+        if parts:
+            sums += 1
+            assert sum(map(int, parts)) == rows[head][1], rows[head][0]
+    assert sums == 3
+
+
+def test_the_line_says_that_it_is_throttled_when_a_batch_took_too_long() -> None:
+    status = {"pending": 12_000.0, "batch_ms": 3_100.0}
+    line = status_line(status, Tally(copies=3, dead_letters=1), 52_000.4, 5_000)
+    assert line == (
+        "52,000 records/s  pending 12,000  replayed 3  dead 1  throttled: batch took 3.1 s of 5 s timeout"
+    )
+    assert "throttled" not in status_line({**status, "batch_ms": 1_300.0}, Tally(), 0, 5_000)
+    assert "throttled" not in status_line(status, Tally(), 0, 0)
+
+
+def test_where_there_is_no_terminal_plain_lines_are_printed(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with Progress(Console(file=out, width=40), tmp_path / "none", 10, 5_000) as progress:
+        progress.show(4, Tally())
+        progress.show(5, Tally())
+    assert out.getvalue() == "4 of 10  0 records/s  pending 0  replayed 0  dead 0\n"
+
+
+def test_the_first_word_that_differs_is_named() -> None:
+    assert first_difference(Counter(a=1, b=2), Counter(a=1, b=2)) == ""
+    assert "'b' was counted 1 times, and stands 2" in first_difference(Counter(a=1, b=2), Counter(a=1, b=1))
+    assert "'c' was counted 1 times, and stands 0" in first_difference(Counter(a=1), Counter(a=1, c=1))
+
+
+def test_a_demo_that_went_well_passes_every_check() -> None:
+    assert judge() == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "name"),
+    [
+        (judge(found_words=Counter(a=3)), "every word was counted exactly"),
+        (judge(replace(GOOD, lost=1)), "every record ended acked or dead-lettered"),
+        (judge(repeated_verdicts=1), "every root has one verdict"),
+        (judge(lost_across_kill=["t/0@1"]), "the acker's kill caused no replay"),
+        (judge(uncommitted={"t/0": "1 of 2"}), "the committed offsets have reached the end"),
+        (judge(replace(GOOD, pending=1)), "nothing is pending"),
+    ],
+)
+def test_each_check_fails_by_name_when_what_it_demands_is_not_so(failed: list[Check], name: str) -> None:
+    assert [check.name for check in failed] == [name]
+    assert failed[0].found

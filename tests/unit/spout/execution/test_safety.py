@@ -1,0 +1,116 @@
+"""When tasks isolate their bolts, how long these may take, and how isolated records are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acker.config.topics import Topics, parse
+from acker.identity import position_at, source_of
+from acker.wire.events import SourceRun
+from replay.policy.causes import Action, Rule, action_of
+from spout.bolts.work_done import WorkDone
+from spout.builder.submitted import TopologyCollector, TopologyStatus
+from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
+from spout.planning.plan import BatchPlan
+from spout.publishing.fold import Outcome
+from spout.publishing.isolated_records import counted, isolated_records
+from spout.tuples.collector import Cause
+from spout.tuples.culprits import HUNG, WORKER_DIED
+
+TOPICS: Topics = parse(
+    """
+inputs:
+  a: {id: 1, group: g, bolt_timeout: 2s}
+  b: {id: 2, group: g, bolt_timeout: 5s}
+  c: {id: 3, group: g}
+""",
+    file="topics.yaml",
+    environ={},
+)
+
+
+def test_a_task_isolates_when_it_is_tried_again_or_its_batch_is_run_again(tmp_path: Path) -> None:
+    mark = mark_of(tmp_path, "stream")
+    safety = Safety(mark=str(mark))
+    assert [safety.isolates(tries) for tries in (0, 1, 2)] == [False, True, True]
+    mark.touch()
+    assert safety.isolates(0)
+    assert not Safety(mark=str(mark_of(tmp_path, "other"))).isolates(0)
+    assert not Safety().isolates(0)
+
+
+@pytest.mark.parametrize(("names", "limit"), [("a", 2_000), ("ab", 5_000), ("abc", 0), ("c", 0)])
+def test_a_query_takes_the_longest_limit_of_its_inputs(names: str, limit: int) -> None:
+    assert limit_ms([TOPICS.input(name) for name in names]) == limit
+
+
+@pytest.mark.parametrize(
+    ("master", "once"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*]", True),
+        ("local[2,3]", False),
+        ("local[*, 3]", False),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://host:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_masters_that_try_a_task_once_are_known(master: str, once: bool) -> None:
+    assert tried_once(master) is once
+
+
+def test_isolated_records_are_named_by_their_place_and_counted() -> None:
+    ranges = (
+        SourceRun(source_of(1, 3), position_at(0, 1_000), position_at(0, 1_010)),
+        SourceRun(source_of(1, 3, replay=True), position_at(0, 7), position_at(0, 9)),
+        SourceRun(source_of(9, 0), position_at(2, 5), position_at(2, 6)),
+    )
+    plan = BatchPlan("g", "s", 1, 4, 0, 0, True, ranges)
+    died, hung = Cause("split", WORKER_DIED, "SIGSEGV"), Cause("split", HUNG, "took long")
+    outcome = Outcome(
+        plan,
+        (
+            (died, np.array([0, 9, 10])),
+            (Cause("split", "ValueError", "no"), np.array([3])),
+            (hung, np.array([11, 12])),
+        ),
+    )
+    named = [(record.place, record.cause) for record in isolated_records(outcome, TOPICS.inputs_of("g"))]
+    assert named == [
+        ("a/3@1000", died),
+        ("a/3@1009", died),
+        ("a.g.replay/3@7", died),
+        ("a.g.replay/3@8", hung),
+        (f"{source_of(9, 0)}/0@5", hung),
+    ]
+    assert counted(outcome) == {WORKER_DIED: 3, HUNG: 2}
+    work = WorkDone()
+    work.add({}, (), counted(outcome))
+    work.add({}, (), {HUNG: 1})
+    assert work.isolated == {WORKER_DIED: 3, HUNG: 3}
+
+
+def test_isolated_records_stand_in_a_topology_s_metrics() -> None:
+    status = TopologyStatus("active", None, {}, isolated={HUNG: 2})
+    samples = [
+        (sample.labels, sample.value)
+        for metric in TopologyCollector(lambda: status).collect()
+        for sample in metric.samples
+        if sample.name == "windhover_topology_isolated_total"
+    ]
+    assert samples == [({"error": HUNG}, 2)]
+
+
+@pytest.mark.parametrize("error", [WORKER_DIED, HUNG])
+def test_a_rule_of_topics_yaml_may_name_what_an_isolated_record_failed_by(error: str) -> None:
+    text = f"inputs: {{a: {{id: 1, group: g, retry: {{causes: [{{error: {error}, then: dead_letter}}]}}}}}}"
+    [named] = parse(text, file="topics.yaml", environ={}).inputs["a"].retry.causes
+    rules = [Rule(named.error, named.operator, Action(named.then))]
+    assert action_of(rules, "split", error) is Action.DEAD_LETTER
+    assert action_of([Rule("Exception", None, Action.DEAD_LETTER)], "split", error) is Action.RETRY
+    assert action_of([], "split", error) is Action.RETRY

@@ -1,0 +1,118 @@
+"""What a planning process announces, and when that is durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import Unreachable
+from acker.identity import ACKER_BLOCK_BITS, acker_partition
+from acker.kafka.port import TopicPartition
+from acker.memory.clients import NoFaults
+from acker.wire.codec import wire_codec
+from acker.wire.events import Init, SourceRun
+from spout.group.announce import Announcer
+from spout.group.sources import SourceSpec, sources_of
+from spout.planning.session import SessionName
+from tests.support.worlds.kestrel_world import KestrelWorld
+from tests.support.worlds.planning import FlushesLeft
+
+NAME = SessionName(1, "s")
+FIRST, SECOND = 1 << 16, (1 << 16) + 1
+
+
+class Flushes(NoFaults):
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before(self, operation: str) -> None:
+        self.count += operation == "flush"
+
+
+@pytest.fixture
+def world() -> KestrelWorld:
+    return KestrelWorld()
+
+
+@pytest.fixture
+def specs(world: KestrelWorld) -> dict[int, SourceSpec]:
+    return dict(sources_of(world.log, [world.topics.input("sentences")], tracked=True))
+
+
+def inits(world: KestrelWorld) -> list[SourceRun]:
+    """Return the runs that are durable, by acker partition."""
+    reader = world.log.reader(committed=False)
+    found: list[SourceRun] = []
+    for number in range(world.topics.acker.partitions):
+        reader.assign({TopicPartition("_ack_init", number): 0})
+        events = [wire_codec().decode(record.value) for record in reader.poll(0)]
+        found += [run for event in events if isinstance(event, Init) for run in event.runs]
+    return found
+
+
+def announcer_of(world: KestrelWorld, faults: NoFaults) -> Announcer:
+    return Announcer(world.cluster.log(faults), world.topics.ack_topics, "g", world.topics.acker.partitions)
+
+
+def test_inits_of_several_sources_are_waited_for_at_once(
+    world: KestrelWorld, specs: dict[int, SourceSpec]
+) -> None:
+    """Nothing of them is durable before the end of `together`; outside of it each is at once."""
+    flushes = Flushes()
+    announcer = announcer_of(world, flushes)
+    with announcer.together():
+        for source in (FIRST, SECOND):
+            announcer.init(NAME, 0, 0, [SourceRun(source, 0, 5)], specs)
+        assert (flushes.count, inits(world)) == (0, [])
+    assert flushes.count == 1
+    assert sorted(inits(world)) == [SourceRun(FIRST, 0, 5), SourceRun(SECOND, 0, 5)]
+    announcer.init(NAME, 0, 0, [SourceRun(FIRST, 5, 6)], specs)
+    assert flushes.count == 2
+    with announcer.together():
+        pass
+    assert flushes.count == 2
+
+
+def test_parts_of_one_source_stay_in_order_when_several_are_announced_together(
+    world: KestrelWorld, specs: dict[int, SourceSpec]
+) -> None:
+    """A part is sent when the one before it is durable: what is initialised of a source is a prefix."""
+    n = world.topics.acker.partitions
+    block = next(
+        b
+        for b in range(100)
+        if acker_partition(FIRST, b << ACKER_BLOCK_BITS, n)
+        < acker_partition(FIRST, (b + 1) << ACKER_BLOCK_BITS, n)
+    )
+    middle = (block + 1) << ACKER_BLOCK_BITS
+    announcer = announcer_of(world, NoFaults())
+    with announcer.together():
+        announcer.init(NAME, 0, 0, [SourceRun(FIRST, middle - 5, middle + 5)], specs)
+        assert inits(world) == [SourceRun(FIRST, middle - 5, middle)]
+    assert len(inits(world)) == 2
+
+
+def test_a_contribution_never_comes_before_an_init_that_is_announced_together_with_others(
+    world: KestrelWorld, specs: dict[int, SourceSpec]
+) -> None:
+    """What left the log is told as absent by the same producer."""
+    flushes = Flushes()
+    announcer = announcer_of(world, flushes)
+    with announcer.together():
+        announcer.init(NAME, 0, 0, [SourceRun(FIRST, 0, 5)], specs)
+        announcer.absent(NAME, "lane", 1, 0, [SourceRun(FIRST, 0, 2)])
+    assert flushes.count == 2  # the init, and what is absent
+
+
+def test_nothing_is_handed_out_before_its_init_is_durable() -> None:
+    """The spout stops, and its clients have got nothing."""
+    world = KestrelWorld()
+    world.produce(2)
+    faults = FlushesLeft()
+    client = world.spout(faults=faults).client("a")
+    assert not client.open(10)
+    faults.left = 0
+    with pytest.raises(Unreachable):
+        world.run(1_000)
+    assert not client.open(10)

@@ -1,0 +1,70 @@
+"""The bolt behind a condition, and sessions that cannot be tracked; without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from acker.errors import UsageError
+from spout.bolts.hooks import BoltContext
+from spout.builder.topology import TopologyBuilder
+from spout.execution.steps import Step, run_simple
+from spout.execution.watching import Watch
+from spout.held.conditions import FLAG, FailWhen
+from spout.spark.application import Application, refuse_connect
+from spout.tuples.collector import Cause
+from spout.tuples.rows import ArrowRows, arrow_of
+from tests.support.worlds.topology_world import TOPICS
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_rows_that_match_fail_and_all_others_go_on_without_the_flag(tracked: bool) -> None:
+    """S83: null is no match, as everywhere in SQL; where nothing is tracked a match is only dropped."""
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2, 3, 4], FLAG: [False, True, None, True]})
+    step = Step("check", FailWhen("not this"), pa.schema([pa.field("n", pa.int64())]))
+    watch = Watch("check", step.bolt, BoltContext("check", 0, 1))
+    out = run_simple(step, ArrowRows(batch), watch, tracked=tracked, arrow=True)
+    assert arrow_of(out.rows, None).to_pydict() == {"n": [1, 3]}
+    assert out.parents.tolist() == [0, 2]
+    assert out.failures == [(row, Cause("check", "", "not this")) for row in (1, 3)]
+
+
+def test_a_session_of_spark_connect_is_refused_with_the_way_out() -> None:
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(
+        UsageError, match=r"pyspark\.sql\.connect\.session\.SparkSession is no classic .*local"
+    ):
+        Application.of(session)
+
+
+def test_a_topology_is_not_submitted_to_one_either() -> None:
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(
+        UsageError, match=r"pyspark\.sql\.connect\.session\.SparkSession is no classic .*local"
+    ):
+        builder.submit(session)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "says"),
+    [
+        ({"spark.remote": "sc://spark:15002"}, {}, "^spark.remote: "),
+        ({}, {"SPARK_REMOTE": "sc://spark:15002"}, "^SPARK_REMOTE: "),
+        ({}, {"SPARK_CONNECT_MODE_ENABLED": "1"}, "^SPARK_CONNECT_MODE_ENABLED: "),
+        ({"spark.master": "local", "spark.api.mode": "connect"}, {}, "^spark.api.mode=connect"),
+        ({"spark.master": "local"}, {"SPARK_API_MODE": "Connect"}, "^spark.api.mode=connect"),
+    ],
+)
+def test_what_would_start_one_is_refused_before(
+    settings: dict[str, str], environ: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says + r".*no classic Spark session: .*Spark Connect"):
+        refuse_connect(settings, environ)
+
+
+def test_what_starts_a_classic_session_is_left_alone() -> None:
+    refuse_connect({}, {})
+    refuse_connect({"spark.master": "local"}, {"SPARK_API_MODE": "classic"})
+    refuse_connect({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"})

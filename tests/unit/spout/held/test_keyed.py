@@ -1,0 +1,504 @@
+"""A bolt that holds tuples of a key, over a state like Spark's."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, ClassVar
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from acker.errors import BoltStopped, TupleError, UsageError
+from spout.bolts.bolts import BasicBolt, BatchCollector
+from spout.bolts.hooks import BoltContext
+from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
+from spout.bolts.said import ACKS, RESETS, SAID
+from spout.execution.steps import Step
+from spout.held.holding import AckTask
+from spout.held.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
+from spout.publishing.fold import TaskReport
+from spout.tuples.anchor_columns import HELD_TYPE
+from spout.tuples.collector import BasicCollector, Cause, Tuple
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import What, count_of
+from spout.tuples.raised import Raised
+from tests.support.fake_ledger import FakeLedger
+
+
+class FakeState:
+    """What Spark hands in for one key."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[Any, ...] | None = None
+        self.hasTimedOut = False
+        self.timeout_ms = 0
+        self.now_ms = 1_000
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether something is kept."""
+        return self.kept is not None
+
+    @property
+    def get(self) -> tuple[Any, ...]:
+        """Return it."""
+        if self.kept is None:
+            raise ValueError("nothing is kept")
+        return self.kept
+
+    def update(self, kept: tuple[Any, ...]) -> None:
+        """Keep something."""
+        self.kept = kept
+
+    def remove(self) -> None:
+        """Keep nothing."""
+        self.kept = None
+
+    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - Spark's name
+        """Tell when the batch began."""
+        return self.now_ms
+
+    def setTimeoutDuration(self, timeout_ms: int) -> None:  # noqa: N802 - Spark's name
+        """Ask for a tick."""
+        self.timeout_ms = timeout_ms
+
+
+class Pairs(KeyedBolt):
+    """Emits two at a time; fails ``bad``, breaks on ``worse``; a ``z`` has its timeout reset."""
+
+    output = "both string"
+    tick_ms = 500
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Hold a single one."""
+        if any(each["n"] == "worse" for each in held):
+            collector.ack(held[0])
+            raise ValueError("worse")
+        for each in [each for each in held if each["n"] == "bad"]:
+            collector.fail(each, "bad")
+        collector.reset_timeout(*(each for each in held if each["n"] == "z"))
+        if len(collector.held) == 2:
+            collector.emit(("".join(each["n"] for each in held if each["n"] != "bad"),))
+            collector.ack(*tuple(collector.held))
+
+
+_LINES, _FIRST = inspect.getsourcelines(Pairs)
+PLACE = f"test_keyed.py:{next(n for n, line in enumerate(_LINES, _FIRST) if 'raise ValueError' in line)}"
+WORSE = Cause("pairs", "ValueError", f"worse ({PLACE})")
+
+
+class Key:
+    """One key at work, batch for batch."""
+
+    def __init__(self, bolt: KeyedBolt | None = None) -> None:
+        self.state = FakeState()
+        self.task = KeyedTask(
+            "pairs", bolt or Pairs(), (Field.of("both", StringType()),), count(0, 7).__next__
+        )
+        self.work: dict[str, list[int]] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.raised: list[Raised] = []
+
+    def get(self, *values: str, ticks: bool = False, tracked: bool = True) -> list[tuple[Any, ...]]:
+        """Let tuples come, or a tick; return the rows: value, what is said, and offsets that are carried.
+
+        The last row, which counts if there is something to count, is kept apart, and tracebacks are.
+        """
+        self.state.hasTimedOut = ticks
+        anchors = [{"source": 1, "position": ord(n[0]), "edge": 7} if tracked else None for n in values]
+        part = pd.DataFrame({"n": list(values), ANCHOR: anchors})
+        frames = self.task(("k",), [] if ticks else [part], self.state)  # type: ignore[arg-type]
+        self.rows = [row for frame in frames for row in frame.to_dict("records")]
+        rows = [row for row in self.rows if not str(row[SAID]).startswith(("{", "[["))]
+        self.work, self.raised = {}, []
+        for row in self.rows[len(rows) :]:
+            told = json.loads(row[SAID])
+            if isinstance(told, dict):
+                self.work = told
+            else:
+                self.raised = [Raised(*each) for each in told]
+        return [
+            (row["both"], row[SAID], "".join(chr(each["position"]) for each in row[ANCHOR])) for row in rows
+        ]
+
+
+def test_what_is_neither_acked_nor_failed_is_held_until_later() -> None:
+    """S31, S81."""
+    key = Key()
+    assert key.get("a") == []
+    assert key.get("c") == [("ac", None, ""), (None, "", "ac")]
+    assert not key.state.exists
+
+
+def test_a_tick_flushes_what_a_quiet_key_holds() -> None:
+    key = Key()
+    key.get("a")
+    assert key.state.timeout_ms == 500
+    assert key.get(ticks=True) == [(None, "", "a")]
+    assert not key.state.exists
+
+
+class Paced(Pairs):
+    """Is ticked every 700 ms, whatever comes; a quiet key after 500 ms."""
+
+    tick_every_ms = 700
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Hold everything."""
+
+
+def test_a_key_that_is_never_quiet_is_ticked_at_a_pace() -> None:
+    """Storm's topology.tick.tuple.freq.secs: 700 ms behind the first tuple, then behind the tick."""
+    key = Key(Paced())
+    waits = []
+    for name in "abcd":
+        assert key.get(name) == []
+        waits.append(key.state.timeout_ms)
+        key.state.now_ms += 200
+    assert waits == [500, 500, 300, 100]
+    assert key.get("e") == [(None, "", "abcde")]
+    assert not key.state.exists
+    assert key.get("f") == []
+    key.state.now_ms += 500
+    assert key.get(ticks=True) == [(None, "", "f")]
+
+
+def test_a_tick_that_holds_on_comes_again_at_its_pace() -> None:
+    class HoldsOn(Paced):
+        def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+            """Reset the timeouts."""
+            collector.reset_timeout(*held)
+
+    key = Key(HoldsOn())
+    key.get("a")
+    for now_ms, ticks, said in ((1_600, False, []), (1_700, True, ["reset"]), (2_399, False, []),
+                                (2_400, False, ["reset"])):  # fmt: skip
+        key.state.now_ms = now_ms
+        assert [row[1] for row in key.get(*([] if ticks else ["b"]), ticks=ticks)] == said
+
+
+def test_what_a_state_of_before_holds_is_taken_up() -> None:
+    """It knows nothing of a pace: one begins with the next batch."""
+    key = Key(Paced())
+    key.state.update((pickle.dumps([KeyedTuple({"n": "a"}, (1, ord("a"), 7))]),))
+    assert key.get("b") == []
+    key.state.now_ms += 700
+    assert key.get("c") == [(None, "", "abc")]
+
+
+def test_a_state_that_names_a_class_where_it_was_is_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 0.1 had it in a module of another name, which a pickle names."""
+    key = Key(Paced())
+    with monkeypatch.context() as before:
+        before.setitem(sys.modules, "spout.keyed_bolt", sys.modules[KeyedTuple.__module__])
+        before.setattr(KeyedTuple, "__module__", "spout.keyed_bolt")
+        key.state.update((pickle.dumps((0, [KeyedTuple({"n": "a"}, (1, ord("a"), 7))]), protocol=5),))
+    assert key.get("b") == []
+    key.state.now_ms += 700
+    assert key.get("c") == [(None, "", "abc")]
+
+
+def test_one_tuple_fails_alone_and_an_exception_fails_all_that_the_key_holds() -> None:
+    """S83, S84."""
+    key = Key()
+    assert key.get("a", "bad") == [(None, json.dumps(Cause("pairs", "", "bad")), "b")]
+    assert key.get("worse") == [(None, json.dumps(WORSE), "aw")]
+    assert not key.state.exists
+
+
+def test_a_tuple_whose_timeout_is_reset_is_held_on_and_neither_acked_nor_failed() -> None:
+    """S16."""
+    key = Key()
+    assert key.get("z") == [(None, RESETS, "z")]
+    assert key.state.exists
+    assert key.get("a") == [("za", None, ""), (None, ACKS, "za"), (None, RESETS, "z")]
+    assert key.get("z", "worse") == [(None, json.dumps(WORSE), "zw")]
+
+
+def test_a_traceback_comes_beside_the_cause_once_in_a_task_and_the_step_behind_reports_it() -> None:
+    key = Key()
+    key.get("worse")
+    [raised] = key.raised
+    assert raised.kind == ("pairs", "ValueError", PLACE)
+    assert 'raise ValueError("worse")' in raised.text
+    rows = pd.DataFrame(key.rows)
+    assert key.get("worse") == [(None, json.dumps(WORSE), "w")]
+    assert key.raised == []
+    [report] = reports_of(rows)
+    assert report.raised == (raised,)
+    [(cause, failed)] = report.released.failures
+    assert (cause, failed.positions.tolist()) == (WORSE, [ord("w")])
+
+
+def test_the_timeout_of_what_is_not_held_cannot_be_reset() -> None:
+    here, gone, other = (KeyedTuple({"n": n}, (1, 2, 3)) for n in "abc")
+    collector = KeyedCollector("pairs", [here, gone])
+    collector.ack(gone)
+    for wrong in (gone, other):
+        with pytest.raises(TupleError, match=r"'pairs' reset the timeout of .*, which it does not hold"):
+            collector.reset_timeout(here, wrong)
+    assert collector.touched == []
+
+
+def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that_time() -> None:
+    """S74: each call takes 7 ns; the second batch begins 2 ms behind the first one."""
+    key = Key()
+    key.get("a")
+    assert key.work == {"executed": [1, 7]}
+    key.state.now_ms += 2
+    key.get("c", "bad")
+    assert key.work == {"executed": [2, 7], "acked": [2, 2_000_014], "failed": [1, 7]}
+    key.get("d")
+    key.get(ticks=True)
+    assert key.work == {"acked": [1, 7]}
+    old = KeyedCollector("pairs", [KeyedTuple({}, None)])
+    old.ack(*tuple(old.held))
+    assert work_of(0, old, 1_000, 7) == {What.ACKED: (1, 7)}, "since when an older version's waits is unknown"
+
+
+def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
+    """Return what the step behind a keyed bolt reports of its rows; it hands on what was emitted."""
+    names = pa.schema([("both", pa.string()), (SAID, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
+    step = Step("pairs", unwrap("both string"), pa.schema([("both", pa.string())]))
+    ledger = FakeLedger()
+    [out] = AckTask("pairs", "stream", ledger, step, True)([pa.RecordBatch.from_pandas(rows, names, False)])
+    assert out.to_pydict() == {"both": list(emitted)}
+    return ledger.reports
+
+
+def test_the_step_behind_reports_what_the_rows_say() -> None:
+    key = Key()
+    key.get("z", "bad")
+    rows = pd.DataFrame(key.rows)
+    key.get("a")
+    rows = pd.concat([rows, pd.DataFrame(key.rows)])
+    [report] = reports_of(rows, "za")
+    released = report.released
+    assert released.places.positions.tolist() == [ord("z"), ord("a")]
+    assert released.touched.positions.tolist() == [ord("z"), ord("z")]
+    [(cause, failed)] = released.failures
+    assert (cause.message, failed.positions.tolist()) == ("bad", [ord("b")])
+    counts = {what: count_of(report.counts, what, "pairs") for what in What}
+    assert counts == {
+        What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0
+    }  # fmt: skip
+
+
+def test_what_an_older_version_holds_is_held_on() -> None:
+    old = KeyedTuple.__new__(KeyedTuple)
+    old.__setstate__((None, {"values": {"n": "a"}, "anchor": (1, 2, 3)}))
+    found = pickle.loads(pickle.dumps(old, protocol=5))
+    assert (found["n"], found.root, found.since_ms) == ("a", (1, 2), 0)
+    assert KeyedTuple({}, None).root is None
+
+
+def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> None:
+    """A rule for exceptions fits it as it fits any bolt's."""
+    cause = Cause("pairs", "Undecodable(RejectTuple, FailTuple)", "no text")
+    said = pa.array([None, "", json.dumps(cause)])
+    collector = BatchCollector("pairs", 3)
+    batch = pa.RecordBatch.from_arrays([pa.array(["x", None, None]), said], names=["pair", SAID])
+    unwrap("pair string").execute(batch, collector)
+    assert collector.failures == [(2, cause)]
+    assert [column.to_pylist() for columns in collector.columns for column in columns] == [["x"]]
+
+
+def test_an_exception_is_raised_where_nothing_is_tracked() -> None:
+    with pytest.raises(ValueError, match="worse"):
+        Key().get("worse", tracked=False)
+
+
+class Saves(Pairs):
+    """Its service may be gone, when a tuple comes or at a tick."""
+
+    stops_on: ClassVar[tuple[type[Exception], ...]] = (ConnectionError,)
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Write what has come."""
+        if held[-1]["n"] == "gone":
+            raise ConnectionRefusedError("no answer")
+        super().execute(key, held, collector)
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Write what is left."""
+        raise ConnectionResetError("no answer")
+
+
+def test_what_a_keyed_bolt_stops_on_ends_the_query_and_leaves_what_the_key_held() -> None:
+    """S84: nothing is failed; any other exception is, under its own name."""
+    key = Key(Saves())
+    key.get("a")
+    kept = key.state.kept
+    with pytest.raises(BoltStopped, match=r"^bolt 'pairs' stops on ConnectionRefusedError: no answer; mend"):
+        key.get("gone")
+    with pytest.raises(BoltStopped, match=r"^bolt 'pairs' stops on ConnectionResetError: no answer; mend"):
+        key.get(ticks=True)
+    assert key.state.kept == kept
+    [(_, said, offsets)] = key.get("worse")
+    assert ("ValueError" in said, offsets) == (True, "aw")
+    with pytest.raises(UsageError, match=r"stops_on is .*it is a tuple of exception classes"):
+        type("Wrong", (KeyedBolt,), {"stops_on": ConnectionError})
+
+
+class Returns(Pairs):
+    """Returns what it should emit, in a call and at a tick; counts how often it is prepared."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.contexts: list[BoltContext] = []
+
+    def prepare(self, context: BoltContext) -> None:
+        """Count."""
+        self.contexts.append(context)
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> Any:
+        """Hold everything; ``row`` returns a row."""
+        return ("row",) if held[-1]["n"] == "row" else None
+
+    def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> Any:
+        """Yield nothing."""
+        return (each for each in held)
+
+
+def test_what_a_keyed_bolt_returns_fails_all_that_the_key_holds() -> None:
+    key = Key(Returns())
+    [(_, said, offsets)] = key.get("row")
+    assert offsets == "r"
+    assert "bolt 'pairs': Returns.execute returned a tuple, which nobody takes; emit rows by the" in said
+    key.get("a")
+    [(_, said, offsets)] = key.get(ticks=True)
+    assert offsets == "a"
+    assert "bolt 'pairs': Returns.tick returned a generator, which nobody takes; its code has not" in said
+
+
+def test_a_keyed_bolt_is_prepared_once_for_all_keys_of_a_task() -> None:
+    """As every other bolt: what it opens there is opened once."""
+    bolt = Returns()
+    one, other = Key(bolt), Key(bolt)
+    other.task = one.task
+    for key in (one, other, one):
+        key.get("a")
+    assert [(each.name, each.batch_id) for each in bolt.contexts] == [("pairs", -1)]
+
+
+def test_a_tuple_is_settled_once() -> None:
+    """S80: twice acked its edge would cancel."""
+    one = KeyedTuple({"n": "a"}, (1, 2, 3))
+    collector = KeyedCollector("pairs", [one])
+    collector.ack(one)
+    for again in (collector.ack, collector.fail):
+        with pytest.raises(TupleError, match="which it does not hold"):
+            again(one)
+    assert collector.held == []
+
+
+class Says(KeyedBolt):
+    """Emits a good row, then what it was made with, and acks."""
+
+    def __init__(self, values: Any) -> None:
+        """Emit these values."""
+        self._values = values
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Emit."""
+        collector.emit(("good",))
+        collector.emit(self._values)
+        collector.ack(*held)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((1, 2), "bolt 'says' emitted 2 values, whose fields are both"),
+        ((), "bolt 'says' emitted 0 values, whose fields are both"),
+        ((7,), "bolt 'says' emitted 7, a int, as 'both', which is string: "),
+        (("\ud800",), r"bolt 'says' emitted '\ud800', a str, as 'both', which is string: "),
+    ],
+)
+def test_a_row_that_does_not_fit_fails_what_the_key_holds_and_not_the_query(values: Any, says: str) -> None:
+    key = Key()
+    key.task = KeyedTask("says", Says(values), key.task.fields)
+    [(emitted, said, anchors)] = key.get("a", "b")
+    assert (emitted, anchors) == (None, "ab")
+    cause = Cause(*json.loads(said))
+    assert cause.operator == "says"
+    assert cause.error.startswith("TupleError")
+    assert cause.message.startswith(says)
+    assert not key.state.exists
+
+
+NESTED = StructType([StructField("a", IntegerType())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (IntegerType(), [None, 1, 2.0, float("nan")], ["x", 2**40, [1]]),
+        (
+            TimestampType(),
+            [None, datetime(2026, 1, 1, tzinfo=UTC), pd.Timestamp("2026-01-01")],
+            ["now", True],
+        ),
+        (ArrayType(IntegerType()), [None, [1, None], (1,)], [["x"], 1]),
+        (NESTED, [None, {"a": 1}, {}, (1,)], [{"a": "x"}, 1]),
+        (MapType(StringType(), IntegerType()), [None, {"a": 1}], [[("a", 1)], {"a": "x"}]),
+    ],
+)
+def test_a_value_fits_its_field_where_spark_can_convert_it(
+    kind: DataType, good: Sequence[Any], bad: Sequence[Any]
+) -> None:
+    """What Spark refuses would end the query, with the rows of all keys of the task."""
+    field = Field.of("f", kind)
+    for value in good:
+        field.check(value)
+    for value in bad:
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            field.check(value)
+
+
+def test_a_bolt_that_is_not_keyed_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="'Basic' is no KeyedBolt; derive it from one"):
+        keyed(Basic(), by=["user"])  # type: ignore[arg-type]  # on purpose
+
+
+class Basic(BasicBolt):
+    """Is not keyed."""
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit none."""
+
+
+def test_an_unknown_field_of_a_held_tuple_is_told_with_those_there_are() -> None:
+    with pytest.raises(KeyError, match="no field 'usr' in a held tuple; its fields are: user, n"):
+        KeyedTuple({"user": "u", "n": 1}, None)["usr"]
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [([], "needs a column"), ([7], "the columns of the key by name"), (7, "the columns of the key by name")],
+)
+def test_a_key_names_its_columns(by: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        keyed(Pairs(), by=by)
+
+
+def test_one_column_is_a_key() -> None:
+    assert columns_of("pairs", "user") == ("user",)
+    assert columns_of("pairs", ["user", "day"]) == ("user", "day")

@@ -1,0 +1,401 @@
+"""Dead letters in an operator's hands: found, told, emitted again, or given up for good; each once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from acker.errors import Fenced, TopicError, Unreachable, UsageError
+from acker.kafka.port import Headers, Outgoing
+from acker.memory.clients import Faults
+from acker.wire.events import Reason
+from replay.handling.letter_box import look_through
+from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, Pace
+from replay.records import headers
+from replay.records.letters import Deed, Filter, read
+from spout.inspect.dead_letters import Letters, Outcome, by_place, carry_out, inputs_named, look, records_of
+from spout.inspect.letter_rows import PREVIEW_BYTES, details_of, key_of, row_of, shown, stats_of
+from tests.support.worlds.replay_world import (
+    COPIES,
+    LETTERS,
+    LIMITS,
+    Crash,
+    CrashAt,
+    FailOnce,
+    World,
+    header,
+    history,
+    topics,
+)
+
+ONE_LIFE = topics(attempts=1)
+PLENTY = 200
+INPUT = ONE_LIFE.input("sentences")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def bury(world: World, *values: bytes | None, key: bytes | None = None, headers: Headers = ()) -> None:
+    """Let records die on their first failure."""
+    worker = world.worker(of=ONE_LIFE)
+    roots = [world.emit(value, key=key, headers=headers) for value in values]
+    world.lose(*roots)
+    world.settle(worker)
+    worker.close()
+
+
+def found(world: World, wanted: Filter = Filter(), *places: str) -> Letters:  # noqa: B008  # frozen
+    """Return the letters that are meant."""
+    return look(world.cluster.log(), by_place([INPUT], places, wanted), wait_ms=100)
+
+
+def do(
+    world: World, deed: Deed = Deed.REPLAYED, *places: str, faults: Faults | None = None,
+    wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
+) -> Outcome:  # fmt: skip
+    """Carry an order out, in transactions of so many letters."""
+    return carry_out(
+        world.cluster.log(faults), ONE_LIFE, by_place([INPUT], places, wanted),
+        Order(deed, wanted, "kim", "fixed in 1.3"), Pace(None, world.now_ms, chunk),
+        clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+    )  # fmt: skip
+
+
+def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
+    bury(world, b"a b", key=b"k", headers=(("trace", b"1"),))
+    letters = found(world)
+    row = row_of(letters.found[0])
+    assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
+    assert (row["dead"], row["error"], row["operator"], row["message"]) == (
+        "ATTEMPTS", "ValueError", "split", "bad line",
+    )  # fmt: skip
+    assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
+    one, record = next(records_of(world.cluster.log(), letters.found, LIMITS))
+    told = details_of(one, record)
+    assert (told["payload"], told["payload_bytes"]) == ("a b", 3)
+    assert told["headers"] == [{"name": "trace", "value": "1"}]
+    assert told["history"][0]["root"] == "sentences/0@0"
+    assert told["timestamp"] == "1970-01-01T00:00:00.077Z"
+    assert {"name": "windhover.dead", "value": "ATTEMPTS"} in told["windhover"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (Filter(error="ValueError"), 1),
+        (Filter(error="TIMED_OUT"), 1),
+        (Filter(error="KeyError"), 0),
+        (Filter(operator="split"), 1),
+        (Filter(operator=""), 1),
+        (Filter(dead="ATTEMPTS"), 2),
+        (Filter(dead="GONE"), 0),
+        (Filter(key=b"k"), 1),
+        (Filter(key=b"other"), 0),
+        (Filter(since_ms=1_000_000), 2),
+        (Filter(since_ms=1_000_001), 1),
+        (Filter(until_ms=1_000_001), 1),
+    ],
+)
+def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
+    world: World, wanted: Filter, count: int
+) -> None:
+    bury(world, b"a", key=b"k")
+    world.now_ms += 5_000
+    worker = world.worker(of=ONE_LIFE)
+    world.lose(world.emit(b"b"), reason=Reason.TIMED_OUT)
+    world.settle(worker)
+    assert len(found(world, wanted).found) == count
+
+
+def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:
+    bury(world, b"a", b"b", b"c")
+    for place in (f"{LETTERS}/0@1", "sentences/0@1"):
+        assert [one.letter.lineage.origin for one in found(world, Filter(), place).found] == ["sentences/0@1"]
+    assert not found(world, Filter(), "sentences/0@7").found
+    with pytest.raises(UsageError, match="no place of a letter"):
+        found(world, Filter(), "letters/0@1")
+    with pytest.raises(UsageError, match="no tracked input"):
+        inputs_named(ONE_LIFE, ["nope"])
+    assert inputs_named(ONE_LIFE, [LETTERS]) == [INPUT]
+
+
+def test_a_replayed_letter_is_the_record_as_it_was_and_begins_anew_with_its_history(world: World) -> None:
+    """What Windhover and KIP-1191 wrote beside it is gone; key, own headers, time and partition are there."""
+    bury(world, b"a b", key=b"k", headers=(("trace", b"1"), ("trace", b"2")))
+    assert do(world).done == 1
+    (copy,) = world.copies()
+    assert (copy.value, copy.key, copy.partition, copy.timestamp_ms) == (b"a b", b"k", 0, 77)
+    assert [(name, value) for name, value in copy.headers if name == "trace"] == [
+        ("trace", b"1"), ("trace", b"2"),
+    ]  # fmt: skip
+    assert not [name for name, _ in copy.headers if name.startswith("__dlq")]
+    assert (header(copy, "windhover.origin"), header(copy, "windhover.attempt")) == ("sentences/0@0", "1")
+    assert header(copy, "windhover.letter") == f"{LETTERS}/0@0"
+    assert header(copy, "windhover.dead") is None
+    lineage = headers.parse_lineage(copy.headers, *copy[:3])
+    assert (lineage.attempt, lineage.abandoned, lineage.reason) == (1, 0, "FAILED")
+    assert [loss["root"] for loss in history(copy)] == ["sentences/0@0"]
+
+
+def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: World) -> None:
+    """It has all its attempts again, and the new letter keeps the history of the first life."""
+    two = topics(attempts=2, waits="initial: 0s")
+    worker = world.worker(of=two)
+    world.lose(world.emit(b"a"))
+    world.settle(worker)
+    world.lose(world.emission_of(world.copies()[-1]))
+    world.settle(worker)
+    assert len(world.letters()) == 1
+    assert do(world).done == 1
+    for lives in (2, 3):
+        assert len(world.copies()) == lives
+        world.lose(world.emission_of(world.copies()[-1]), message="still bad")
+        world.settle(worker)
+    again = found(world).found
+    assert [one.letter.place for one in again] == [f"{LETTERS}/0@4"]
+    assert [(loss.attempt, loss.message) for loss in again[0].letter.history] == [
+        (1, "bad line"), (2, "bad line"), (1, "still bad"), (2, "still bad"),
+    ]  # fmt: skip
+    assert again[0].letter.lineage.origin == "sentences/0@0"
+
+
+def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(world: World) -> None:
+    bury(world, b"a", b"b")
+    assert do(world, Deed.DROPPED, "sentences/0@0").done == 1
+    assert world.copies() == []
+    assert [one.letter.place for one in found(world).found] == [f"{LETTERS}/0@1"]
+    every = found(world, Filter(handled=True)).found
+    assert len(every) == 2
+    mark = every[0].letter.mark
+    assert mark is not None
+    assert (mark.deed, mark.by, mark.why, mark.at_ms) == (Deed.DROPPED, "kim", "fixed in 1.3", world.now_ms)
+    assert row_of(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
+    assert world.letters()[0].value == b"a"
+    assert do(world).done == 1, "the other one"
+    assert do(world).done == 0
+    assert do(world, wanted=Filter(handled=True)).done == 2
+
+
+def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world: World) -> None:
+    """A copy and its letter's mark stand in one transaction, whose fate is known before marks are read."""
+    bury(world, *(b"%d" % number for number in range(5)))
+    for crashes in range(PLENTY):
+        with contextlib.suppress(Crash):
+            do(world, faults=CrashAt(crashes), chunk=2)
+            break
+    assert 10 < crashes < PLENTY - 1
+    assert sorted(copy.value or b"" for copy in world.copies()) == [b"%d" % number for number in range(5)]
+    assert found(world).found == []
+
+
+def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World) -> None:
+    """It holds back the stable end until somebody ends it: whoever opens next does."""
+    bury(world, b"a", b"b")
+    dead = LetterHandling(
+        world.cluster.log(FailOnce("commit", Unreachable("gone"))), INPUT,
+        Order(Deed.REPLAYED, Filter(), "kim", ""), owner="windhover-replay", limits=LIMITS,
+    )  # fmt: skip
+    dead.open()
+    with pytest.raises(Unreachable):
+        dead.step(1, world.now_ms)
+    assert do(world).done == 2
+    assert len(world.copies()) == 2
+
+
+def test_of_two_who_handle_letters_at_once_the_first_is_fenced(world: World) -> None:
+    bury(world, b"a", b"b", b"c")
+    order = Order(Deed.REPLAYED, Filter(), "kim", "")
+    first, second = (
+        LetterHandling(world.cluster.log(), INPUT, order, owner="windhover-replay", limits=LIMITS)
+        for _ in range(2)
+    )
+    assert first.open() == 3
+    assert first.step(1, world.now_ms) == 1
+    assert second.open() == 2
+    with pytest.raises(Fenced):
+        first.step(1, world.now_ms)
+    assert second.step(9, world.now_ms) == 2
+    first.close()
+    second.close()
+    assert [copy.value for copy in world.copies()] == [b"a", b"b", b"c"]
+
+
+def test_a_letter_that_is_replayed_has_its_time_limit_anew(world: World) -> None:
+    """It died two days ago; its next failure is not behind a limit of an hour."""
+    limited = topics(attempts=2, waits="initial: 0s", more=", time_limit: 1h")
+    bury(world, b"a")
+    world.now_ms += 2 * 24 * 3_600_000
+    assert do(world).done == 1
+    copies = len(world.copies())
+    world.lose(world.emission_of(world.copies()[-1]))
+    world.settle(world.worker(of=limited))
+    assert len(world.copies()) == copies + 1
+
+
+def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> None:
+    twice = topics(attempts=2, waits="initial: 0s")
+    worker = world.worker(of=twice)
+    world.lose(world.emit(b"a"), reason=Reason.TIMED_OUT)
+    world.settle(worker)
+    world.lose(world.emission_of(world.copies()[0]))
+    world.settle(worker)
+    one, record = next(records_of(world.cluster.log(), found(world).found, LIMITS))
+    told = details_of(one, record)
+    assert (told["attempts"], told["timed_out"], told["abandoned"]) == (2, 1, 0)
+
+
+def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
+    """It left a note, which is found by its reason."""
+    dropping = topics(more=", causes: [{error: ValueError, then: drop}]")
+    worker = world.worker(of=dropping)
+    world.lose(world.emit(b"a"))
+    world.settle(worker)
+    assert found(world).found == []
+    assert len(found(world, Filter(dead="DROPPED")).found) == 1
+
+
+def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
+    """A letter without payload, one too large for the replay topic, one whose partition is not there."""
+    bury(world, b"a")
+    world.cluster.delete_topic(INPUT.replay_topic)
+    world.cluster.create_topic(INPUT.replay_topic, 2, settings={"max.message.bytes": "10000"})
+    log = world.cluster.log()
+    known = world.letters()[0].headers
+    producer = log.producer()
+    producer.send(Outgoing(LETTERS, 0, None, None, (*known, ("windhover.missing", b"it is gone"))))
+    producer.send(Outgoing(LETTERS, 0, b"x" * 10_000, None, known))
+    elsewhere = tuple(header for header in known if header[0] != headers.ORIGIN)
+    producer.send(Outgoing(LETTERS, 0, b"y", None, (*elsewhere, (headers.ORIGIN, b"sentences/9@3"))))
+    producer.send(Outgoing(LETTERS, 0, b"somebody else's"))
+    producer.flush(0)
+    outcome = do(world)
+    assert outcome.done == 1
+    assert outcome.left == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
+    assert found(world).others == 1
+    assert len(found(world).found) == 3
+    assert do(world, Deed.DROPPED).done == 3
+    assert found(world).found == []
+
+
+def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_counted(world: World) -> None:
+    bury(world, *(b"%d" % number for number in range(5)))
+    letters = look(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
+    assert (len(letters.found), letters.left_out) == (3, 2)
+    handling = LetterHandling(
+        world.cluster.log(), INPUT, Order(Deed.REPLAYED, Filter(), "kim", ""), owner="w", limits=LIMITS,
+        kept_max=3,
+    )  # fmt: skip
+    assert (handling.open(), handling.left_out) == (3, 2)
+
+
+def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(world: World) -> None:
+    bury(world, b"first", key=b"k")
+    bury(world, *(b"%d" % number for number in range(600)))
+    bury(world, b"last", key=b"k")
+    handling = LetterHandling(
+        world.cluster.log(), INPUT, Order(Deed.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
+        limits=replace(LIMITS, fetch_bytes_max=100),
+    )  # fmt: skip
+    assert handling.open() == 2
+    assert [handling.step(10, world.now_ms), handling.step(10, world.now_ms)] == [1, 1]
+    assert handling.is_done
+    assert [copy.value for copy in world.copies()] == [b"first", b"last"]
+
+
+def test_a_rate_is_kept_from_the_first_second_on() -> None:
+    pace = Pace(2, 0)
+    handled = []
+    for now_ms in range(0, 3_000, 100):
+        room = pace.room(now_ms)
+        assert (pace.wait_ms(now_ms) == 0) is (room > 0)
+        if room:
+            pace.spend(1)
+            handled.append(now_ms)
+    assert handled == [0, 500, 1_000, 1_500, 2_000, 2_500]
+    pace = Pace(0.5, 0)
+    pace.spend(1)
+    assert pace.room(pace.wait_ms(0)) == 1
+    assert pace.room(pace.wait_ms(0) - 2) == 0
+
+
+def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
+    bury(world, b"a", b"b", key=b"k")
+    do(world, Deed.DROPPED, "sentences/0@0")
+    rows = stats_of(found(world, Filter(handled=True)).found, world.now_ms + 7_200_000)
+    counted = {(row["of"], row["value"]): row["letters"] for row in rows}
+    assert counted == {
+        ("input", "sentences"): 2, ("dead", "ATTEMPTS"): 2, ("error", "ValueError"): 2,
+        ("operator", "split"): 2, ("age", "below 1 d"): 2, ("handled", "DROPPED"): 1, ("handled", "no"): 1,
+        ("key", "k"): 2,
+    }  # fmt: skip
+
+
+def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(world: World) -> None:
+    for number in range(12):
+        bury(world, b"v", *([b"v"] if number == 5 else []), key=b"%d" % number)
+    keys = [row for row in stats_of(found(world).found, world.now_ms) if row["of"] == "key"]
+    assert (keys[0]["value"], keys[0]["letters"]) == ("5", 2)
+    assert (keys[-1]["value"], keys[-1]["letters"]) == ("(2 others)", 2)
+    assert sum(row["letters"] for row in keys) == 13
+
+
+def test_bytes_are_shown_as_text_where_they_are_and_read_back() -> None:
+    assert shown(None) == "null"
+    assert shown("grün".encode()) == "grün"
+    assert shown(b"\xff\x00") == "0xff00"
+    assert key_of(shown(b"\xff\x00")) == b"\xff\x00"
+    long = "ü" * PREVIEW_BYTES
+    assert (
+        shown(b"a" + long.encode()) == f"a{'ü' * (PREVIEW_BYTES // 2 - 1)}… ({2 * PREVIEW_BYTES + 1:,} bytes)"
+    )
+
+
+def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
+    bury(world, b"a")
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing(LETTERS, 0, None, None, (("windhover.handled", b"REPLAYED"),)))
+    producer.send(
+        Outgoing(LETTERS, 0, None, None, (("windhover.handled", b"ATE"), ("windhover.letter", b"x/0@0")))
+    )
+    producer.flush(0)
+    assert [read(record) for record in world.letters()[1:]] == [None, None]
+    assert len(found(world).found) == 1
+
+
+def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
+    bury(world, b"a")
+    world.cluster.delete_topic(COPIES)
+    with pytest.raises(TopicError, match=r"replay topic sentences.g.replay .* topics create"):
+        do(world)
+    world.cluster.delete_topic(LETTERS)
+    with pytest.raises(TopicError, match=r"dead-letter topic sentences.g.dlq .* topics create"):
+        look_through(world.cluster.log(), INPUT, Filter(), wait_ms=10)
+
+
+def test_what_the_header_of_a_history_holds_is_json(world: World) -> None:
+    bury(world, b"a")
+    do(world)
+    assert json.loads(header(world.copies()[0], "windhover.history") or "")[0]["error"] == "ValueError"
+
+
+def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> None:
+    worker = world.worker(of=topics(attempts=103, waits="initial: 0s"))
+    root = world.emit(b"x")
+    while not world.letters():
+        world.lose(root)
+        world.settle(worker, until_ms=world.now_ms + 1_000)
+        root = world.emission_of(world.copies()[-1])
+    one = found(world).found[0]
+    told = details_of(one, world.letters()[0])
+    assert (told["left_out"], len(told["history"])) == (4, 100)
+    assert told["history"][1]["attempt"] == 5
+    assert (told["history"][1]["reason"], told["history"][1]["message"]) == (
+        "LEFT_OUT", "losses left out here: 4",
+    )  # fmt: skip
+    assert row_of(one)["attempts"] == 103

@@ -1,0 +1,196 @@
+"""What an operator does from outside: release a group, rewind an input; safe while trees are open."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import Disagreement, SessionRefused, SessionSuperseded, UsageError
+from acker.identity import position_at
+from acker.kafka.port import TopicPartition
+from spout.inspect.operate import Move, Operation, Place, input_called, inputs_of, moves
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal
+from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
+
+A, B = 65_536, 65_537
+
+
+def running(world: World, *, skip: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
+    """Let ten records of a partition be emitted and acked, but for some that stay open."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip)
+    world.run(1_000)
+    return planner, end
+
+
+def do(world: World, operation: Operation) -> None:
+    """Step an operation to its end, and what else runs beside it."""
+    for _ in range(READY_STEPS_MAX):
+        if operation.step(world.now_ms):
+            operation.finish()
+            return
+        world.run(STEP_MS)
+    raise TimeoutError("the operation did not come to its end")
+
+
+def reset(world: World, to: Place, *, at_ms: int | None = None) -> list[Move]:
+    """Rewind the one input."""
+    plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
+    do(world, Operation(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
+    return plan
+
+
+def release(world: World, *, take_over: bool = False) -> None:
+    """Release the one group."""
+    do(world, Operation(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over))
+
+
+def test_a_release_abandons_what_is_open_and_stops_the_query_that_holds_the_group() -> None:
+    world = World()
+    planner, _ = running(world, skip=(3, 7))
+    release(world, take_over=True)
+    with pytest.raises(SessionSuperseded):
+        world.run(STEP_MS)
+    world.kill(planner)
+    world.run(1_000)
+    assert world.lost("ABANDONED") == 2
+    world.produce(1)
+    assert positions(BEGINNING, batch(world.ready(), BEGINNING, world)) == [(A, 10, 11)]
+
+
+def test_a_release_and_a_reset_leave_a_group_alone_that_a_living_query_holds() -> None:
+    world = World()
+    planner, _ = running(world)
+    with pytest.raises(SessionRefused, match=r"1/s1.*--take-over"):
+        release(world)
+    with pytest.raises(SessionRefused, match=r"1/s1.*--take-over"):
+        reset(world, "earliest")
+    world.run(1_000)
+    assert (planner.status(world.now_ms).state, world.committed()) == ("running", 10)
+
+
+def test_a_release_of_a_group_that_nobody_runs_leaves_its_offsets_where_they_belong() -> None:
+    """P15: a committed offset that someone moved is refused; a release puts it back."""
+    world = World()
+    planner, _ = running(world)
+    world.kill(planner)
+    world.log.commit("g", {TopicPartition("sentences", 0): 4})
+    with pytest.raises(Disagreement, match="release g"):
+        world.ready()
+    world.planners.clear()
+    release(world)
+    assert world.committed() == 10
+    world.produce(1)
+    assert positions(BEGINNING, batch(world.ready(), BEGINNING, world)) == [(A, 10, 11)]
+
+
+@pytest.mark.parametrize(("to", "first"), [("earliest", 0), (4, 4), ("latest", 10), (99, 10)])
+def test_a_reset_begins_a_new_generation_where_it_was_told(to: Place, first: int) -> None:
+    """An offset that the log does not hold becomes the nearest that it holds."""
+    world = World()
+    planner, _ = running(world)
+    world.kill(planner)
+    reset(world, to)
+    assert world.committed() == first
+    world.produce(2)
+    fresh = world.ready()
+    end = batch(fresh, BEGINNING, world)
+    assert positions(BEGINNING, end) == [(A, position_at(1, first), position_at(1, 12))]
+    world.publish(BEGINNING, end)
+    world.run(5_000)
+    assert world.committed() == 12
+    assert fresh.status(world.now_ms).pending == 0
+
+
+@pytest.mark.parametrize(("to", "first"), [(99, 10), (1, 4)])
+def test_an_offset_that_the_log_does_not_hold_is_said_with_what_it_became(to: int, first: int) -> None:
+    world = World()
+    running(world)
+    world.log.delete_before({TopicPartition("sentences", 0): 4})
+    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    assert (move.offset, move.asked) == (first, to)
+    assert str(move).endswith(f"; {to} was asked for, and the log has 4 to 10 here")
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest", 4, 7, 10])
+def test_an_offset_that_the_log_holds_is_said_as_it_is(to: Place) -> None:
+    world = World()
+    running(world)
+    world.log.delete_before({TopicPartition("sentences", 0): 4})
+    move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
+    assert "asked" not in str(move)
+
+
+def test_a_reset_is_safe_while_trees_are_open() -> None:
+    """What was open is put back once; the records are emitted again in the new generation besides."""
+    world = World()
+    world.start_replays()
+    planner, _ = running(world, skip=(3,))
+    world.kill(planner)
+    reset(world, "earliest")
+    world.run(2_000)
+    assert world.lost("ABANDONED") == 1
+    end = batch(world.ready(), BEGINNING, world)
+    emitted = positions(BEGINNING, end)
+    assert (A, position_at(1, 0), position_at(1, 10)) in emitted
+    assert len(emitted) == 2, "and the copy of the one that was open"
+
+
+def test_a_reset_is_the_way_out_where_a_topic_was_re_created() -> None:
+    world = World()
+    planner, _ = running(world)
+    world.kill(planner)
+    world.cluster.delete_topic("sentences")
+    world.cluster.create_topic("sentences", 2)
+    with pytest.raises(Disagreement, match=r"re-created.*offsets reset"):
+        world.ready()
+    world.planners.clear()
+    reset(world, "earliest")
+    world.produce(3)
+    assert positions(BEGINNING, batch(world.ready(), BEGINNING, world)) == [
+        (A, position_at(1, 0), position_at(1, 3))
+    ]
+
+
+def test_a_checkpoint_from_before_a_reset_goes_on_where_it_was_told_with_take_over() -> None:
+    world = World()
+    planner, end = running(world)
+    world.kill(planner)
+    reset(world, 6)
+    again = world.ready(end, take_over=True)
+    assert positions(end, batch(again, end, world)) == [(A, position_at(1, 6), position_at(1, 10))]
+
+
+def test_a_look_at_a_reset_changes_nothing_and_says_what_would_be_emitted_again() -> None:
+    world = World()
+    planner, _ = running(world)
+    world.run(5_000)
+    plan = moves(world.log, world.topics.inputs["sentences"], 4)
+    assert [str(move) for move in plan] == [
+        "sentences/0: 10 to 4, 6 offsets are emitted again",
+        "sentences/1: nothing committed, begins at 0; 4 was asked for, and the log has 0 to 0 here",
+    ]
+    ahead = Move(A, TopicPartition("sentences", 0), 10, 12)
+    assert str(ahead) == "sentences/0: 10 to 12, 2 offsets are left out"
+    world.run(1_000)
+    assert world.committed() == 10
+    assert planner.status(world.now_ms).state == "running"
+
+
+def test_a_reset_to_a_time_begins_at_the_first_record_from_then_on() -> None:
+    world = World()
+    world.produce(3)
+    world.run(60_000)
+    world.produce(3)
+    [first, other] = moves(world.log, world.topics.inputs["sentences"], "", at_ms=world.now_ms - 30_000)
+    assert (first.offset, other.offset) == (3, 0)
+
+
+def test_what_topics_yaml_does_not_have_is_refused_by_name() -> None:
+    world = World()
+    with pytest.raises(UsageError, match=r"no input 'nope'.*sentences"):
+        input_called(world.topics, "nope")
+    with pytest.raises(UsageError, match="group 'nope'; it has g"):
+        inputs_of(world.topics, "nope")

@@ -1,0 +1,354 @@
+"""The operators' commands as they are called: output, exit codes, and what a wrong call is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from acker.config.topics import Topics
+from acker.kafka.port import Log, Outgoing
+from acker.units import time_text
+from acker.wire.events import Reason
+from spout.cli import dlq as cli_dlq
+from spout.cli import inspect as cli_inspect
+from spout.cli import main as cli
+from spout.cli.opening import time_given
+from spout.inspect.tables import Column, Output, count, cut, printable, span, write
+from tests.support.worlds import planning
+from tests.support.worlds.replay_world import LETTERS, World, topics
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Let the commands see a cluster in memory, with three letters in it, the second replayed."""
+    made = World()
+    one_life = topics(attempts=1)
+    worker = made.worker(of=one_life)
+    made.lose(*(made.emit(b"%d" % number, key=b"k%d" % number) for number in range(3)))
+    made.settle(worker)
+    worker.close()
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield one_life, made.cluster.log()
+
+    for module in (cli_dlq, cli_inspect):
+        monkeypatch.setattr(module, "opened", opened)
+    assert cli.run(["dlq", "replay", "sentences/0@1", "--execute", "--by", "kim"]) == 0
+    return made
+
+
+def let_see(monkeypatch: pytest.MonkeyPatch, group: planning.World) -> None:
+    """Let the commands that look see a group's cluster, at its time."""
+
+    @contextmanager
+    def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
+        yield group.topics, group.cluster.log()
+
+    monkeypatch.setattr(cli_inspect, "opened", opened)
+    monkeypatch.setattr(cli_inspect, "wall_ms", lambda: group.now_ms)
+
+
+def sleeping(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> list[float]:
+    """Let something happen whenever a command sleeps, Ctrl-C the third time; return how long it slept."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        happens()
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    # the command's own view of the module: what sleeps on other threads is not counted, nor interrupted
+    monkeypatch.setattr(cli_inspect, "time", SimpleNamespace(sleep=sleep))
+    return slept
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Run a command; return its exit code, stdout and stderr."""
+    capsys.readouterr()
+    exit_code = cli.run(list(arguments))
+    captured = capsys.readouterr()
+    return exit_code, captured.out, captured.err
+
+
+@pytest.mark.usefixtures("world")
+def test_rows_are_the_same_in_json_and_yaml_and_a_table_is_for_people(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    as_json = json.loads(said(capsys, "dlq", "list", "-o", "json")[1])
+    assert as_json == yaml.safe_load(said(capsys, "dlq", "list", "-o", "yaml")[1])
+    assert [row["origin"] for row in as_json] == ["sentences/0@0", "sentences/0@2"]
+    table = said(capsys, "dlq", "list")[1]
+    assert "sentences/0@2" in table
+    assert "ValueError" in table
+    assert "handled" not in table
+    assert "REPLAYED" in said(capsys, "dlq", "list", "--all")[1]
+
+
+@pytest.mark.usefixtures("world")
+def test_what_is_not_shown_is_said_beside_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, out, err = said(capsys, "dlq", "list", "--limit", "1", "-o", "json", "--exit-code")
+    assert (exit_code, [row["origin"] for row in json.loads(out)]) == (5, ["sentences/0@2"])
+    assert "1 more are not shown" in err
+    assert said(capsys, "dlq", "list", "--cause", "KeyError", "--exit-code")[0] == 0
+
+
+@pytest.fixture
+def mixed(world: World) -> World:
+    """Let two more letters die an hour later: of another cause and bolt, and of a timeout."""
+    world.now_ms += 3_600_000
+    worker = world.worker(of=topics(attempts=1))
+    world.lose(world.emit(b"3", key=b"\xff"), error="KeyError", operator="count")
+    world.lose(world.emit(b"4", partition=1), reason=Reason.TIMED_OUT)
+    world.settle(worker)
+    worker.close()
+    return world
+
+
+DIED = time_text(1_000_000)
+LATER = time_text(1_000_000 + 3_600_000)
+FILTERS = {
+    "--input sentences": "0@0 0@2 0@3 1@0",
+    "--topic sentences": "0@0 0@2 0@3 1@0",
+    f"--topic {LETTERS}": "0@0 0@2 0@3 1@0",
+    "--cause ValueError": "0@0 0@2",
+    "--cause TIMED_OUT": "1@0",
+    "--operator count": "0@3",
+    "--reason ATTEMPTS": "0@0 0@2 0@3 1@0",
+    "--reason attempts": "0@0 0@2 0@3 1@0",
+    "--reason GONE": "",
+    "--key k2": "0@2",
+    "--key 0xff": "0@3",
+    f"--since {LATER}": "0@3 1@0",
+    f"--until {LATER}": "0@0 0@2",
+    f"--since {DIED} --until {LATER} --key k0": "0@0",
+    "sentences/1@0": "1@0",
+    f"{LETTERS}/0@2 sentences/0@0": "0@0 0@2",
+}
+"""What people type to say which letters they mean, and the origins of those letters."""
+
+
+@pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize(("words", "meant"), FILTERS.items())
+def test_each_command_means_the_letters_that_its_words_say(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origins = [f"sentences/{place}" for place in meant.split()]
+    for output, read in ((["-o", "json"], json.loads), (["-o", "yaml"], yaml.safe_load)):
+        rows = read(said(capsys, "dlq", "list", *words.split(), *output)[1])
+        assert sorted(row["origin"] for row in rows) == origins
+    many = "1 letter" if len(origins) == 1 else f"{len(origins)} letters"
+    for deed, more in (("replay", []), ("drop", ["--why", "x"])):
+        _, out, _ = said(capsys, "dlq", deed, *words.split(), *more)
+        assert f"{many} would be {deed.rstrip('p')}" in out
+        assert all(origin in out for origin in origins)
+    if "/" not in words:
+        counted = json.loads(said(capsys, "dlq", "stats", *words.split(), "-o", "json")[1])
+        assert sum(row["letters"] for row in counted if row["of"] == "dead") == len(origins)
+
+
+def test_what_is_replayed_by_a_filter_and_a_rate_is_the_record_as_it_was(
+    mixed: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ("dlq", "replay", "--cause", "ValueError", "--rate", "1000", "--execute", "--why", "fixed")
+    assert "2 letters replayed" in said(capsys, *call)[1]
+    copies = mixed.copies()[-2:]
+    assert [(copy.key, copy.value, copy.partition) for copy in copies] == [(b"k0", b"0", 0), (b"k2", b"2", 0)]
+    assert "2 letters dropped" in said(capsys, "dlq", "drop", "--since", LATER, "--why", "x", "--execute")[1]
+    assert said(capsys, "dlq", "list", "--exit-code")[0] == 0
+
+
+def test_nothing_is_written_without_execute(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    before = len(world.letters()), len(world.copies())
+    assert "2 letters would be replayed" in said(capsys, "dlq", "replay", "--input", "sentences")[1]
+    assert "1 letter would be dropped" in said(capsys, "dlq", "drop", "sentences/0@0", "--why", "x")[1]
+    assert (len(world.letters()), len(world.copies())) == before
+    assert "1 letter dropped" in said(capsys, "dlq", "drop", "--key", "k0", "--why", "x", "--execute")[1]
+    assert "1 letter replayed" in said(capsys, "dlq", "replay", "--cause", "ValueError", "--execute")[1]
+    assert [copy.value for copy in world.copies()] == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("world")
+def test_everything_of_a_letter_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, out, _ = said(capsys, "dlq", "show", f"{LETTERS}/0@1")
+    assert exit_code == 0
+    for part in ("sentences/0@1", "bad line", "payload  1", "REPLAYED", "by kim"):
+        assert part in out
+    counted = json.loads(said(capsys, "dlq", "stats", "--all", "-o", "json")[1])
+    assert {row["value"]: row["letters"] for row in counted if row["of"] == "handled"} == {
+        "no": 2,
+        "REPLAYED": 1,
+    }
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("arguments", "cure"),
+    [
+        (["dlq", "show"], "name a letter"),
+        (["dlq", "show", "sentences/0@77"], "no dead letter at sentences/0@77"),
+        (["dlq", "list", "nowhere"], "no place of a letter"),
+        (["dlq", "list", "--input", "nope"], "no tracked input"),
+        (["dlq", "list", "--since", "soon"], "2h for so long ago"),
+        (["dlq", "list", "--key", "0xzz"], "0x6b6579"),
+        (
+            ["dlq", "list", "--reason", "ATEMPTS"],
+            "--reason ATEMPTS: is none; give ATTEMPTS, ABANDONED, CAUSE,",
+        ),
+        (["dlq", "stats", "--reason", "FAILED"], "--reason FAILED: is none"),
+        (["dlq", "replay", "--reason", ""], "--reason : is none"),
+        (["dlq", "drop", "--reason", "x", "--why", "y"], "--reason x: is none"),
+        (["dlq", "list", "-o", "xml"], "json"),
+        (["dlq", "replay", "--execute"], "every letter of every input"),
+        (["dlq", "replay", "--rate", "0"], "--rate"),
+        (["dlq", "drop", "sentences/0@0", "--execute"], "--why"),
+        (["inspect"], "name a record"),
+        (["inspect", "sentences/0@1", "--key", "k"], "name a record"),
+        (["inspect", "--key", "k"], "--from"),
+        (["inspect", "sentences/0@1", "--from", "2h"], "go with --key"),
+        (["inspect", "sentences/0@1", "--input", "sentences"], "go with --key"),
+        (["roots", "--older-than", "10"], "give 10s or 5m"),
+        (["roots", "--group", "nope"], "no tracked input"),
+    ],
+)
+def test_a_wrong_call_is_told_in_one_line_with_exit_code_2(
+    arguments: list[str], cure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code, out, err = said(capsys, *arguments)
+    assert (exit_code, out, len(err.splitlines())) == (2, "", 1)
+    assert cure in err
+
+
+def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The world has neither State nor inits: whoever needs them says which topics are missing."""
+    for command in (["status"], ["inspect", "sentences/0@0"]):
+        exit_code, _, err = said(capsys, *command)
+        assert (exit_code, "_ack_state" in err, "topics create" in err) == (4, True, True)
+    world.cluster.delete_topic(LETTERS)
+    assert said(capsys, "dlq", "list")[0] == 4
+
+
+def test_a_time_is_read_as_a_time_or_as_how_long_ago() -> None:
+    assert time_given("--since", None, 10) is None
+    assert time_given("--since", "1.5s", 10_000) == 8_500
+    assert time_given("--since", "9d", 10_000) == 0
+    assert time_given("--since", "1970-01-01T00:00:01Z", 10_000) == 1_000
+    with pytest.raises(typer.BadParameter):
+        time_given("--since", "yesterday", 10_000)
+
+
+def test_what_came_out_of_a_topic_is_no_command_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is it markup of the table's, nor does it break a row; unknown is neither 0 nor empty."""
+    rows: list[Mapping[str, Any]] = [{"a": "\x1b[31mred\n[bold]x", "b": None, "c": 12_345, "d": "none"}]
+    columns = [Column("a", "a"), Column("b", "b", count), Column("c", "c", count), Column("d", "d", span)]
+    write(rows, columns, Output.TABLE)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b[31mred\\n[bold]x" in out
+    assert ("unknown" in out, "12,345" in out, "none" in out) == (True, True, True)
+    assert printable("grün ü") == "grün ü"
+
+
+def test_durations_and_long_texts_are_cut_to_what_a_reader_wants() -> None:
+    assert [span(value) for value in (0, 999, 1_500, 90_000, 5_400_000, 172_800_000, "never")] == [
+        "0 ms", "999 ms", "1.5 s", "1.5 min", "1.5 h", "2.0 d", "never",
+    ]  # fmt: skip
+    assert (cut(5)("123456"), cut(5)("12345")) == ("1234…", "12345")
+
+
+def test_a_wide_table_is_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    write([{"a": "x" * 300, "b": "y" * 300}], [Column("a", "a"), Column("b", "b")], Output.TABLE)
+    assert f"{'x' * 300} │ {'y' * 300}" in capsys.readouterr().out
+
+
+def test_the_commands_ask_the_broker_of_their_topics_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is not there is a usage error, before anything is connected."""
+    for command in (["status"], ["roots"], ["dlq", "list"], ["inspect", "sentences/0@0"]):
+        exit_code, _, err = said(capsys, *command, "--config", str(tmp_path / "none.yaml"))
+        assert (exit_code, "cannot be read" in err) == (2, True)
+
+
+LOOKS = (
+    ("status",),
+    ("roots", "--older-than", "500ms"),
+    ("inspect", "sentences/0@3"),
+    ("inspect", "--key", "k", "--from", "2020-01-01T00:00:00Z"),
+)
+
+
+def test_what_looks_tells_the_same_in_json_and_yaml_and_a_table_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before an acker has written its State what it alone knows is null there, and unknown in the table."""
+    group = planning.World()
+    group.produce(10)
+    let_see(monkeypatch, group)
+    row = json.loads(said(capsys, "status", "-o", "json")[1])[0]
+    assert (row["pending"], row["lag"], row["oldest_ms"], row["end"]) == (None, None, None, 10)
+    assert "unknown" in said(capsys, "status")[1]
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.publish(planning.BEGINNING, end, skip=(3,))
+    producer = group.log.producer()
+    producer.send(Outgoing("sentences", 0, b"keyed", b"k"))
+    producer.flush(0)
+    group.run(1_000)
+    for words in LOOKS:
+        as_json = json.loads(said(capsys, *words, "-o", "json")[1])
+        assert as_json == yaml.safe_load(said(capsys, *words, "-o", "yaml")[1])
+        assert as_json
+        exit_code, table, _ = said(capsys, *words)
+        assert (exit_code, "sentences/0" in table) == (0, True)
+    (root,) = json.loads(said(capsys, *LOOKS[1], "-o", "json")[1])
+    assert root["root"] == "sentences/0@3"
+    assert said(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 0
+    (story,) = json.loads(said(capsys, *LOOKS[3], "-o", "json")[1])
+    assert (story["record"], story["key"], story["now"]) == (
+        "sentences/0@10",
+        "k",
+        "in the log, not emitted yet",
+    )
+    assert "no record with key x" in said(capsys, "inspect", "--key", "x", "--from", "1h")[2]
+
+
+def test_a_status_is_watched_until_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each look reads what came since; Ctrl-C ends it with 130."""
+    group = planning.World()
+    let_see(monkeypatch, group)
+    slept = sleeping(monkeypatch, lambda: group.produce(1))
+    exit_code, out, _ = said(capsys, "status", "--watch", "2", "-o", "yaml")
+    assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
+    assert [row["end"] for row in yaml.safe_load(out) if row["source"] == "sentences/0"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("words", [("roots",), ("inspect", "sentences/0@3")])
+def test_roots_and_a_record_are_watched_too(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    group.produce(10)
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.publish(planning.BEGINNING, end, skip=(3,))
+    group.run(1_000)
+    let_see(monkeypatch, group)
+    slept = sleeping(monkeypatch, lambda: group.run(1_000))
+    exit_code, out, _ = said(capsys, *words, "--watch", "2", "-o", "yaml")
+    assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
+    looks = yaml.safe_load(out)
+    assert len(looks) == 3
+    ages = [look["age_ms"] if "age_ms" in look else look["attempts"][-1]["age_ms"] for look in looks]
+    assert ages == sorted(set(ages)), "each look is a new one"

@@ -1,0 +1,370 @@
+"""How an installation stands, told from its topics alone: `windhover status` and `windhover roots`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acker.config.topics import Topics
+from acker.errors import Disagreement, TopicError
+from acker.kafka.port import Outgoing
+from acker.service.state import StatePart, key_of, state_codec
+from acker.service.view import Observer
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost, Reason, Verdicts
+from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
+from spout.cli.inspect import STATUS
+from spout.group.presence import SILENT_MS_MAX
+from spout.inspect.open_roots import OpenRoots, open_roots
+from spout.inspect.overview import Overview, missing_lives, more_of
+from spout.inspect.tables import Output, write
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal
+from tests.support.worlds.planning import World, batch
+
+
+def observer(world: World, topics: Topics | None = None) -> Observer:
+    """Look from outside."""
+    acker = (topics or world.topics).acker
+    return Observer(world.cluster.log(), acker.topics, acker.partitions, acker.all_limits)
+
+
+def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
+    """Look once."""
+    overview = Overview(world.cluster.log(), world.topics, read_max=read_max)
+    try:
+        return overview.look(world.now_ms)
+    finally:
+        overview.close()
+
+
+def first(world: World) -> dict[str, Any]:
+    """Return the row of partition 0."""
+    return rows(world)[0]
+
+
+def open_now(world: World, older_than_ms: int = 0, limit: int = 100) -> OpenRoots:
+    """Return what is open."""
+    return open_roots(
+        observer(world), world.topics.inputs.values(), older_than_ms=older_than_ms, limit=limit,
+        now_ms=world.now_ms,
+    )  # fmt: skip
+
+
+def ten(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
+    """Let ten records be emitted, and acked but for some."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.run(1_000)
+    return planner, end
+
+
+def test_nothing_is_known_before_an_acker_has_written_its_state() -> None:
+    """What cannot be known is unknown, never 0; what the broker knows is told all the same."""
+    world = World()
+    world.produce(4)
+    row = first(world)
+    assert (row["emitted"], row["pending"], row["oldest_ms"], row["lag"], row["blocking"]) == (None,) * 5
+    assert (row["end"], row["committed"], row["replays_due"], row["dead_letters"]) == (4, None, 0, 0)
+    assert open_now(world).unknown == [0, 1, 2]
+
+
+def test_garbage_among_what_waits_and_among_the_verdicts_is_passed_over() -> None:
+    """It ended the command; whoever works by these records tells of them."""
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.kill(planner)
+    names = world.topics.ack_topics
+    split = Lost(Reason.FAILED, "g", "sentences", "", "b", "E", "", 0, 0, 0, 65_536, b"abc")
+    producer = world.log.producer()
+    producer.send(Outgoing(names.due, 0, b"garbage", PROGRESS_KEY))
+    producer.send(Outgoing(names.due, 0, due_codec().encode(Progress(0, -1)), PROGRESS_KEY))
+    for partition in range(3):
+        producer.send(Outgoing(names.verdict, partition, wire_codec().encode(Verdicts((), (), (split,)))))
+    producer.flush(1_000)
+    row = first(world)
+    assert (row["pending"], row["replays_due"]) == (1, 0)
+    assert open_now(world).unknown == []
+
+
+def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
+    """It ended the command with a trace."""
+    world = World()
+    ten(world)
+    producer = world.log.producer()
+    broken = state_codec().encode(StatePart(0, 0, 1, b"no State"))
+    producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, key_of(0, 0)))
+    producer.flush(1_000)
+    with pytest.raises(Disagreement, match="_ack_state/0 holds a State that cannot be loaded"):
+        observer(world).look(0)
+
+
+def test_the_lag_is_what_is_not_done_and_can_be_read_while_no_query_runs() -> None:
+    """S146: five of ten records are done; killing the query changes nothing of that."""
+    world = World()
+    planner, _ = ten(world, skip=(2, 4, 5, 6, 9))
+    world.kill(planner)
+    world.run(500)
+    row = first(world)
+    assert (row["source"], row["emitted"], row["end"], row["pending"], row["lag"]) == (
+        "sentences/0",
+        10,
+        10,
+        5,
+        5,
+    )
+    world.produce(3)
+    assert first(world)["lag"] == 8
+    other = rows(world)[1]
+    assert (other["source"], other["emitted"], other["pending"], other["lag"]) == ("sentences/1", 0, 0, 0)
+
+
+def test_the_blocking_offset_is_the_first_that_is_open_and_says_why() -> None:
+    world = World()
+    ten(world, skip=(2, 7))
+    row = first(world)
+    assert (row["blocking"], row["committed"]) == (2, None)
+    assert row["why"].startswith("open for 1.0 s, times out in 3.")
+    assert row["oldest_ms"] == 1_000
+    assert row["pending_max"] == 200_000
+    assert row["as_of_ms"] <= 1_000
+
+
+def test_a_partition_that_nothing_holds_back_has_no_blocking_offset() -> None:
+    world = World()
+    ten(world)
+    world.run(3_500)
+    row = first(world)
+    assert (row["blocking"], row["why"], row["committed"], row["lag"]) == (None, "", 10, 0)
+
+
+def test_what_is_settled_and_not_committed_is_said() -> None:
+    world = World()
+    planner, end = ten(world)
+    world.run(3_500)
+    world.produce(5)
+    again = batch(planner, end, world)
+    world.kill(planner)
+    world.publish(end, again)
+    world.run(500)
+    row = first(world)
+    assert (row["emitted"], row["pending"], row["committed"]) == (15, 0, 10)
+    assert "no query of the group runs" in row["why"]
+
+
+def test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter() -> None:
+    """Its lag stays 1 until it is done; a dead letter is not lag any more."""
+    world = World(YAML_OF_TWO_ATTEMPTS)
+    planner, end = ten(world, fail=(3,))
+    assert (first(world)["replays_due"], first(world)["lag"]) == (1, 1), "though no replay worker runs"
+    world.start_replays()
+    world.run(500)
+    row = first(world)
+    assert (row["replays_due"], row["dead_letters"], row["lag"]) == (1, 0, 1)
+    world.run(2_000)
+    row = first(world)
+    assert row["replays_due"] == 0
+    assert row["lag"] >= 1, "the copy is not emitted yet"
+    world.publish(end, batch(planner, end, world), fail=(0,), of=COPIES)
+    world.run(3_000)
+    row = first(world)
+    assert (row["replays_due"], row["dead_letters"], row["lag"]) == (0, 1, 0)
+
+
+def test_a_topic_with_more_records_than_a_look_reads_is_unknown_until_it_was_read() -> None:
+    world = World()
+    ten(world)
+    for number in range(5):
+        producer = world.log.producer()
+        producer.send(
+            Outgoing("sentences.g.dlq", 0, b"%d" % number, None, (("windhover.dead", b"ATTEMPTS"),))
+        )
+        producer.flush(0)
+    overview = Overview(world.cluster.log(), world.topics, read_max=3)
+    assert overview.look(world.now_ms)[0]["dead_letters"] is None
+    assert overview.look(world.now_ms)[0]["dead_letters"] == 5
+    overview.close()
+
+
+def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None:
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.start_replays()
+    world.run(500)
+    [row, other] = rows(world)
+    assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (True, 1, 1)
+    assert missing_lives([row, other], world.topics) == []
+    world.kill(planner)
+    assert world.replays is not None
+    world.replays.close()
+    world.replays = None
+    world.run(SILENT_MS_MAX + 500)
+    world.kill_acker()
+    [row, other] = rows(world)
+    assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (False, 0, 0)
+    notes = missing_lives([row, other], world.topics)
+    assert [note.partition(":")[0] for note in notes] == [
+        "no query of group g lives",
+        "no acker lives (group windhover-acker has no member)",
+        "no replay worker lives (group windhover-replay has no member)",
+    ]
+
+
+def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
+    world = World()
+    planner, _ = ten(world, skip=(2,))
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    row = first(world)
+    assert row["why"] == "open for 11.5 s, the clock of its timeout stands still: no query lives"
+    assert next(more_of([row])).startswith("sentences/0: offset 2 blocks the commit: open for 11.5 s, the")
+
+
+def test_each_field_has_one_type_or_is_null() -> None:
+    world = World()
+    found = rows(world)
+    ten(world, skip=(2,))
+    found += rows(world)
+    for field in found[0]:
+        kinds = {type(row[field]) for row in found if row[field] is not None}
+        assert len(kinds) <= 1, field
+
+
+def test_a_table_of_large_numbers_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    ten(world, skip=(2,))
+    row = first(world) | {"source": "sentences/11", "pending": 1_000_000, "committed": 12_345_678}
+    row |= {"oldest_ms": 3_600_000, "lag": 2_000_000, "replays_due": 1_234}
+    write([row], STATUS, Output.TABLE)
+    shown = capsys.readouterr().out.splitlines()
+    assert "12,345,678" in "".join(shown)
+    assert max(map(len, shown)) <= 80
+
+
+def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
+    world = World()
+    planner, end = ten(world, fail=(3,))
+    world.start_replays()
+    world.run(2_500)
+    batch(planner, end, world)
+    world.run(1_500)
+    row = first(world)
+    assert (row["pending"] >= 1, row["replays_due"], row["blocking"]) == (True, 0, None)
+    assert open_now(world).rows[0]["root"] == "sentences.g.replay/0@0"
+
+
+def test_open_roots_are_told_oldest_first_and_no_more_than_wanted() -> None:
+    world = World()
+    planner, end = ten(world, skip=(2, 7))
+    world.produce(3, partition=1)
+    batch(planner, end, world)
+    world.run(1_500)
+    found = open_now(world)
+    assert [row["root"] for row in found.rows] == [
+        "sentences/0@2", "sentences/0@7", "sentences/1@0", "sentences/1@1", "sentences/1@2",
+    ]  # fmt: skip
+    assert (found.rows[0]["age_ms"], found.rows[0]["group"]) == (2_500, "g")
+    assert found.rows[0]["left_ms"] < found.rows[2]["left_ms"] <= 4_000
+    assert [row["root"] for row in open_now(world, older_than_ms=2_000).rows] == [
+        "sentences/0@2",
+        "sentences/0@7",
+    ]
+    bounded = open_now(world, limit=3)
+    assert (len(bounded.rows), bounded.total) == (3, 5)
+
+
+def test_roots_that_never_time_out_say_so() -> None:
+    world = World(YAML_WITHOUT_TIMEOUT)
+    ten(world, skip=(1,))
+    assert open_now(world).rows[0]["left_ms"] == "never"
+    assert first(world)["why"].endswith("never times out")
+
+
+def test_a_view_agrees_with_the_acker_after_every_step_of_a_history() -> None:
+    """What is told from outside is what the acker answers to a session that asks."""
+    world = World()
+    planner, end = ten(world, skip=(1, 5))
+    for _ in range(6):
+        world.produce(4)
+        start, end = end, batch(planner, end, world)
+        world.publish(start, end, skip=(12, 21))
+        world.run(1_000)
+        held = sum(len(found.at) for found in _ranges(world))
+        assert held == planner.status(world.now_ms).pending
+        assert open_now(world).total == held
+
+
+def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
+    world = World()
+    ten(world)
+    with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
+        Observer(
+            world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.all_limits
+        ).look(0)  # fmt: skip
+
+
+def test_a_missing_topic_is_named_with_the_cure() -> None:
+    world = World()
+    world.cluster.delete_topic("sentences.g.dlq")
+    with pytest.raises(TopicError, match=r"sentences.g.dlq are missing; run `windhover topics create`"):
+        rows(world)
+
+
+def _ranges(world: World) -> list[Any]:
+    looks = [observer(world).look(number) for number in range(world.topics.acker.partitions)]
+    return [found for view in looks if view is not None for found in view.open_ranges()]
+
+
+COPIES = (1 + 16_384) << 16
+
+YAML_OF_TWO_ATTEMPTS = """
+acker: {partitions: 3}
+inputs:
+  sentences: {id: 1, group: g, partitions: 2, timeout: 4s, retry: {attempts: 2}, dead_letter: {max_ratio: 1}}
+"""
+YAML_WITHOUT_TIMEOUT = """
+acker: {partitions: 3}
+inputs:
+  sentences: {id: 1, group: g, partitions: 2, timeout: 0}
+"""
+
+
+def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
+    """Put aside by a replay worker that does not have the input, and paused by its breaker."""
+    world = World()
+    ten(world)
+    aside = Aside(65_536, 3, 0, "", "g", "sentences", "", "sentences/0@3", 1, 0, 0, ())
+    producer = world.log.producer()
+    place = world.topics.ack_topics.due
+    producer.send(Outgoing(place, 0, due_codec().encode(aside), root_key(aside.root)))
+    producer.flush(1_000)
+    put_aside, other = rows(world)
+    assert (put_aside["replays_due"], put_aside["replays_wait"].split(",")[0]) == (1, "1 put aside")
+    assert "SIGHUP" in next(more_of([put_aside]))
+    assert other["replays_wait"] == ""
+    producer.send(Outgoing(place, 1, due_codec().encode(Pause(1, 5, "3 in a row")), pause_key(1)))
+    producer.flush(1_000)
+    [told] = [line for line in more_of(rows(world)) if "3 in a row" in line]
+    assert told.endswith("3 in a row; run `windhover replay resume sentences`")
+    producer.send(Outgoing(place, 1, None, pause_key(1)))
+    producer.send(Outgoing(place, 0, None, root_key(aside.root)))
+    producer.flush(1_000)
+    assert (first(world)["replays_due"], first(world)["replays_wait"]) == (0, "")
+
+
+def test_replays_of_an_input_that_the_file_lacks_are_told() -> None:
+    world = World()
+    stranger = Aside(9 << 16, 3, 0, "", "other", "words", "", "words/0@3", 1, 0, 0, ())
+    producer = world.log.producer()
+    producer.send(
+        Outgoing(world.topics.ack_topics.due, 0, due_codec().encode(stranger), root_key(stranger.root))
+    )
+    producer.flush(1_000)
+    overview = Overview(world.cluster.log(), world.topics)
+    overview.look(world.now_ms)
+    [note] = overview.of_no_input()
+    overview.close()
+    assert note.startswith("1 replays wait of an input with id 9, which this topics.yaml does not have")

@@ -1,0 +1,160 @@
+"""Records that stop their readers, and the mark that lets all pass over them."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.config import topics as topics_yaml
+from acker.config.topics import Topics
+from acker.errors import Disagreement, UnknownVersion
+from acker.kafka.port import Log, Outgoing
+from acker.service.state import StatePart, key_of, state_codec
+from replay.records.due import PROGRESS_KEY, root_key
+from spout.inspect.repair import pass_over, unreadable
+from tests.support.garbage import DUE
+from tests.support.worlds import acker_world, planning, replay_world
+from tests.support.worlds.acker_world import TOPICS
+
+GARBAGE = b"\xc3\x02nonsense"
+NEWER = b"\xc3\x01\x01\x02\x03\x04\x05\x06\x07\x08and a body"
+
+
+def repair(log: Log, topics: Topics) -> list[str]:
+    """Let all pass over what is found; return what was."""
+    found = [one for one in unreadable(log, topics) if not one.is_marked]
+    pass_over(log, found, "a test wrote it", "me")
+    return [str(one) for one in found]
+
+
+@pytest.fixture
+def world() -> replay_world.World:
+    world = replay_world.World()
+    world.cluster.create_topic("_ack_state", 2, compacted=True)
+    return world
+
+
+def test_what_stops_its_readers_is_shown_with_place_size_first_bytes_and_kind(
+    world: replay_world.World,
+) -> None:
+    """What all pass over by themselves is not."""
+    world.garbage(NEWER)
+    world.garbage(GARBAGE)
+    world.send_due(root_key(DUE.root), NEWER)
+    world.send_due(b"elsewhere", GARBAGE)
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing("_ack_state", 1, GARBAGE, key_of(1, 0)))
+    producer.flush(0)
+    producer.send(Outgoing("_ack_state", 0, state_codec().encode(StatePart(1, 0, 1, b"")), key_of(0, 0)))
+    producer.flush(0)
+    newer = (
+        "20 bytes, first c3 01 01 02 03 04 05 06 07 08 61 6e 64 20 61 20; perhaps a newer Windhover's: C3 01"
+    )
+    assert [
+        str(one).split(" and a fing")[0] for one in unreadable(world.cluster.log(), replay_world.topics())
+    ] == [
+        f"_ack_verdict/0@0: {newer}",
+        f"_ack_due/0@0: {newer}",
+        "_ack_state/0@0: 14 bytes, first c3 01 a4 45 27 f6 2b de 26 a5 02 00 02 00; not the part of this"
+        " partition's State that its key names",
+        "_ack_state/1@0: 10 bytes, first c3 02 6e 6f 6e 73 65 6e 73 65; garbage: it does not begin with C3 01"
+        " as all records of Windhover do",
+    ]
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_a_replay_worker_goes_on_behind_what_it_is_to_pass_over(
+    world: replay_world.World, is_due: bool
+) -> None:
+    """Before, no worker could be started any more."""
+    if is_due:
+        world.send_due(PROGRESS_KEY, NEWER)
+    else:
+        world.garbage(NEWER)
+    world.lose(world.emit(b"x"))
+    worker = world.worker()
+    with pytest.raises(UnknownVersion, match="windhover topics repair"):
+        world.settle(worker)
+    world.kill(worker)
+    assert len(repair(world.cluster.log(), replay_world.topics())) == 1
+    assert repair(world.cluster.log(), replay_world.topics()) == []
+    for _ in range(2):
+        worker = world.worker()
+        world.settle(worker, until_ms=world.now_ms + 60_000)
+        world.kill(worker)
+    assert [copy.value for copy in world.copies()] == [b"x"]
+
+
+def test_a_root_whose_entry_is_to_be_passed_over_goes_on_waiting(world: replay_world.World) -> None:
+    """The entry beneath still stands, so it is written again."""
+    root = world.emit(b"x")
+    first = world.worker()
+    world.lose(root)
+    world.settle(first)
+    first.close()
+    (waiting,) = [one for one in world.records("_ack_due") if one.key != PROGRESS_KEY]
+    world.send_due(waiting.key or b"", NEWER)
+    repair(world.cluster.log(), replay_world.topics())
+    world.settle(world.worker(), until_ms=world.now_ms + 60_000)
+    assert [copy.value for copy in world.copies()] == [b"x"]
+    assert world.letters() == []
+
+
+def test_a_mark_behind_many_records_is_found(world: replay_world.World) -> None:
+    world.garbage(NEWER)
+    repair(world.cluster.log(), replay_world.topics())
+    for _ in range(2_500):
+        world.garbage(GARBAGE)
+    world.lose(world.emit(b"x"))
+    world.settle(world.worker(), until_ms=world.now_ms + 60_000)
+    assert [copy.value for copy in world.copies()] == [b"x"]
+
+
+@pytest.mark.parametrize("topic", [TOPICS.verdict, TOPICS.state])
+def test_an_acker_restores_behind_what_it_is_to_pass_over(topic: str) -> None:
+    world = acker_world.World()
+    writer = world.session()
+    writer.take()
+    writer.init((0, 10))
+    writer.acks(runs=[(0, 5)])
+    world.settle()
+    producer = world.writer_log.producer()
+    producer.send(Outgoing(topic, 0, NEWER, key_of(0, 0) if topic == TOPICS.state else None))
+    producer.flush(1)
+    world.crash()
+    with pytest.raises(Disagreement, match="windhover topics repair"):
+        world.settle()
+    topics = topics_yaml.parse("acker: {partitions: 1}", file="topics.yaml", environ={})
+    assert len(repair(world.writer_log, topics)) == 1
+    world.crash()
+    world.settle()
+    writer.acks(runs=[(5, 10)], seq=1)
+    world.settle()
+    assert world.status().open_roots == 0
+
+
+def test_a_query_goes_on_behind_what_it_is_to_pass_over() -> None:
+    world = planning.World()
+    world.produce(3)
+    planner = world.ready()
+    producer = world.log.producer()
+    for topic, key in ((TOPICS.verdict, None), (TOPICS.due, PROGRESS_KEY)):
+        producer.send(Outgoing(topic, 1, NEWER, key))
+    producer.flush(0)
+    assert len(repair(world.log, world.topics)) == 2
+    end = planning.batch(planner, planning.BEGINNING, world)
+    world.publish(planning.BEGINNING, end)
+    world.run(1_000)
+    assert planner.status(world.now_ms).acked == 3
+    world.start_replays()
+    world.run(1_000)
+    assert planner.is_drained()
+
+
+def test_a_mark_is_told_of_by_nobody(world: replay_world.World) -> None:
+    """What it is about is, at each start."""
+    world.garbage(NEWER)
+    world.send_due(PROGRESS_KEY, NEWER)
+    repair(world.cluster.log(), replay_world.topics())
+    worker = world.worker()
+    world.settle(worker)
+    assert worker.status().undecodable == 2

@@ -1,0 +1,335 @@
+"""One record looked up: every attempt, where it is now, and what was not read is said to be unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acker.errors import OutOfRange, TopicError, UsageError
+from acker.identity import acker_partition
+from acker.kafka.port import Outgoing, TopicPartition
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Reason, pack_positions, pack_values
+from replay.handling.letter_handling import Order, Pace
+from replay.records.due import Loss, left_out_entry
+from replay.records.letters import Deed, Filter
+from replay.worker.fetch import Absence
+from spout.inspect.dead_letters import by_place, carry_out
+from spout.inspect.lookup import Evidence, report
+from spout.inspect.operate import Operation, Place, moves
+from spout.inspect.trail import Trail
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal
+from tests.support.worlds.planning import World, batch
+from tests.support.worlds.replay_world import FailOnce
+
+COPIES = (1 + 16_384) << 16
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 4s
+    retry: {attempts: 2, initial: 1s, jitter: 0}
+    dead_letter: {max_ratio: 1}
+"""
+
+
+@pytest.fixture
+def world() -> World:
+    return World(YAML)
+
+
+def told(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
+    """Look a record up."""
+    trail = Trail(world.cluster.log(), world.topics, **bounds)
+    (here,) = trail.origin(place)
+    return report(trail.follow(here), world.now_ms)
+
+
+def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:
+    """Return attempt, root and state of each attempt."""
+    return [(row["attempt"], row["root"], row["state"]) for row in story["attempts"]]
+
+
+def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
+    """Let ten records be emitted, and acked but for some."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.run(1_000)
+    return planner, end
+
+
+def again(world: World, planner: Planner, end: Journal, **published: tuple[int, ...]) -> Journal:
+    """Let copies be emitted and published."""
+    following = batch(planner, end, world)
+    world.publish(end, following, of=COPIES, **published)
+    world.run(1_500)
+    return following
+
+
+def move(world: World, to: Place) -> None:
+    """Rewind the input."""
+    plan = moves(world.log, world.topics.input("sentences"), to)
+    operation = Operation(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
+    while not operation.step(world.now_ms):
+        world.run(100)
+    operation.finish()
+
+
+def test_a_record_that_is_not_there_yet_or_not_emitted_yet_says_so(world: World) -> None:
+    assert told(world)["now"] == "not written yet: the topic ends before it"
+    world.produce(10)
+    story = told(world)
+    assert (story["now"], story["payload"], story["in_the_log"]) == ("unknown", "3", "there")
+    assert "has no State" in story["not_read"][0]
+    world.ready()
+    assert told(world)["now"] == "in the log, not emitted yet"
+
+
+def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
+    begin(world)
+    story = told(world)
+    assert story["now"] == "done: fully processed"
+    (attempt,) = story["attempts"]
+    assert (attempt["attempt"], attempt["root"], attempt["state"]) == (1, "sentences/0@3", "ACKED")
+    assert attempt["verdict"].startswith("_ack_verdict/")
+    assert attempt["settled"].startswith("2027-01-15T08:00:0")
+    assert story["not_read"] == []
+
+
+def test_an_open_record_is_pending_and_tells_how_long_it_has(world: World) -> None:
+    begin(world, skip=(3,))
+    story = told(world)
+    assert story["now"].startswith("pending: open for 1.0 s, times out in 3.")
+    assert story["now"].endswith("; nothing of it was acked yet")
+    assert states(story) == [(1, "sentences/0@3", "pending")]
+    assert story["attempts"][0]["age_ms"] == 1_000
+
+
+def test_an_open_record_of_which_a_part_was_acked_says_so(world: World) -> None:
+    """What a bolt emitted and nobody acked is outstanding, however many batches acked the rest."""
+    _, end = begin(world, skip=(3,))
+    acks = Acks(
+        "q/late", 1, "g", end.session, end.epoch, 1 << 16, 0, (), pack_positions(np.array([3])),
+        pack_values(np.array([77], np.uint64)), (), b"", end.now,
+    )  # fmt: skip
+    producer = world.log.producer()
+    owner = acker_partition(1 << 16, 3, 3)
+    producer.send(Outgoing("_ack_ack", owner, wire_codec().encode(acks)))
+    producer.flush(0)
+    world.run(1_500)
+    assert told(world)["now"].endswith("; acked in part by a batch: some tuple of it is outstanding")
+
+
+def test_an_emission_that_the_acker_has_not_told_of_yet_is_planned(world: World) -> None:
+    world.produce(10)
+    planner = world.ready()
+    batch(planner, BEGINNING, world)
+    assert told(world)["now"] == "planned: announced to the ackers, and just being emitted"
+
+
+def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
+    """Lost, waiting, a copy, pending again, dead; every place it was at is told of."""
+    planner, end = begin(world, fail=(3,))
+    story = told(world)
+    assert story["now"] == "lost (FAILED); no replay worker has taken it over yet"
+    assert (story["attempts"][0]["error"], story["attempts"][0]["message"]) == ("ValueError", "boom")
+
+    world.start_replays()
+    world.run(300)
+    story = told(world)
+    assert story["now"].startswith("waiting for its replay, due in ")
+    assert story["waiting"][0]["becomes"] == "attempt 2"
+
+    world.run(1_500)
+    story = told(world)
+    assert story["now"] == "on the replay topic as a copy at sentences.g.replay/0@0, not emitted yet"
+    assert states(story) == [
+        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "not emitted"),
+    ]  # fmt: skip
+
+    following = batch(planner, end, world)
+    world.run(1_500)
+    assert told(world)["now"].startswith("pending: open for 1.5 s")
+
+    world.publish(end, following, fail=(0,), of=COPIES)
+    world.run(1_500)
+    story = told(world)
+    assert story["now"] == "dead letter at sentences.g.dlq/0@0"
+    assert states(story) == [(1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED")]
+    assert [row["dead"] for row in story["dead_letters"]] == ["ATTEMPTS"]
+    assert story["waiting"] == []
+
+
+def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> None:
+    world.start_replays()
+    planner, end = begin(world, fail=(3,))
+    world.run(1_500)
+    end = again(world, planner, end, fail=(0,))
+    order = Order(Deed.REPLAYED, Filter(), "kim", "")
+    carry_out(
+        world.cluster.log(), world.topics, [(world.topics.input("sentences"), Filter())], order,
+        Pace(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+    )  # fmt: skip
+    assert told(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
+    again(world, planner, end)
+    story = told(world)
+    assert story["now"] == "done: fully processed"
+    assert states(story) == [
+        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
+        (1, "sentences.g.replay/0@2", "ACKED"),
+    ]  # fmt: skip
+    assert story["dead_letters"][0]["handled"].startswith("REPLAYED ")
+
+
+def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
+    world.start_replays()
+    planner, end = begin(world, fail=(3,))
+    world.run(1_500)
+    again(world, planner, end, fail=(0,))
+    one = world.topics.input("sentences")
+    carry_out(
+        world.cluster.log(), world.topics, by_place([one], ["sentences/0@3"], Filter()),
+        Order(Deed.DROPPED, Filter(), "kim", "test data"), Pace(None, world.now_ms),
+        clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+    )  # fmt: skip
+    assert told(world)["now"] == "dropped by kim: test data"
+
+
+def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
+    """It left a note in the dead-letter topic, which is no letter; while it waits for it, that is said."""
+    world = World(YAML.replace("jitter: 0}", "jitter: 0, causes: [{error: ValueError, then: drop}]}"))
+    world.start_replays()
+    begin(world, fail=(3,))
+    story = told(world)
+    place = "sentences.g.dlq/0@0"
+    assert story["now"] == f"dropped: a rule drops what fails by ValueError; the note of it is at {place}"
+    assert (story["dead_letters"], [row["letter"] for row in story["dropped"]]) == ([], [place])
+
+
+def test_what_was_not_read_is_unknown_and_said(world: World) -> None:
+    """With a bound of one record neither the verdict nor the copies can be told of, nor are they made up."""
+    planner, end = begin(world)
+    world.produce(5)
+    following = batch(planner, end, world)
+    world.publish(end, following)
+    world.run(1_500)
+    story = told(world, records_max=1)
+    assert story["now"] == "settled, how is unknown"
+    assert states(story) == [(1, "sentences/0@3", "settled, how is unknown")]
+    assert any(note.endswith("older verdicts are unknown") for note in story["not_read"])
+
+
+def test_attempts_whose_records_were_not_read_stand_as_the_history_tells(world: World) -> None:
+    world.start_replays()
+    planner, end = begin(world, fail=(3,))
+    world.run(1_500)
+    again(world, planner, end, fail=(0,))
+    world.log.delete_before({TopicPartition("sentences.g.replay", 0): 2})
+    assert states(told(world)) == [
+        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
+    ]  # fmt: skip
+    assert told(world)["now"].startswith("dead letter at")
+
+
+def test_a_record_that_left_the_log_is_gone_and_its_story_is_told_all_the_same(world: World) -> None:
+    begin(world)
+    world.log.delete_before({TopicPartition("sentences", 0): 5})
+    story = told(world)
+    assert (story["in_the_log"], story["payload"]) == ("gone: retention or compaction took it", None)
+    assert story["now"] == "done: fully processed"
+
+
+@pytest.mark.parametrize("skip", range(6))
+def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, skip: int) -> None:
+    begin(world)
+    trail = Trail(world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip)), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    assert report(trail.follow(here), world.now_ms)["now"] == "done: fully processed"
+
+
+def test_each_generation_that_emitted_a_record_is_told_of(world: World) -> None:
+    """After a rewind a record is emitted again; one that the rewind left out is not made up."""
+    planner, _ = begin(world)
+    world.kill(planner)
+    move(world, 2)
+    fresh = world.ready()
+    batch(fresh, BEGINNING, world)
+    world.run(1_500)
+    assert states(told(world)) == [
+        (1, "sentences/0@3", "ACKED"), (1, "sentences/0@3 (generation 1)", "pending"),
+    ]  # fmt: skip
+    assert states(told(world, "sentences/0@1")) == [(1, "sentences/0@1", "ACKED")]
+
+
+def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
+    """Neither generation emitted it, whatever the ackers know of positions behind it."""
+    planner, _ = begin(world)
+    world.kill(planner)
+    world.produce(4)
+    move(world, "latest")
+    left_out = "in the log, and left out: the group begins behind it"
+    assert told(world, "sentences/0@11")["now"] == left_out
+    fresh = world.ready()
+    world.produce(2)
+    batch(fresh, BEGINNING, world)
+    world.run(1_500)
+    assert told(world, "sentences/0@11")["now"] == left_out
+    assert told(world, "sentences/0@14")["now"].startswith("pending")
+
+
+def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) -> None:
+    world.start_replays()
+    planner, end = begin(world, fail=(3,))
+    world.run(1_500)
+    again(world, planner, end, fail=(0,))
+    for place in ("sentences.g.replay/0@0", "sentences.g.dlq/0@0", "sentences/0@3"):
+        assert told(world, place)["record"] == "sentences/0@3"
+    for wrong, why in (
+        ("sentences.g.dlq/0@9", "no copy or dead letter"),
+        ("nope/0@9", "no tracked input"),
+        ("sentences", "is no place"),
+        ("sentences/7@0", "has partitions 0 to 1 only"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            told(world, wrong)
+
+
+def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
+    producer = world.log.producer()
+    for number in range(6):
+        producer.send(Outgoing("sentences", number % 2, b"v", b"k%d" % (number // 2), timestamp_ms=number))
+    producer.flush(0)
+    trail = Trail(world.cluster.log(), world.topics)
+    one = world.topics.input("sentences")
+    assert [str(here) for here in trail.with_key(one, b"k2", 0, 10)[0]] == ["sentences/0@2", "sentences/1@2"]
+    assert trail.with_key(one, b"k0", 2, 10) == ([], [])
+    found, notes = trail.with_key(one, b"k2", 0, 1)
+    assert (len(found), notes) == (1, ["1 more records have that key"])
+    bounded = Trail(world.cluster.log(), world.topics, records_max=1)
+    assert all("unknown" in note for note in bounded.with_key(one, b"k2", 0, 10)[1])
+
+
+def test_a_missing_topic_is_named_with_the_cure(world: World) -> None:
+    world.cluster.delete_topic("sentences.g.replay")
+    with pytest.raises(TopicError, match=r"sentences.g.replay are missing; run `windhover topics create`"):
+        told(world)
+
+
+@pytest.mark.parametrize(("read", "says"), [((), "7"), ((3, 4), "5"), ((2, 3, 4, 5, 6, 7, 8), "")])
+def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...], says: str) -> None:
+    """Histories of earlier copies tell some of those that the last one left out."""
+    losses = {n: Loss(n, Reason.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
+    kept = [losses[n] for n in sorted({1, *read, 9, 10})]
+    history = sorted([*kept, left_out_entry(losses[8], 7)], key=lambda loss: loss.emitted_ms)
+    story = report(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
+    rows = [row for row in story["attempts"] if row["state"] == "LEFT_OUT"]
+    assert [row["message"] for row in rows] == ([f"losses left out here: {says}"] if says else [])
+    assert [row["attempt"] for row in story["attempts"] if row["root"]] == sorted({1, *read, 9, 10})

@@ -1,0 +1,204 @@
+"""Stages of a topology in child processes: what dies fails, and all else comes out as without it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.identity import source_of
+from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
+from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
+from spout.builder.topology import TopologyBuilder
+from spout.isolation.feeds import Feed, pack_feed, unpack_feed
+from spout.isolation.isolation import IsolatedRun, goes_on
+from spout.isolation.task_runs import begin
+from spout.topology.stage_pass import StagePass
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
+from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.counts import Counts
+from spout.tuples.culprits import WORKER_DIED
+from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
+from tests.support.bolts import sample_bolts
+from tests.support.worlds.topology_world import TOPICS, Ran, record, run, schema_of, stages_of
+
+
+class Split(BasicBolt):
+    """Splits lines into words."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit each word; ``worse`` fails."""
+        for word in tuple["value"].decode().split():
+            if word == "worse":
+                raise ValueError(word)
+            collector.emit((word,))
+        collector.report_error(f"seen {tuple['offset']}")
+
+
+def end(word: str) -> None:
+    """Raise, or end this process, as a word says."""
+    if word == "raise":
+        raise ValueError("exit status 3")
+    if word == "exit":
+        os._exit(3)
+
+
+class Keep(BasicBolt):
+    """Hands words on."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the word, and what it says happens."""
+        collector.emit((tuple["word"],))
+        end(tuple["word"])
+
+
+class Count(sample_bolts.Count):
+    """Counts the words of a task, after what a word says has happened."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Keep the word, or forget it."""
+        end(tuple["word"])
+        super().execute(tuple)
+
+
+class KeepAll(ArrowBolt):
+    """Hands words on, whole batches at once."""
+
+    output = "word string"
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit the words; ``raise`` fails by hand."""
+        for row, word in enumerate(batch.column("word").to_pylist()):
+            if word == "raise":
+                collector.fail(row, ValueError("exit status 3"))
+            else:
+                end(word)
+        collector.emit([batch.column("word")], np.arange(batch.num_rows))
+
+
+class SeeFails(TaskHook):
+    """Shows that there is a hook."""
+
+    def fail(self, info: FailInfo) -> None:
+        """See it."""
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """End all children with the test."""
+    with ExitStack() as opened:
+        yield opened
+
+
+def topology(*bolts: AnyBolt, hook: TaskHook | None = None) -> TopologyBuilder:
+    """Make a topology of bolts in a row; the last one is behind a fields grouping."""
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    before = "lines"
+    for number, bolt in enumerate(bolts):
+        declared = builder.set_bolt(f"bolt-{number}", bolt)
+        if number + 1 == len(bolts):
+            declared.fields_grouping(before, "word")
+        else:
+            declared.shuffle_grouping(before)
+        before = f"bolt-{number}"
+    if hook is not None:
+        builder.add_hook(hook)
+    return builder
+
+
+def isolated(builder: TopologyBuilder, lines: list[bytes], stack: ExitStack) -> Ran:
+    """Run a topology with all its bolts in children."""
+
+    def starts(pass_: StagePass, context: BoltContext) -> IsolatedRun:
+        made = IsolatedRun(pass_, context, 0, lambda guarded: begin(guarded, context))
+        stack.callback(made.close)
+        return made
+
+    return run(builder, lines, print, begin=starts)
+
+
+def tuples(counts: Counts) -> dict[object, int]:
+    """Return counts without times."""
+    return {counted: measure.tuples for counted, measure in counts.items()}
+
+
+LINES = ["a b a", "worse", "c {} b", "", "lost a", "{}", "d " * 30]
+
+
+@pytest.mark.parametrize("last", [Keep, Count, KeepAll])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_topology_reports_the_same_but_for_what_has_died(
+    last: type[AnyBolt], hooked: bool, stack: ExitStack
+) -> None:
+    known, made = (
+        run_it(topology(Split(), Keep(), last(), hook=SeeFails() if hooked else None), how)
+        for how, run_it in (
+            ("raise", lambda builder, how: run(builder, [x.format(how).encode() for x in LINES], print)),
+            ("exit", lambda builder, how: isolated(builder, [x.format(how).encode() for x in LINES], stack)),
+        )
+    )
+    assert Counter(made.values) == Counter(known.values)
+    failed = {index: cause for cause, roots in known.outcome.failed for index in roots.tolist()}
+    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    assert sorted(found) == sorted(failed) == [1, 2, 5]
+    assert found[2] == ("bolt-1", WORKER_DIED, "exit status 3")
+    assert failed[1] == found[1]
+    assert made.outcome.partial.tolist() == known.outcome.partial.tolist()
+    assert made.outcome.residual.tolist() == known.outcome.residual.tolist()
+    assert tuples(made.outcome.counts) == tuples(known.outcome.counts)
+    assert Counter(made.outcome.errors) == Counter(known.outcome.errors)
+
+
+@pytest.mark.parametrize("last", [Count, KeepAll])
+def test_a_tuple_that_dies_behind_a_shuffle_fails_its_roots(last: type[AnyBolt], stack: ExitStack) -> None:
+    made = isolated(topology(Split(), last()), [b"a exit b", b"b c", b"exit", b"a"], stack)
+    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    assert found == dict.fromkeys((0, 2), ("bolt-1", WORKER_DIED, "exit status 3"))
+    words = Counter(word for word, *_ in made.values)
+    assert {"a", "b", "c"} == set(words)
+    assert not len(made.outcome.partial)
+
+
+def test_a_hook_or_a_rich_bolt_lets_a_task_begin_anew() -> None:
+    plain, hooked = (
+        stages_of(topology(Split(), Keep(), hook=hook).compile(schema_of, cores=2))
+        for hook in (None, SeeFails())
+    )
+    assert all(goes_on(stage) for stage in plain)
+    assert not any(goes_on(stage) for stage in hooked)
+    counting = stages_of(topology(Split(), Count()).compile(schema_of, cores=2))
+    assert [goes_on(stage) for stage in counting] == [True, False]
+
+
+def test_records_reach_a_child_as_they_are() -> None:
+    positions = np.arange(5, 8)
+    rows = MessageRows(
+        [record(value, 5 + n) for n, value in enumerate([b"x", b"", b"z"])], source_of(4, 1), positions
+    )
+    column = pa.array(np.arange(3) << ORDINAL_BITS)
+    wide = wide_column(column, pa.array([1, 2, 3]), pa.array([4, 5, 6]))
+    for anchors in (None, Anchors(Carry.PACKED, column, (7,)), Anchors(Carry.WIDE, wide)):
+        for part, block in enumerate(Feed(rows, anchors).blocks(2)):
+            found = unpack_feed(pack_feed(block))
+            assert isinstance(found.rows, MessageRows)
+            fields = [*rows.names, "headers"]
+            assert found.rows.arrow(fields).equals(rows.arrow(fields).slice(2 * part, 2))
+            assert found.rows.message_id(0) == rows.message_id(2 * part)
+            assert found.rows.came_from == rows.came_from
+            if anchors is not None:
+                assert found.anchors is not None
+                assert found.anchors.column.equals(anchors.column.slice(2 * part, 2))
+                assert found.anchors.subscriptions == anchors.subscriptions
+    arrow = Feed(ArrowRows(rows.arrow(None)), None)
+    assert unpack_feed(pack_feed(arrow)).rows.value("offset", 2) == 7

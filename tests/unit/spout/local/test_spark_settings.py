@@ -1,0 +1,56 @@
+"""What a Spark session is started with, and which workers it may have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker.errors import UsageError
+from spout.cli import main as cli
+from spout.local.spark_session import local_settings
+from spout.spark.application import refuse_workers
+
+
+def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_path: Path) -> None:
+    found = local_settings(tmp_path, {"spark.sql.shuffle.partitions": 7, "spark.my.own": True})
+    assert (found["spark.sql.shuffle.partitions"], found["spark.my.own"]) == (7, True)
+    assert found["spark.ui.enabled"] == "false"
+
+
+@pytest.mark.parametrize("python", [sys.executable, "python3", ""])
+def test_workers_that_can_start_are_left_alone(python: str) -> None:
+    """A name without a folder is looked for on each machine."""
+    refuse_workers(python, "")
+    refuse_workers(python, "bolts.zip,more.py")
+
+
+def test_a_wheel_is_refused_with_what_spark_puts_on_the_path() -> None:
+    with pytest.raises(
+        UsageError, match=r"--py-files b\.whl: Spark puts \.zip, .* and no wheel\. Install it"
+    ):
+        refuse_workers("python3", "a.zip,b.whl")
+
+
+def test_an_archive_that_nobody_unpacked_beside_the_driver_is_refused_with_the_cure() -> None:
+    """Client mode unpacks it on executors alone, and the planning process runs here."""
+    with pytest.raises(UsageError, match=r"environment/bin/python.* --archives on executors alone: unpack"):
+        refuse_workers("./environment/bin/python", "")
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("no/such.zip", "no such file"),
+        ("w.whl", "no wheel"),
+        ("README.md", "import .zip, .egg and .py files"),
+    ],
+)
+def test_what_workers_cannot_import_is_refused_before_spark_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").touch()
+    assert cli.run(["submit", "topology.yaml", "--py-files", named]) == UsageError.exit_code
+    assert says in capsys.readouterr().err

@@ -1,0 +1,381 @@
+"""How the planning process keeps the order of an input: what waits holds back what stands behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import UsageError
+from acker.identity import is_replay
+from acker.kafka.port import Record
+from spout.builder.tuple_metrics import root_metrics
+from spout.inspect.lookup import report
+from spout.inspect.overview import Overview
+from spout.inspect.trail import Trail
+from spout.planning.journal import batch_ranges
+from tests.support.worlds.order_world import OrderWorld, attempt_of
+
+A, B, C = b"a", b"b", b"c"
+
+
+def fails_first(*origins: int, times: int = 1) -> object:
+    """Make a bolt that fails some records of partition 0, each so many times."""
+    left = dict.fromkeys(origins, times)
+
+    def bolt(_record: Record, partition: int, origin: int) -> str:
+        if partition or not left.get(origin):
+            return ""
+        left[origin] -= 1
+        return "ValueError"
+
+    return bolt
+
+
+def test_by_key_a_failed_record_holds_back_its_key_and_nothing_else() -> None:
+    """P32: it comes next in its key, and then the key goes on."""
+    world = OrderWorld("key")
+    world.produce(9, keys=(A, B, C))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded(key=A) == [0, 3, 6]
+    assert world.succeeded()[:6] == [1, 2, 4, 5, 7, 8]
+    assert {ran.key for ran in world.held()} == {A}
+    assert world.letters() == []
+
+
+def test_by_partition_a_failed_record_holds_back_all_behind_it_in_its_partition_alone() -> None:
+    world = OrderWorld("partition")
+    world.produce(9, keys=(A, B, C))
+    world.produce(3, partition=1)
+    world.bolt = fails_first(4, times=2)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded() == list(range(9))
+    assert world.succeeded(partition=1) == [0, 1, 2]
+    assert [ran.batch for ran in world.ran if ran.partition == 1] == [world.ran[0].batch] * 3
+
+
+def test_without_order_what_comes_later_does_not_wait() -> None:
+    world = OrderWorld("none")
+    world.produce(3, keys=(A,))
+    world.plan()
+    assert world.running is not None
+    assert world.running.order == {}
+    assert [task.order for task in world.tasks()] == [{}]
+
+
+def test_a_later_batch_holds_back_what_stands_behind_a_record_that_waits() -> None:
+    """It is not handed to any bolt, and runs behind the one that it waited for."""
+    world = OrderWorld("key")
+    world.produce(2, keys=(A, B))
+    world.bolt = fails_first(0, times=2)  # type: ignore[assignment]
+    world.live(300)
+    world.produce(4, keys=(A, B))
+    world.live(200)
+    assert world.succeeded() == [1, 3, 5]
+    world.rest()
+    assert world.succeeded(key=A) == [0, 2, 4]
+    executed = [ran.origin for ran in world.ran if ran.key == A and ran.failed != "HELD"]
+    assert executed == [0, 0, 0, 2, 4]
+
+
+def test_a_held_chain_drains_in_one_batch_once_its_head_is_through() -> None:
+    world = OrderWorld("key")
+    world.produce(50, keys=(A,))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded() == list(range(50))
+    chain = {ran.batch for ran in world.ran if ran.origin and not ran.failed}
+    assert len(chain) == 1
+
+
+def test_a_dead_letter_releases_what_stands_behind_it() -> None:
+    world = OrderWorld("key", attempts=2)
+    world.produce(6, keys=(A, B))
+    world.bolt = fails_first(0, times=100)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded(key=A) == [2, 4]
+    (letter,) = world.letters()
+    assert letter.value == b"0"
+
+
+def test_what_was_held_has_all_its_attempts() -> None:
+    """Held twenty times, then failed as often as `attempts` allows less one, and done."""
+    world = OrderWorld("key", attempts=4)
+    world.produce(2, keys=(A,))
+    world.bolt = fails_first(0, times=3)  # type: ignore[assignment]
+    tried: list[int] = []
+    first = world.bolt
+
+    def bolt(record: Record, partition: int, origin: int) -> str:
+        if origin == 0:
+            return first(record, partition, origin)
+        tried.append(attempt_of(record))
+        return "ValueError" if len(tried) < 4 else ""
+
+    world.bolt = bolt
+    world.rest()
+    assert world.succeeded() == [0, 1]
+    assert len(tried) == 4
+    assert world.letters() == []
+
+
+def test_after_a_restart_the_same_is_held_back() -> None:
+    world = OrderWorld("key")
+    world.produce(4, keys=(A, B))
+    world.bolt = fails_first(0, times=2)  # type: ignore[assignment]
+    world.live(300)
+    world.restart()
+    world.produce(4, keys=(A, B))
+    world.rest()
+    assert world.succeeded(key=A) == [0, 2, 4, 6]
+
+
+def test_nothing_new_is_emitted_with_copies_that_a_process_before_has_initialised() -> None:
+    """Seed 1566, profile `ordered`: what was emitted with them was acked before they were."""
+    world = OrderWorld("partition")
+    world.produce(1)
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    while not world.records("sentences.g.replay"):
+        world.live(100)
+    while world.spout.plan(world.done, None, world.now_ms) == world.done:
+        world.run(100)
+    world.restart()  # the plan was never journalled
+    world.produce(1)
+    while not world.plan():
+        world.run(100)
+    assert world.running is not None
+    assert [is_replay(run.source) for run in batch_ranges(world.done, world.running)] == [True]
+    world.rest()
+    assert world.succeeded() == [0, 1]
+
+
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+def test_records_that_a_process_before_has_initialised_are_emitted_alone(ordering: str) -> None:
+    """Seed 13189, profile `ordered`: the same of new records."""
+    world = OrderWorld(ordering)
+    world.produce(1, keys=(A,))
+    world.rest()
+    world.produce(2, keys=(A,))
+    while world.spout.plan(world.done, None, world.now_ms) == world.done:
+        world.run(100)
+    world.restart()
+    world.produce(1, keys=(A,))
+    while not world.plan():
+        world.run(100)
+    assert world.running is not None
+    assert [run.end - run.start for run in batch_ranges(world.done, world.running)] == [2]
+    world.rest()
+    assert world.succeeded() == [0, 1, 2, 3]
+
+
+def test_a_batch_that_is_run_again_holds_back_the_same() -> None:
+    world = OrderWorld("key")
+    world.produce(4, keys=(A, B))
+    world.bolt = fails_first(0, times=3)  # type: ignore[assignment]
+    world.live(300)
+    world.produce(4, keys=(A, B))
+    assert world.plan()
+    first = world.tasks()
+    ran = world.execute(end=False)
+    world.run(2_000)
+    assert world.tasks() == first
+    again = world.execute()
+    assert [each[:3] for each in again] == [each[:3] for each in ran]
+    assert [each.origin for each in again if each.failed] == [each.origin for each in ran if each.failed]
+    world.rest()
+    assert sorted(set(world.succeeded(key=A))) == [0, 2, 4, 6]
+
+
+def test_a_failure_that_the_task_cannot_see_still_holds_back_what_ran_behind_it() -> None:
+    """Behind a shuffle a later record may run too early; it is not acked, and runs again in order."""
+    world = OrderWorld("key")
+    world.behind_a_shuffle = True
+    world.produce(6, keys=(A, B))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded(key=A) == [2, 4, 0, 2, 4]
+    assert world.succeeded(key=B) == [1, 3, 5]
+
+
+def test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way() -> None:
+    world = OrderWorld("partition")
+    world.produce(2)
+    world.run(2_000)
+    assert world.plan()
+    world.produce(2)
+    world.produce(2, partition=1)
+    world.execute(publish=False, end=False)
+    world.done, world.running = world.running, None  # type: ignore[assignment]
+    assert world.plan()
+    assert [run.source & 0xFFFF for run in world.running.ranges] == [1]  # type: ignore[union-attr]
+    waits = world.spout.status(world.now_ms).waits
+    assert waits == {"sentences/0": "waits for what is under way: 2 roots are pending"}
+
+
+def test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over() -> None:
+    world = OrderWorld("key")
+    world.produce(2, keys=(A,))
+    world.live(1_500)
+    assert world.succeeded() == [0, 1]
+    world.produce(2, keys=(A,))
+    world.bolt = fails_first(2)  # type: ignore[assignment]
+    world.kill_replays()
+    world.live(300)
+    world.produce(2, keys=(A, B))
+    world.live(1_000)
+    assert world.succeeded() == [0, 1]
+    assert "no replay worker has taken over" in world.spout.status(world.now_ms).waits["sentences/0"]
+    world.start_replays()
+    world.rest()
+    assert world.succeeded(key=A) == [0, 1, 2, 3, 4]
+
+
+def test_what_is_held_is_bounded_and_then_the_partition_waits() -> None:
+    world = OrderWorld("key", max_held=20)
+    world.produce(500, keys=(A, B))
+    world.bolt = fails_first(0, times=3)  # type: ignore[assignment]
+    most = 0
+    for _ in range(200):
+        world.live(100)
+        status = world.spout.status(world.now_ms)
+        most = max(most, sum(status.held_now.values()) + 1)
+    assert 15 < most <= 20
+    assert "partition_waits" in world.told
+    world.rest()
+    assert "partition_goes_on" in world.told
+    assert world.succeeded(key=A) == list(range(0, 500, 2))
+    assert world.succeeded(key=B) == list(range(1, 500, 2))
+
+
+def test_more_than_max_held_drain_in_order_when_it_was_set_lower() -> None:
+    world = OrderWorld("key", max_held=1_000)
+    world.produce(100, keys=(A, B, C))
+    world.bolt = fails_first(*range(100))  # type: ignore[assignment]
+    world.live(300)
+    lower = OrderWorld("key", max_held=10).topics
+    world.topics = lower
+    world.restart()
+    world.rest()
+    for number, key in enumerate((A, B, C)):
+        assert world.succeeded(key=key) == list(range(number, 100, 3))
+
+
+def test_records_without_key_stand_in_no_line() -> None:
+    world = OrderWorld("key")
+    world.produce(4)
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.rest()
+    assert world.succeeded() == [1, 2, 3, 0]
+    assert world.held() == []
+
+
+def test_a_record_that_left_the_log_holds_back_nobody() -> None:
+    world = OrderWorld("key", attempts=2)
+    world.produce(2, keys=(A, B))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.live(200)
+    place = next(iter({spec.place for spec in world.spout.sources.values() if spec.source == 65_536}))
+    world.log.delete_before({place: 2})
+    world.produce(2, keys=(A, B))
+    world.rest()
+    assert world.succeeded() == [1, 2, 3]
+    assert len(world.letters()) == 1
+
+
+def test_a_record_of_which_a_copy_is_left_holds_back_its_key() -> None:
+    """Seed 25271, profile `ordered`: its source topic was compacted while its copy waited."""
+    world = OrderWorld("key")
+    world.produce(1, keys=(A,))
+    world.bolt = fails_first(0, times=2)  # type: ignore[assignment]
+    while sum(ran.failed != "" for ran in world.ran) < 2:
+        world.live(100)
+    place = next(iter({spec.place for spec in world.spout.sources.values() if spec.source == 65_536}))
+    world.log.delete_before({place: 1})
+    world.produce(1, keys=(A,))
+    world.rest()
+    assert world.succeeded() == [0, 1]
+    assert {ran.origin for ran in world.held()} == {1}
+
+
+def test_a_small_limit_takes_all_copies_and_lets_only_so_many_through() -> None:
+    """Of copies that stay unread nobody would know whether they come first."""
+    world = OrderWorld("key")
+    world.produce(30, keys=(A,))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.live(200)
+    for _ in range(200):
+        world.live(100, limit=5)
+    assert world.succeeded() == list(range(30))
+    batches = [ran.batch for ran in world.ran if not ran.failed and ran.origin]
+    assert max(batches.count(batch) for batch in set(batches)) <= 5
+
+
+def test_an_ordered_input_is_read_tracked() -> None:
+    world = OrderWorld("key")
+    with pytest.raises(UsageError, match="sentences has an ordering, which needs tracking"):
+        world.make(tracked=False)
+
+
+def looked(world: OrderWorld) -> list[tuple[object, object]]:
+    """Return what `windhover status` says of order, of each partition."""
+    overview = Overview(world.cluster.log(), world.topics)
+    try:
+        return [(row["held"], row["waits_for"]) for row in overview.look(world.now_ms)]
+    finally:
+        overview.close()
+
+
+def test_status_tells_how_many_are_held_and_which_record_is_waited_for() -> None:
+    world = OrderWorld("partition")
+    world.produce(4)
+    world.bolt = fails_first(1)  # type: ignore[assignment]
+    assert looked(world) == [(0, ""), (0, "")]
+    world.plan()
+    world.execute()
+    world.run(200)
+    (held, waits), other = looked(world)
+    assert (held, other) == (2, (0, ""))
+    assert str(waits).startswith("sentences/0@1 first, due in ")
+    world.rest()
+    assert looked(world) == [(0, ""), (0, "")]
+
+
+def test_status_says_none_of_what_is_not_ordered() -> None:
+    assert looked(OrderWorld("none")) == [(None, ""), (None, "")]
+
+
+def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
+    world = OrderWorld("key")
+    world.produce(3, keys=(A,))
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.plan()
+    world.execute()
+    world.run(100)
+    told: list[str] = []
+    while not told or told[-1].startswith("held back"):
+        trail = Trail(world.cluster.log(), world.topics)
+        (here,) = trail.origin("sentences/0@2")
+        told.append(str(report(trail.follow(here), world.now_ms)["now"]))
+        world.run(100)
+    assert told[0] == "held back: waits for sentences/0@0; no replay worker has taken it over yet"
+    assert told[1].startswith(
+        "held back: waits for sentences/0@0; no bolt has seen it since. It looks again in "
+    )
+
+
+def test_held_records_and_waiting_partitions_are_metrics() -> None:
+    world = OrderWorld("partition")
+    world.produce(3)
+    world.bolt = fails_first(0)  # type: ignore[assignment]
+    world.live(300)
+    status = world.spout.status(world.now_ms)
+    assert status.held == 2
+    found = {metric.name: metric.samples for metric in root_metrics("windhover_topology", {(): status})}
+    held, waits = found["windhover_topology_held_now"], found["windhover_topology_waits"]
+    assert {sample.labels["partition"]: sample.value for sample in held} == {
+        "sentences/0": 2,
+        "sentences/1": 0,
+    }
+    assert {sample.labels["partition"]: sample.value for sample in waits} == {
+        "sentences/0": 1,
+        "sentences/1": 0,
+    }

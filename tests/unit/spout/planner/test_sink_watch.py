@@ -1,0 +1,135 @@
+"""Whether a batch was published by the sink, or went past it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from acker.errors import TrackingError
+from acker.wire.events import SourceRun
+from spout.planner.sink_watch import (
+    LATE_MS,
+    LISTENER_LATE_MS,
+    SinkWatch,
+    listen,
+    note,
+    note_cores,
+    stop_listening,
+)
+from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
+from spout.planning.plan import BatchPlan
+from spout.spark.batch_tasks import tasks_now
+from spout.spark.options import SourceOptions
+
+SOURCE = 65_536
+
+
+def batch(start: int, end: int, session: str = "s") -> Journal:
+    """Make the offset behind a batch of one range, without positions where it has none."""
+    ranges = (SourceRun(SOURCE, start, end),) if start < end else ()
+    return Journal(session, 1, 0, 1, {SOURCE: SourceMark(0, end)}, ranges)
+
+
+def journalled(offset: Journal) -> Journal:
+    """Take an offset through Spark's journal."""
+    return journal_of(json.loads(json.dumps(offset.to_json())))
+
+
+def publish(folder: Path, offset: Journal) -> None:
+    """Do what the sink does when it has published a batch."""
+    plan = BatchPlan("g", offset.session, offset.epoch, 1, 0, 0, True, offset.ranges)
+    note(folder, plan)
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> SinkWatch:
+    """A watch over an empty folder."""
+    return SinkWatch(tmp_path, "g")
+
+
+def test_a_batch_is_owed_until_its_sink_has_published_it(watch: SinkWatch, tmp_path: Path) -> None:
+    first, second = batch(0, 10), batch(10, 20)
+    watch.planned(first)
+    assert watch.is_owed(journalled(first))
+    publish(tmp_path, first)
+    assert not watch.is_owed(journalled(first))
+    watch.planned(second)
+    assert watch.is_owed(journalled(second)), "what the sink published before is not this batch"
+    publish(tmp_path, second)
+    assert not watch.is_owed(journalled(second))
+    assert not watch.is_owed(journalled(second)), "Spark asks again and again while there is nothing new"
+
+
+def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(tmp_path: Path) -> None:
+    """Executors register after the query was built, and come and go."""
+    topics = cast("Any", None)
+    options = SourceOptions(topics, ("lines",), "s", parallelism=2, sink_folder=str(tmp_path))
+    assert tasks_now(options) == 2, "nobody has said anything yet"
+    for cores in (6, 1):
+        note_cores(tmp_path, cores, "g")
+        assert tasks_now(options) == cores
+    assert tasks_now(replace(options, min_partitions=8)) == 8
+
+
+def test_a_batch_that_spark_has_not_run_yet_is_not_owed(watch: SinkWatch) -> None:
+    """Spark asks again from where it stood: it did not journal what was planned."""
+    watch.planned(batch(10, 20))
+    assert not watch.is_owed(journalled(batch(0, 10)))
+    assert not watch.is_owed(BEGINNING)
+
+
+def test_nothing_is_owed_of_batches_without_positions_or_tracking_or_of_an_earlier_process(
+    watch: SinkWatch,
+) -> None:
+    """The batch that a restart runs again was planned by another process."""
+    assert not watch.is_owed(journalled(batch(0, 10)))
+    for none in (batch(10, 10), batch(0, 10, session="")):
+        watch.planned(none)
+        assert not watch.is_owed(journalled(none))
+
+
+def test_another_session_on_the_same_stream_pays_for_itself_only(watch: SinkWatch, tmp_path: Path) -> None:
+    watch.planned(batch(0, 10, session="ours"))
+    publish(tmp_path, batch(0, 10, session="theirs"))
+    assert watch.is_owed(journalled(batch(0, 10, session="ours")))
+
+
+def test_the_mark_is_left_where_the_folder_was_cleaned_away(tmp_path: Path) -> None:
+    watch = SinkWatch(tmp_path / "gone", "g")
+    watch.planned(batch(0, 10))
+    publish(tmp_path / "gone", batch(0, 10))
+    publish(tmp_path / "gone", batch(10, 10))  # nothing was read, so nothing is said of it
+    assert not watch.is_owed(journalled(batch(0, 10)))
+
+
+def test_a_mark_that_cannot_be_written_stops_the_query(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrackingError, match="cannot be written"):
+        publish(tmp_path / "file", batch(0, 10))
+
+
+def test_the_error_names_the_group_and_the_cure(watch: SinkWatch) -> None:
+    text = str(watch.refusal())
+    assert "group g" in text
+    assert "foreachBatch(spout.sink(write))" in text
+
+
+def test_a_listener_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
+    """Spark swallows what a listener raises: its file is the only way to the planning process."""
+    watch = SinkWatch(tmp_path, "g", "stream", durable_ms=40_000)
+    assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
+    listen(tmp_path, "stream", "g")
+    # it flushes fails, then acks; a planner that gives up before would hide the reason
+    assert (watch.late_ms, watch.failure()) == (2 * 40_000 + LISTENER_LATE_MS, None)
+    listen(tmp_path, "other", "g", "not ours")
+    assert watch.failure() is None
+    listen(tmp_path, "stream", "g", "batch 3 could not be published")
+    with pytest.raises(TrackingError, match="batch 3 could not be published"):
+        raise watch.failure() or AssertionError("it says nothing")
+    stop_listening(tmp_path, "stream")
+    stop_listening(tmp_path, "stream")
+    assert (watch.late_ms, watch.failure()) == (LATE_MS, None)

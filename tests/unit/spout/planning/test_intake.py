@@ -1,0 +1,282 @@
+"""How much a batch takes, from where: cursors, fair shares, gates, and the pace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acker.identity import acker_partition, position_at, source_of
+from acker.wire.events import Run, SourceRun
+from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import Room, choose
+from spout.planning.shares import (
+    FIRST_BATCH_RECORDS_MAX,
+    PROBE_RECORDS,
+    TIMEOUT_SHARE,
+    Pace,
+    fair_shares,
+    near_block_end,
+)
+from spout.tuples.intervals import IntervalSet
+
+A, B = source_of(1, 0), source_of(1, 1)
+REPLAY = source_of(1, 0, replay=True)
+IDS = {A: 1, B: 1, REPLAY: 1}
+BLOCK = 1 << 16
+
+
+def cursors(**next_: int) -> dict[int, SourceCursor]:
+    """Make cursors that begin at 0, for a, b and replay."""
+    return {{"a": A, "b": B, "replay": REPLAY}[name]: SourceCursor(0, at) for name, at in next_.items()}
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 100)), st.integers(0, 300))
+def test_shares_use_the_budget_and_nobody_gets_more_than_it_has(
+    available: dict[int, int], budget: int
+) -> None:
+    """And who gets less than another has no more, give or take what cannot be divided."""
+    shares = fair_shares(available, budget)
+    assert sum(shares.values()) == min(budget, sum(available.values()))
+    assert all(0 < share <= available[source] for source, share in shares.items())
+    for source, count in available.items():
+        got = shares.get(source, 0)
+        if got < count:
+            assert all(other <= got + len(available) for other in shares.values())
+
+
+def test_a_share_ends_with_a_block_when_that_gives_up_less_than_a_quarter() -> None:
+    """Whole blocks fold fastest."""
+    assert near_block_end(0, 40_000) == 32_768
+    assert near_block_end(0, 60_000) == 60_000
+    assert near_block_end(32_768, 100) == 100
+
+
+def test_replays_come_before_new_records() -> None:
+    """DESIGN 5.1; P9."""
+    taken = choose(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, IDS, Room(60, {1: 1_000}))
+    assert taken == [SourceRun(A, 0, 20), SourceRun(B, 0, 20), SourceRun(REPLAY, 5, 25)]
+
+
+def test_never_more_is_taken_than_may_be_pending() -> None:
+    """S65: with the window full nothing is taken."""
+    assert choose(cursors(a=0), {A: 100}, IDS, Room(None, {1: 0})) == []
+    assert choose(cursors(a=0), {A: 100}, IDS, Room(None, {1: 30})) == [SourceRun(A, 0, 30)]
+
+
+def test_a_partition_without_records_leaves_its_share_to_the_others() -> None:
+    """S121: one partition never blocks another."""
+    assert choose(cursors(a=0, b=7), {A: 100, B: 7}, IDS, Room(50, {1: 1_000})) == [SourceRun(A, 0, 50)]
+
+
+def test_gaps_are_taken_before_what_lies_above() -> None:
+    """What a crash between two parts left out comes first."""
+    cursor = SourceCursor(0, 100, IntervalSet([(20, 30), (50, 60)]))
+    found = choose({A: cursor}, {A: 200}, IDS, Room(25, {1: 1_000}))
+    assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
+    for run in found:
+        cursor.use(run.start, run.end)
+    assert cursor.mark() == (0, 105, ())
+
+
+def test_everything_is_taken_when_there_is_room_for_everything() -> None:
+    """Nothing is left behind for the sake of a block's end."""
+    cursor = SourceCursor(0, 40_000, IntervalSet([(0, 30_000)]))
+    found = choose({A: cursor}, {A: 80_000}, IDS, Room(None, {1: 1_000_000}))
+    assert found == [SourceRun(A, 0, 30_000), SourceRun(A, 40_000, 80_000)]
+
+
+def test_an_end_below_the_cursor_takes_nothing() -> None:
+    """An end that went back, and a generation whose offsets begin anew."""
+    assert choose(cursors(a=100), {A: 40}, IDS, Room(None, {1: 10})) == []
+    at = position_at(3, 10)
+    found = choose({A: SourceCursor(at, at)}, {A: 12}, IDS, Room(None, {1: 10}))
+    assert found == [SourceRun(A, at, at + 2)]
+
+
+@given(st.integers(0, 200_000), st.integers(1, 5), st.data())
+def test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partition(
+    from_: int, partitions: int, data: st.DataObject
+) -> None:
+    """Section 4, "Take and Taken"."""
+    marks = {p: data.draw(st.one_of(st.just(0), st.integers(0, 600_000))) for p in range(partitions)}
+    cursor = cursor_of(A, from_, marks, partitions)
+    end = 700_000
+    free = IntervalSet(cursor.free_runs(end))
+    edges = {from_, from_ - 1, *marks.values(), *(m - 1 for m in marks.values()), *range(0, end, BLOCK)}
+    for position in (p for p in edges if 0 <= p < end):
+        mark = marks[acker_partition(A, position, partitions)]
+        assert (position in free) == (position >= from_ and position >= mark)
+
+
+def test_a_watermark_of_an_older_generation_leaves_the_new_one_free() -> None:
+    """After `offsets reset` everything from the new beginning on is new."""
+    at = position_at(1, 10)
+    cursor = cursor_of(A, at, {0: 500, 1: position_at(1, 12)}, 2)
+    owner = acker_partition(A, at, 2)
+    assert cursor.first_free == (at if owner == 0 else at + 2)
+
+
+def test_positions_used_out_of_order_leave_a_gap() -> None:
+    """Decided before they were planned: what lies below stays free."""
+    cursor = SourceCursor(0, 10)
+    cursor.use(20, 30)
+    assert cursor.free_runs(40) == [Run(10, 20), Run(30, 40)]
+    assert cursor.first_free == 10
+
+
+def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:
+    """DESIGN 5.1: 10,000, then what the measured rate allows."""
+    pace = Pace(30_000)
+    assert pace.allowed() == FIRST_BATCH_RECORDS_MAX == 10_000
+    pace.emitted(10_000, 0)
+    assert pace.done(500) == 500
+    assert pace.done(900) is None
+    assert pace.allowed() == 150_000
+
+
+def test_a_trickle_does_not_make_the_next_batch_small() -> None:
+    """Three records in 200 ms say nothing about a rate."""
+    pace = Pace(30_000)
+    pace.emitted(10_000, 0)
+    pace.done(500)
+    pace.emitted(3, 1_000)
+    pace.done(1_200)
+    assert (pace.allowed() or 0) >= 150_000
+
+
+def paced(
+    timeout_ms: int, fixed_ms: float, record_ms: float, batches: int, slow: dict[int, int] | None = None
+) -> list[tuple[int, int]]:
+    """Let batches run one after another, some of which take another time, and return records and ms."""
+    pace, now_ms, ran = Pace(timeout_ms), 0, []
+    for number in range(batches):
+        count = pace.allowed() or 0
+        took_ms = (slow or {}).get(number, round(fixed_ms + record_ms * count))
+        pace.emitted(count, now_ms)
+        now_ms += took_ms
+        pace.done(now_ms)
+        ran.append((count, took_ms))
+    return ran
+
+
+def test_a_batch_that_took_too_long_makes_the_next_one_small() -> None:
+    """However few records it had."""
+    pace = Pace(4_000)
+    pace.emitted(1_000, 0)
+    pace.done(500)
+    pace.emitted(1_000, 1_000)
+    pace.done(3_000)
+    assert pace.allowed() == 500
+
+
+@pytest.mark.parametrize("fixed_ms", [100, 250, 400])
+def test_a_first_batch_of_a_minute_is_not_judged_and_the_third_behind_it_is_large_again(
+    fixed_ms: int,
+) -> None:
+    """At 100,000 records/s and a timeout of 5 s; nothing was warm."""
+    sizes = [count for count, _ in paced(5_000, fixed_ms, 0.01, 7, {0: 60_000})]
+    assert sizes[0] == FIRST_BATCH_RECORDS_MAX
+    assert sizes[1] == PROBE_RECORDS
+    assert sizes[3] >= FIRST_BATCH_RECORDS_MAX
+    assert sizes[6] >= 60_000
+
+
+def test_a_slow_batch_of_records_that_are_slow_makes_batches_small_for_good() -> None:
+    """From 100,000 to 1,000 records/s: a quarter of 5 s holds a thousand."""
+    pace, now_ms, took_ms = Pace(5_000), 0, []
+    for number in range(14):
+        count = pace.allowed() or 0
+        pace.emitted(count, now_ms)
+        took_ms.append(round(250 + count * (0.01 if number < 7 else 1)))
+        now_ms += took_ms[-1]
+        pace.done(now_ms)
+    assert took_ms[7] > 50_000
+    assert all(500 < each <= 1_300 for each in took_ms[10:])
+
+
+@settings(max_examples=200)
+@given(
+    timeout_ms=st.sampled_from([1_000, 5_000, 30_000]),
+    fixed_share=st.floats(0, 0.5),
+    records=st.integers(100, 1_000_000),
+    slow_share=st.integers(1, 60),
+)
+def test_after_a_slow_batch_the_next_three_recover(
+    timeout_ms: int, fixed_share: float, records: int, slow_share: int
+) -> None:
+    """Whatever is fixed, however fast the records are, and however slow the one batch was."""
+    target_ms = timeout_ms / TIMEOUT_SHARE
+    fixed_ms = fixed_share * target_ms
+    record_ms = (target_ms - fixed_ms) / records
+    ran = paced(timeout_ms, fixed_ms, record_ms, 20, {16: round(slow_share * target_ms)})
+    assert max(count for count, _ in ran[17:]) >= 0.6 * min(count for count, _ in ran[12:16])
+    assert max(took_ms for _, took_ms in ran[17:]) <= 2.1 * target_ms
+
+
+def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> None:
+    """A machine so busy that every batch takes 4 s: shrinking would end at one record at a time."""
+    pace = Pace(5_000)
+    now_ms, sizes = 0, []
+    for _ in range(12):
+        count = min(pace.allowed() or 0, 2_500)
+        sizes.append(count)
+        pace.emitted(count, now_ms)
+        now_ms += 4_000 + count // 2
+        pace.done(now_ms)
+    assert min(sizes[5:]) > 1_000
+
+
+def sizes_while(took_ms: Callable[[int, int], float], batches: int) -> list[int]:
+    """Run batches under a timeout of 5 s; `took_ms` gets the number of one and its records."""
+    pace, now_ms, sizes = Pace(5_000), 0, []
+    for number in range(batches):
+        sizes.append(pace.allowed() or 0)
+        pace.emitted(sizes[-1], now_ms)
+        now_ms += round(took_ms(number, sizes[-1]))
+        pace.done(now_ms)
+    return sizes
+
+
+def test_batches_that_get_faster_as_things_get_warm_grow_again() -> None:
+    """Each one was faster and smaller than the one before, so that their size seemed to have done it."""
+
+    def took_ms(number: int, count: int) -> float:
+        return 28_500 if number == 0 else (1 + 3 * math.exp(-number / 10)) * (1_200 + count)
+
+    sizes = sizes_while(took_ms, 40)
+    assert max(sizes[:20]) == FIRST_BATCH_RECORDS_MAX
+    assert min(sizes[-10:]) > 500
+
+
+def test_a_fixed_time_above_the_target_lets_batches_hold_what_their_records_may_take() -> None:
+    sizes = sizes_while(lambda _, count: 1_500 + count / 20, 20)
+    assert min(sizes[-8:]) >= 10_000
+
+
+def test_one_record_in_a_batch_is_never_the_end_of_it() -> None:
+    """Slow batches in a row bring it there; where one record takes no less than many, more are tried."""
+    slow = {2: 60_000, 3: 90_000, 4: 130_000, 5: 200_000, 6: 300_000, 7: 400_000}
+    sizes = [count for count, _ in paced(5_000, 950, 0.1, 24, slow)]
+    assert min(sizes) < 10
+    assert max(sizes[8:]) >= 1_000
+
+
+def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
+    """At 100 ms for a record and a timeout of 30 s, some 70 records are a quarter of it."""
+    pace = Pace(30_000)
+    now_ms = 0
+    for _ in range(6):
+        count = pace.allowed() or 0
+        pace.emitted(count, now_ms)
+        now_ms += 300 + 100 * count
+        pace.done(now_ms)
+    assert 60 <= (pace.allowed() or 0) <= 80
+
+
+def test_without_a_timeout_no_batch_is_too_large() -> None:
+    """S61: 0 means never."""
+    assert Pace(0).allowed() is None

@@ -1,0 +1,306 @@
+"""The pure parts of order: lines, turns, the gate, what stands behind a failure, and how it is journalled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from acker.config.topics import Topics, parse
+from acker.errors import Disagreement, UsageError
+from acker.identity import source_of
+from acker.wire.causes import HELD
+from acker.wire.events import SourceRun
+from spout.planning.cursor import SourceCursor
+from spout.planning.intake import Room, choose
+from spout.planning.journal import Journal, SourceMark, journal_of
+from spout.planning.order import Gate, Held, Lined, LineUp, behind, line_of_key, turn_of
+from spout.planning.plan import BatchPlan, ReadTask, read_tasks
+from spout.planning.shares import Pace
+from spout.publishing.blob import decode, encode
+from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.settle import settle
+from spout.spark.ordered_read import Copies, Copy, origin_of
+from spout.spark.stream import _source_options
+from spout.standalone.kafka_spout import KafkaSpout
+from spout.tuples.collector import Cause
+
+A, B = line_of_key(b"a"), line_of_key(b"b")
+JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))
+PLAN = BatchPlan("g", "s", 1, 2, 7, 30_000, True, (SourceRun(65_536, 0, 6),))
+NONE = np.empty(0, np.int64)
+
+
+def ordered(more: str) -> Topics:
+    return parse(f"inputs:\n  lines: {{id: 1, group: g, {more}}}\n", file="topics.yaml", environ={})
+
+
+def test_the_line_of_a_key_is_the_same_in_every_process() -> None:
+    """A checkpoint of another machine holds it."""
+    assert (line_of_key(b""), A) == (-1970711489451281740, 4681665781835383343)
+    assert A != B
+
+
+def test_by_key_a_turn_names_the_first_that_waits_of_each_line() -> None:
+    waiting = [Held(5, A, False), Held(3, A, True), Held(9, B, False), Held(1, None, False)]
+    turn = turn_of("key", 100, waiting, 6, "t/0")
+    assert turn == (True, 90, LineUp("key", {A: 3, B: 9}), "")
+
+
+def test_by_key_a_partition_waits_for_room_but_not_its_copies() -> None:
+    turn = turn_of("key", 3, [Held(5, A, False), Held(6, A, True)], 1, "t/0")
+    assert (turn.takes_copies, turn.most) == (True, 0)
+    assert turn.why == "waits: 3 records wait or are held, as many as max_held"
+
+
+def test_beyond_max_held_a_partition_waits_as_a_whole() -> None:
+    waiting = [Held(5, A, False), Held(6, A, True)]
+    turn = turn_of("key", 2, waiting, 1, "t/0")
+    assert turn == (False, 0, LineUp("partition", {0: 5}), "waits for t/0@5; 3 wait, max_held is 2")
+    assert turn_of("key", 2, [], 3, "t/0") == (True, 0, LineUp("key"), "")
+
+
+def test_a_partition_waits_for_its_first_record_then_takes_the_copies_then_what_is_new() -> None:
+    assert turn_of("partition", 9, [Held(7, None, True), Held(5, None, False)], 4, "t/0") == (
+        False, 0, LineUp("partition", {0: 5}), "waits for t/0@5",
+    )  # fmt: skip
+    assert turn_of("partition", 9, [], 4, "t/0") == (True, 0, LineUp("partition"), "")
+    assert turn_of("partition", 9, [], 0, "t/0") == (True, 9, LineUp("partition"), "")
+
+
+def test_a_gate_holds_what_stands_behind_what_waits_or_failed_here() -> None:
+    gate = Gate("t/0", "lines", LineUp("key", {A: 5}))
+    assert gate.admit(0, b"a", 4) is None
+    assert gate.admit(1, b"a", 5) is None, "the copy of the very record that waits"
+    assert gate.admit(2, b"a", 6) == Cause("lines", HELD, "waits for t/0@5")
+    assert gate.admit(3, b"b", 7) is None
+    assert gate.admit(4, b"b", 9) is None
+    assert gate.holds(4) is None
+    gate.fail(3)
+    assert gate.holds(4) == Cause("lines", HELD, "waits for t/0@7")
+    assert gate.admit(5, b"b", 8) == gate.holds(4)
+    assert gate.admit(6, b"b", 3) is None
+    assert gate.admit(7, None, 10) is None
+    assert gate.admit(8, b"b", None) is None
+    assert gate.lined().rows.tolist() == [
+        [0, A, 4], [1, A, 5], [2, A, 6], [3, B, 7], [4, B, 9], [5, B, 8], [6, B, 3],
+    ]  # fmt: skip
+
+
+def test_a_gate_by_partition_makes_no_difference_between_keys() -> None:
+    gate = Gate("t/0", "lines", LineUp("partition"))
+    assert gate.admit(0, b"a", 4) is None
+    gate.fail(0)
+    assert [gate.admit(1, b"b", 5), gate.admit(2, None, 6)] == [Cause("lines", HELD, "waits for t/0@4")] * 2
+
+
+def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
+    gate = Gate("t/0", "lines", LineUp("key", {A: 0}, 2))
+    assert gate.admit(0, b"a", 1) is not None, "what is held takes no room"
+    assert [gate.admit(1, b"b", 2), gate.admit(2, None, 3)] == [None, None]
+    assert gate.admit(3, b"b", 4) == Cause("lines", HELD, "the batch has room for 2 records of t/0")
+
+
+def test_what_is_refused_holds_back_its_line() -> None:
+    gate = Gate("t/0", "lines", LineUp("key"))
+    assert gate.refuse(0, b"a", 1, "no room").message == "no room"
+    assert gate.admit(1, b"a", 2) == Cause("lines", HELD, "waits for t/0@1")
+    assert gate.admit(2, b"b", 2) is None
+
+
+def test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line() -> None:
+    rows = np.array([[0, A, 1], [1, A, 2], [2, B, 3], [3, A, 4], [4, A, 0], [5, A, 9]], np.int64)
+    lined = [Lined("t/0", "lines", rows)]
+    found = behind(lined, np.array([3, 1]), NONE, np.array([5]))
+    assert [(cause, at.tolist()) for cause, at in found] == []
+    found = behind(lined, np.array([1]), NONE, NONE)
+    assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@2", [3, 5])]
+    assert behind(lined, NONE, NONE, NONE) == []
+
+
+def test_behind_a_record_that_is_open_stands_the_rest_of_its_line_open_or_not() -> None:
+    """Seed 296, profile `ordered`: an open one behind it was done before what came between them."""
+    rows = np.array([[0, A, 0], [1, A, 1], [2, A, 2], [3, A, 3], [4, B, 4]], np.int64)
+    found = behind([Lined("t/0", "lines", rows)], NONE, np.array([1, 3, 4]), NONE)
+    assert [(cause.message, at.tolist()) for cause, at in found] == [("waits for t/0@1", [2, 3])]
+
+
+def settled(report: TaskReport) -> dict[Cause, list[int]]:
+    read = decode(encode(replace(report, plan=PLAN, ranges=PLAN.ranges)))
+    outcome = settle([Evaluated(1, 0, 0, read)], (), lambda _stage: None)
+    return {cause: roots.tolist() for cause, roots in outcome.failed}
+
+
+def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_publication() -> None:
+    rows = np.array([[n, A if n % 2 else B, n] for n in range(6)], np.int64)
+    lined = (Lined("t/0", "lines", rows),)
+    boom = Cause("split", "ValueError", "boom")
+    assert settled(TaskReport("split", failures=((boom, np.array([1])),), lined=lined)) == {
+        boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3, 5],
+    }  # fmt: skip
+    still_open = {(7,): np.array([[2, 0]])}
+    assert settled(TaskReport("split", outstanding=still_open, lined=lined)) == {
+        Cause("lines", HELD, "waits for t/0@2"): [4]
+    }
+    assert settled(TaskReport("split", lined=lined)) == {}
+
+
+def test_best_effort_records_are_neither_held_nor_waited_for() -> None:
+    rows = np.array([[n, A, n] for n in range(6)], np.int64)
+    lined = (Lined("t/0", "lines", rows),)
+    boom = Cause("split", "ValueError", "boom")
+    free = np.array([1, 4])
+    report = TaskReport("split", failures=((boom, np.array([1])),), lined=lined, untracked=free)
+    assert settled(report) == {}
+    later = TaskReport("split", failures=((boom, np.array([2])),), lined=lined, untracked=free)
+    assert settled(later)[Cause("lines", HELD, "waits for t/0@2")] == [3, 5]
+
+
+def test_a_failure_outweighs_that_a_record_was_held_in_another_evaluation() -> None:
+    """Else a record that always fails would be held for ever."""
+    zoo = Cause("zoo", "ValueError", "boom")
+    report = TaskReport("zoo", failures=((Cause("a", HELD, "waits"), np.array([1, 2])), (zoo, np.array([1]))))
+    assert settled(report) == {zoo: [1], Cause("a", HELD, "waits"): [2]}
+
+
+def test_what_a_batch_holds_back_is_journalled_with_it() -> None:
+    order = {65_536: LineUp("key", {A: 3, B: 2**47}), 65_537: LineUp("partition", {0: 0}, 7)}
+    journal = replace(JOURNAL, order=order)
+    text = json.dumps(journal.to_json())
+    assert journal_of(json.loads(text)) == journal
+    assert json.dumps(journal_of(json.loads(text)).to_json()) == text
+    many = LineUp("key", {line_of_key(b"%d" % n): n for n in range(10_000)})
+    assert len(json.dumps(many.to_json())) < 220_000
+
+
+def test_a_journal_without_order_reads_as_before_and_one_of_unordered_inputs_is_the_same_text() -> None:
+    value = JOURNAL.to_json()
+    assert "order" not in value
+    assert journal_of(value).order == {}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        5, {"x": {}}, {"65536": {"by": "none", "waiting": ""}}, {"65536": {"by": "key", "waiting": "AAAA"}},
+        {"65536": {"by": "key", "waiting": "?"}}, {"65536": {"by": "key", "waiting": "", "most": 0}},
+        {"65536": {"by": "key"}},
+    ],
+)  # fmt: skip
+def test_an_order_that_is_none_of_ours_is_refused(order: object) -> None:
+    with pytest.raises(Disagreement, match="an offset that is not Windhover's"):
+        journal_of({**JOURNAL.to_json(), "order": order})
+
+
+def test_a_partition_in_order_is_whole_in_one_task_with_its_copies() -> None:
+    sources = [source_of(1, n) for n in range(3)]
+    copies = [source_of(1, n, replay=True) for n in range(3)]
+    loose = source_of(2, 0)
+    ranges = tuple(SourceRun(s, 0, 9_000) for s in sorted([*sources, *copies, loose]))
+    plan = replace(PLAN, ranges=ranges)
+    order = {source: LineUp("key") for source in sources}
+    tasks = read_tasks(plan, dict.fromkeys([*sources, *copies, loose], "t"), 2, order)
+    assert sorted(run for task in tasks for run in task.ranges if run.source != loose) == sorted(
+        run for run in ranges if run.source != loose
+    )
+    for source, copy in zip(sources, copies, strict=True):
+        (owner,) = [task for task in tasks if source in {run.source for run in task.ranges}]
+        assert copy in {run.source for run in owner.ranges}
+        assert source in owner.order
+    assert len([task for task in tasks if task.order]) == 2
+    assert all(not task.order for task in tasks if loose in {run.source for run in task.ranges})
+
+
+def test_a_task_travels_with_what_it_holds_back() -> None:
+    task = ReadTask(PLAN, PLAN.ranges, {65_536: "t"}, MappingProxyType({65_536: LineUp("key", {A: 1}, 5)}))
+    assert pickle.loads(pickle.dumps(task)) == task
+
+
+def test_a_copy_tells_its_origin_and_one_of_another_partition_none() -> None:
+    headers = (("windhover.origin", b"lines/3@42"),)
+    assert origin_of(headers, "lines", 3) == 42
+    assert [origin_of(headers, "lines", 2), origin_of(headers, "other", 3), origin_of((), "lines", 3)] == [
+        None
+    ] * 3
+    assert origin_of((("windhover.origin", b"\xff"),), "lines", 3) is None
+
+
+def test_no_more_of_a_source_is_chosen_than_its_cap() -> None:
+    cursors = {source: SourceCursor(0, 0) for source in (65_536, 65_537)}
+    runs = choose(
+        cursors, dict.fromkeys(cursors, 100), dict.fromkeys(cursors, 1), Room(50, {1: 1_000}), {65_536: 3}
+    )
+    assert runs == [SourceRun(65_536, 0, 3), SourceRun(65_537, 0, 47)]
+
+
+def test_what_was_held_does_not_make_the_next_batch_larger() -> None:
+    pace = Pace(4_000)
+    pace.emitted(1_000, 0)
+    pace.discount(900)
+    pace.done(100)
+    assert pace.allowed() == 1_000, "a hundred in 100 ms; all thousand would allow ten times as many"
+
+
+def test_a_kafka_spout_refuses_an_ordered_input_by_name() -> None:
+    with pytest.raises(UsageError, match="input lines has an ordering, which KafkaSpout does not keep"):
+        KafkaSpout(ordered("ordering: key"), "lines")
+
+
+@pytest.mark.parametrize("option", ["tracked", "delayed_acks"])
+def test_a_stream_refuses_what_does_not_go_with_an_ordering(option: str) -> None:
+    options = {option: option != "tracked"}
+    with pytest.raises(UsageError, match=f"input lines has an ordering, which does not go with {option}="):
+        _source_options(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
+    _source_options(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
+
+
+def test_what_may_be_held_stays_within_what_may_be_pending() -> None:
+    found = ordered("ordering: key, max_held: 500, max_spout_pending: 200").input("lines")
+    assert (found.ordered, found.held_max, found.hold_ms) == (True, 200, 1_000)
+
+
+class Message:
+    """As much of a client's message as sorting copies needs."""
+
+    def __init__(self, size: int, key: bytes) -> None:
+        self._size, self._key = size, key
+
+    def __len__(self) -> int:
+        return self._size
+
+    def key(self) -> bytes:
+        """Return the key."""
+        return self._key
+
+
+def copy(origin: int | None, position: int, size: int = 0) -> Copy:
+    return Copy(origin, position, Message(size, b"a"))  # type: ignore[arg-type]
+
+
+def test_copies_come_by_their_origins_whatever_the_order_of_the_log() -> None:
+    copies = Copies()
+    copies.add([copy(7, 0), copy(3, 1)])
+    copies.add([copy(None, 2), copy(3, 3), copy(0, 4)])
+    assert [[each.position for each in some] for some in copies.in_order(3)] == [[2, 4, 1], [3, 0]]
+
+
+def test_what_does_not_fit_into_the_memory_of_a_task_is_held_from_its_end_on() -> None:
+    copies = Copies(bytes_max=3_000)
+    copies.add([copy(origin, 100 - origin, 400) for origin in range(5)])
+    copies.add([copy(9, 200, 400)])
+    assert [each.origin for some in copies.in_order(10) for each in some] == [0, 1]
+    gate = Gate("t/0", "lines", LineUp("key"))
+    refused = copies.refuse_left_over(gate, lambda position: position)
+    assert sorted(index for index, _ in refused) == [96, 97, 98, 200]
+    assert {cause.error for _, cause in refused} == {HELD}
+    assert gate.admit(300, b"a", 10) == Cause("lines", HELD, "waits for t/0@2")
+
+
+def test_one_copy_is_kept_however_large_it_is() -> None:
+    copies = Copies(bytes_max=10)
+    copies.add([copy(5, 0, 400), copy(2, 1, 400)])
+    assert [each.origin for some in copies.in_order(10) for each in some] == [2]

@@ -1,0 +1,321 @@
+"""Acks of a later batch: what the batches of a held tuple contribute sums up to its root's edge at last."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acker.errors import TrackingError
+from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
+from acker.wire.events import Acks, SourceRun, positions, values
+from spout.planning.journal import Journal, SourceMark
+from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
+from spout.publishing.delayed import LATE, Entry, Held, Places, Released, held_edges
+from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.publish import Lane, Publication, publication_of
+from spout.publishing.settle import Moment, settle
+from spout.spark.batch_log import Logged
+from spout.tuples.collector import Cause
+
+A, B = 1 << 16, 1 << 16 | 1
+BLOCK = 1 << WIRE_BLOCK_BITS
+BAD = Cause("notify", "ValueError", "no address")
+Root = tuple[int, int]
+
+
+def plan_of(*ranges: SourceRun) -> BatchPlan:
+    """Make a plan."""
+    return BatchPlan("g", "s", 1, 4, 99, 30_000, True, ranges)
+
+
+FIRST = plan_of(SourceRun(A, 10, 20), SourceRun(B, 5, 8))
+SECOND = plan_of(SourceRun(A, 20, 30))
+NOTHING = plan_of()
+
+
+def array(*numbers: int) -> I64:
+    """Make an array."""
+    return np.array(numbers, np.int64)
+
+
+def held(plan: BatchPlan, *roots: int, until_ms: int = 1_000, fails_late: bool = False) -> Held:
+    """Hold a tuple of each root, by index; a root that comes twice is held twice."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    places = Places(array(*(at[root][0] for root in roots)), array(*(at[root][1] for root in roots)))
+    edges = held_edges(places, (7,), array(*range(len(roots))), Entry(11, 0, 0))
+    return Held(array(*roots), edges, np.full(len(roots), until_ms), fails_late)
+
+
+def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> Released:
+    """Ack some of what was held."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    roots = [at[index] for index in tuples.indices.tolist()][rows]
+    places = Places(array(*(source for source, _ in roots)), array(*(position for _, position in roots)))
+    return Released(places, tuples.edges[rows])
+
+
+def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publication:
+    """Settle a batch and write its records, by way of the tasks' blobs."""
+    reads = [TaskReport("split", plan=plan, ranges=plan.ranges)] if plan.ranges else []
+    sent = [decode(encode(report)) for report in (*reads, *reports)]
+    evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
+    outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))
+    return publication_of(outcome, Lane("q/s", 1))
+
+
+def sums(*batches: Publication) -> dict[Root, int]:
+    """Sum up what batches contribute to each root."""
+    summed: dict[Root, int] = defaultdict(int)
+    for record in (record for each in batches for record in each.acks):
+        for run in record.runs:
+            for position in range(*run):
+                summed[record.source, position] ^= root_edge(record.source, position)
+        for position, value in zip(positions(record.positions), values(record.values), strict=True):
+            assert position >> WIRE_BLOCK_BITS == record.block
+            summed[record.source, int(position)] ^= int(value)
+    return summed
+
+
+def open_roots(*batches: Publication) -> set[Root]:
+    """Return the roots that are named and not complete."""
+    return {root for root, value in sums(*batches).items() if value != root_edge(*root)}
+
+
+def failed_roots(publication: Publication) -> dict[Root, tuple[str, str]]:
+    """Return the failed roots, with operator and error."""
+    return {
+        (record.source, int(position)): (cause.operator, cause.error)
+        for record in publication.fails
+        for cause in record.causes
+        for position in positions(cause.positions)
+    }
+
+
+def test_a_held_root_is_open_until_every_tuple_of_it_was_released() -> None:
+    """S31, S81, P49: one root has two tuples in two windows that close one after the other."""
+    tuples = held(FIRST, 0, 0, 11)
+    first = batch(FIRST, TaskReport("hold", held=tuples))
+    assert open_roots(first) == {(A, 10), (B, 6)}
+    second = batch(SECOND, TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))))
+    assert open_roots(first, second) == {(A, 10), (B, 6)}
+    third = batch(NOTHING, TaskReport("ack", released=released(FIRST, tuples, slice(1, 3))))
+    assert open_roots(first, second, third) == set()
+    assert set(sums(first, second, third)) == {
+        *((A, p) for p in range(10, 30)), *((B, p) for p in range(5, 8))
+    }  # fmt: skip
+
+
+def test_what_is_held_and_released_in_one_batch_is_acked_with_it() -> None:
+    tuples = held(FIRST, 3, 3)
+    both = batch(FIRST, TaskReport("hold", held=tuples), TaskReport("ack", released=released(FIRST, tuples)))
+    assert open_roots(both) == set()
+    assert all(not record.positions for record in both.acks), "a canonical record has them in runs"
+
+
+def test_older_roots_share_the_record_of_their_block_and_have_records_of_their_own_elsewhere() -> None:
+    """The wire's mark is kept per (source, block): two records of one batch for one block would be one."""
+    far = plan_of(SourceRun(A, 15, 16), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
+    tuples = held(far, 0, 1, 2)
+    publication = batch(SECOND, TaskReport("ack", released=released(far, tuples)))
+    assert [(record.source, record.block) for record in publication.acks] == [(A, 0), (A, 3), (B, 0)]
+    assert publication.acks[0].runs == ((20, 30),)
+
+
+def test_contributions_of_own_and_older_roots_stand_in_order() -> None:
+    """A record is canonical, or a repeat of it would look like other content."""
+    older, own = held(SECOND, 4), held(FIRST, 0, 9)
+    publication = batch(
+        FIRST, TaskReport("hold", held=own), TaskReport("ack", released=released(SECOND, older))
+    )
+    assert positions(publication.acks[0].positions).tolist() == [10, 19, 24]
+    both = [publication, batch(SECOND, TaskReport("hold", held=older))]
+    assert open_roots(*both) == {(A, 10), (A, 19)}
+
+
+def test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it() -> None:
+    """S86: Spark drops at or below it; a tuple without event time is dropped always."""
+    on_time, late, timeless = held(FIRST, 1, until_ms=1_001), held(FIRST, 2), held(FIRST, 3, until_ms=-1)
+    for fails, name in ((False, "acks"), (True, "fails")):
+        reports = [
+            TaskReport(f"{name}{n}", held=replace(each, fails_late=fails))
+            for n, each in enumerate((on_time, late, timeless))
+        ]
+        publication = batch(FIRST, *reports, watermark_ms=1_000)
+        assert open_roots(publication) == {(A, 11)}
+        lost = failed_roots(publication)
+        assert lost == ({(A, 12): ("fails1", LATE), (A, 13): ("fails2", LATE)} if fails else {})
+
+
+def test_a_row_that_fails_fails_the_roots_of_all_its_tuples_and_acks_none_of_them() -> None:
+    """S29, S78: of earlier batches and of this one, under one cause."""
+    older, own = held(FIRST, 0, 1, 12), held(SECOND, 4)
+    places = [released(FIRST, older, slice(0, 1)).places, released(SECOND, own).places]
+    report = TaskReport(
+        "notify",
+        released=replace(released(FIRST, older), failures=tuple((BAD, each) for each in places)),
+    )
+    publication = batch(SECOND, TaskReport("hold", held=own), report)
+    assert failed_roots(publication) == dict.fromkeys([(A, 10), (A, 24)], ("notify", "ValueError"))
+    assert not {(A, 10), (A, 24)} & sums(publication).keys()
+    assert {(A, 11), (B, 7)} <= sums(publication).keys()
+
+
+def test_only_the_newest_evaluation_releases() -> None:
+    """A sink with two actions evaluates the aggregate twice; acked twice the edges would cancel."""
+    tuples = held(FIRST, 0)
+    report = TaskReport("ack", released=released(FIRST, tuples))
+    twice = batch(NOTHING, report, report)
+    assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), twice) == set()
+
+
+def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
+    """Rule 3, P49: a join makes several rows of it, in one task or in two; two equal edges would cancel."""
+    older, own = held(FIRST, 0, 12), held(SECOND, 4, 5)
+    opened = batch(FIRST, TaskReport("hold", held=older))
+    rows = [released(FIRST, older, slice(0, 1)), released(FIRST, older), released(SECOND, own)]
+    rows.append(released(SECOND, own, slice(0, 1)))
+    tasks = [Evaluated(9, 9, part, TaskReport("ack", released=each)) for part, each in enumerate(rows)]
+    holding = Evaluated(2, 2, 0, TaskReport("hold", held=own))
+    reads = Evaluated(1, 1, 0, TaskReport("read_stream", plan=SECOND, ranges=SECOND.ranges))
+    outcome = settle([reads, holding, *tasks], (), lambda _stage: None, Moment(SECOND, 0))
+    assert open_roots(opened, publication_of(outcome, Lane("q/s", 2))) == set()
+
+
+def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> None:
+    """One that is the only one of its root; of several, one that is acked evenly keeps its root open."""
+    one, two = held(FIRST, 0), held(FIRST, 1, 1)
+    first = batch(FIRST, TaskReport("hold", held=one), TaskReport("other", held=two))
+    acks = [TaskReport("ack", released=released(FIRST, each, slice(0, 1))) for each in (one, two)]
+    assert open_roots(first, batch(NOTHING, acks[0])) == {(A, 11)}
+    again = [first, *(batch(NOTHING, acks[1]) for _ in range(2))]
+    rest = batch(NOTHING, TaskReport("ack", released=released(FIRST, two, slice(1, 2))))
+    assert open_roots(*again, rest) == {(A, 10), (A, 11)}, "never early: it times out and is replayed"
+
+
+def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
+    """Rule 3: a record that both take is open until both have let it go; one that neither takes is acked."""
+    bought, paid = held(FIRST, 0, 1), replace(held(FIRST, 1, 2), edges=held(FIRST, 7, 8).edges)
+    reports = [TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)] * 2
+    sides = [TaskReport("bought", held=bought), TaskReport("paid", held=paid)]
+    for stages in ((1, 2), (1, 1)):  # the second without a shuffle: one partition has both sides
+        evaluations = [Evaluated(stage, 0, 0, read) for stage, read in zip(stages, reports, strict=True)]
+        evaluations += [Evaluated(stage, 0, 0, side) for stage, side in zip(stages, sides, strict=True)]
+        outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+        first = publication_of(outcome, Lane("q/s", 1))
+        assert open_roots(first) == {(A, 10), (A, 11), (A, 12)}
+        left = batch(NOTHING, TaskReport("ack", released=released(FIRST, bought)))
+        assert open_roots(first, left) == {(A, 11), (A, 12)}
+        places = released(FIRST, held(FIRST, 1, 2)).places
+        right = batch(NOTHING, TaskReport("ack", released=Released(places, paid.edges)))
+        assert open_roots(first, left, right) == set()
+
+
+def test_a_side_that_was_not_evaluated_fails_the_batch() -> None:
+    reads = [Evaluated(n, 0, 0, TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)) for n in (1, 2)]
+    bought = Evaluated(1, 0, 0, TaskReport("bought", held=held(FIRST, 0)))
+    with pytest.raises(TrackingError, match="'paid' was not evaluated to its end"):
+        settle([*reads, bought], ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+
+
+@pytest.mark.parametrize("stages", [(1, 2), (2, 1), (1, 1)])
+def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
+    stages: tuple[int, int],
+) -> None:
+    """Rule 2: it left the log, or was compacted, between the two reads; the newer one need not know."""
+    read = TaskReport("read_stream", plan=FIRST, ranges=FIRST.ranges)
+    gone = replace(read, absent=(SourceRun(A, 12, 14), SourceRun(B, 5, 6)), lost=2)
+    other = replace(read, absent=(SourceRun(A, 13, 15),))
+    holds = TaskReport("bought", held=held(FIRST, 1)), TaskReport("paid", held=held(FIRST, 8))
+    evaluations = [
+        Evaluated(stage, 0, 0, report)
+        for stage, *reports in zip(stages, (gone, other), holds, strict=True)
+        for report in reports
+    ]
+    outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
+    assert outcome.lost == 2
+    assert outcome.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
+    publication = publication_of(outcome, Lane("q/s", 1))
+    assert not {(A, 12), (A, 13), (A, 14), (B, 5)} & sums(publication).keys()
+    assert {(A, 10), (B, 6)} <= sums(publication).keys()
+
+
+def touched(plan: BatchPlan, *roots: int) -> Released:
+    """Reset the timeouts of held roots, by index."""
+    at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
+    sources, places = zip(*(at[root] for root in roots), strict=True)
+    return Released(touched=Places(array(*sources), array(*places)))
+
+
+def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
+    """Return source, block and positions of the records that reset timeouts."""
+    named = [(each.source, each.block, positions(each.touched).tolist()) for each in publication.acks]
+    return [each for each in named if each[2]]
+
+
+def test_a_timeout_is_reset_for_roots_of_older_batches_and_of_this_one() -> None:
+    """S16, S21: in the record of their block, or in one of their own; what is open stays open."""
+    far = plan_of(SourceRun(A, 15, 17), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
+    own = held(SECOND, 4)
+    publication = batch(
+        SECOND,
+        TaskReport("hold", held=own),
+        TaskReport("keyed", released=touched(far, 3, 1, 0, 2, 1)),
+        TaskReport("other", released=touched(SECOND, 4)),
+    )
+    assert resets(publication) == [(A, 0, [15, 16, 24]), (A, 3, [BLOCK * 3]), (B, 0, [5])]
+    assert {each.touched_at for each in publication.acks} == {99}
+    assert open_roots(publication) == {(A, 24)}, "nothing is said of the others"
+    assert publication.fails == ()
+
+
+def test_a_timeout_is_reset_once_by_the_newest_evaluation_and_not_of_what_failed() -> None:
+    """A tuple of a root may fail while another one is held on."""
+    older, newer = touched(FIRST, 0, 1), touched(FIRST, 1, 2)
+    failing = replace(newer, failures=((BAD, touched(FIRST, 2).touched),))
+    publication = batch(NOTHING, TaskReport("keyed", released=older), TaskReport("keyed", released=failing))
+    assert resets(publication) == [(A, 0, [11])]
+    assert failed_roots(publication) == {(A, 12): ("notify", "ValueError")}
+
+
+def test_a_root_may_be_acked_and_reset_in_one_batch() -> None:
+    """One of its tuples is done, another is held on."""
+    tuples = held(FIRST, 0, 0)
+    report = replace(released(FIRST, tuples, slice(0, 1)), touched=touched(FIRST, 0).touched)
+    publication = batch(SECOND, TaskReport("keyed", released=report))
+    assert resets(publication) == [(A, 0, [10])]
+    assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), publication) == {(A, 10)}
+
+
+def test_a_batch_that_emits_nothing_counts_timeouts_from_its_own_time() -> None:
+    """S16: a tick may come long after the last Init, by whose clock the timeout would not move at all."""
+    marks = {A: SourceMark(0, 9)}
+    last = Journal("s", 1, 500, 2, marks, (SourceRun(A, 4, 9),), at_ms=10_000)
+    assert Logged(last, last, 0, 17_000).now == 7_500
+    assert Logged(last, last, 0, 9_000).now == 500, "a wall clock that was set back moves nothing"
+    assert Logged(last, replace(last, now=600, ranges=(SourceRun(A, 9, 10),)), 0, 17_000).now == 600
+    old = replace(last, at_ms=0)
+    assert Logged(old, old, 0, 17_000).now == 500, "an offset of an older version"
+
+
+def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:
+    report = TaskReport("ack", released=released(FIRST, held(FIRST, 0)))
+    with pytest.raises(TrackingError, match="no read task"):
+        settle([Evaluated(1, 1, 0, report)], (), lambda _stage: 1, Moment(SECOND, 0))
+
+
+def test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own() -> None:
+    """Two equal edges would cancel, and their root be acked while both are held."""
+    places = Places(array(A, A, A), array(10, 10, 10))
+    edges = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 0))
+    more = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 3))
+    other = held_edges(places, (), array(0, 0, 0), Entry(11, 1, 0))
+    assert len({*edges.tolist(), *more.tolist(), *other.tolist()}) == 9
+
+
+def test_the_records_of_a_batch_without_any_report_are_none() -> None:
+    assert batch(NOTHING) == Publication((), ())
+    assert isinstance(batch(SECOND).acks[0], Acks)

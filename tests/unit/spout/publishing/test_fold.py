@@ -1,0 +1,231 @@
+"""Settling a batch: what must be there, what counts when it is there twice, and what fails the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acker.errors import TrackingError, UsageError
+from acker.identity import child_edge, root_edge
+from acker.wire.events import SourceRun
+from spout.planning.plan import BatchPlan
+from spout.publishing.blob import decode, encode
+from spout.publishing.fold import Evaluated, TaskReport, failures_of, outstanding_of
+from spout.publishing.settle import settle
+from spout.spark.query_plan import label, refuse_namesakes
+from spout.tuples.anchors import Fingerprint, fingerprint
+from spout.tuples.collector import Cause, Delivery
+
+A, B = 1 << 16, 1 << 16 | 1
+PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
+LEFT = TaskReport("split", plan=PLAN, ranges=(SourceRun(A, 10, 20),))
+RIGHT = TaskReport("split", plan=PLAN, ranges=(SourceRun(B, 5, 15),))
+BAD = Cause("split", "ValueError", "bad")
+
+
+def nobody_knows(stage: int) -> None:
+    """Say that the number of a stage's tasks is forgotten."""
+
+
+def read(stage: int = 1, *reports: TaskReport) -> list[Evaluated]:
+    """Return the read tasks of one stage."""
+    return [Evaluated(stage, n, n, report) for n, report in enumerate(reports or (LEFT, RIGHT))]
+
+
+def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
+    """Let a report fail roots."""
+    return replace(report, failures=failures_of((root, cause) for root in roots))
+
+
+def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
+    """S55."""
+    outcome = settle(read(), (), nobody_knows)
+    assert (outcome.plan, outcome.failed, outcome.absent) == (PLAN, (), ())
+    assert (len(outcome.partial), len(outcome.touched)) == (0, 0)
+
+
+@pytest.mark.parametrize("missing", [LEFT, RIGHT])
+def test_a_missing_read_task_fails_the_batch(missing: TaskReport) -> None:
+    """take(1) and limit leave no report, or only some."""
+    with pytest.raises(TrackingError, match="take, limit"):
+        settle(read(1, missing), (), nobody_knows)
+    with pytest.raises(TrackingError, match="nothing of it"):
+        settle([], (), nobody_knows)
+
+
+def test_shares_that_cut_a_range_cover_it_together() -> None:
+    halves = [SourceRun(A, 10, 14), SourceRun(A, 14, 20)]
+    reports = [replace(LEFT, ranges=(halves[0],)), replace(RIGHT, ranges=(halves[1], SourceRun(B, 5, 15)))]
+    assert settle(read(1, *reports), (), nobody_knows).plan == PLAN
+    with pytest.raises(TrackingError):
+        settle(read(1, reports[0], LEFT, RIGHT), (), nobody_knows)
+
+
+def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -> None:
+    """Two actions on a batch run the bolts twice; a take after them is not complete, and may fail roots."""
+    older = read(1, failing(LEFT, 3), replace(RIGHT, absent=(SourceRun(B, 5, 6),)))
+    newer = read(2, LEFT, failing(RIGHT, 12))
+    part = read(3, failing(LEFT, 1))
+    outcome = settle([*part, *older, *newer], (), nobody_knows)
+    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [1, 3, 12])]
+    assert outcome.absent == ()
+
+
+def test_a_repeated_read_task_counts_once_and_the_later_attempt_stands() -> None:
+    first, second = Evaluated(1, 0, 0, failing(LEFT, 1)), Evaluated(1, 7, 0, LEFT)
+    outcome = settle([first, second, Evaluated(1, 1, 1, RIGHT)], (), nobody_knows)
+    assert outcome.failed == ()
+
+
+def test_a_root_under_several_causes_stands_under_the_first() -> None:
+    other = Cause("count", "KeyError", "k")
+    reports = read(1, failing(LEFT, 1, 2), failing(RIGHT, 2, 3, cause=other))
+    outcome = settle(reports, (), nobody_knows)
+    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(other, [2, 3]), (BAD, [1])]
+
+
+def test_two_operators_that_read_the_batch_fail_it_by_name() -> None:
+    with pytest.raises(TrackingError, match="other and split"):
+        settle([*read(1), *read(2, replace(LEFT, operator="other"))], (), nobody_knows)
+    branch = [replace(report, consumer="count") for report in (LEFT, RIGHT)]
+    with pytest.raises(TrackingError, match=r"split and split \(for count\)"):
+        settle([*read(1), *read(2, *branch)], (), nobody_knows)
+
+
+GAVE = fingerprint(4, np.array([1, 2, 3, 4]))
+FEEDING = read(1, replace(LEFT, consumer="count", gave=GAVE), replace(RIGHT, consumer="count"))
+
+
+def counting(stage: int, partition: int, *anchors: int) -> Evaluated:
+    """Return a task of the bolt ``count`` that received rows with these anchors."""
+    took = fingerprint(len(anchors), np.array(anchors, np.int64))
+    return Evaluated(stage, 10 * stage + partition, partition, TaskReport("count", "split", took=took))
+
+
+def test_a_bolt_behind_a_grouping_is_complete_when_it_received_what_was_emitted() -> None:
+    whole = [counting(2, 0, 4, 1), counting(2, 1, 3, 2)]
+    assert settle([*FEEDING, *whole], (), nobody_knows).failed == ()
+
+
+@pytest.mark.parametrize(
+    "received",
+    [[(1, 2)], [(1, 2), (3, 5)], [(1, 2, 3, 4), (4,)], [(1, 1), (2, 2)], []],
+    ids=["a task is missing", "another row", "one row twice", "other rows, as many", "nothing"],
+)
+def test_rows_lost_or_repeated_between_bolts_fail_the_batch(received: list[tuple[int, ...]]) -> None:
+    tasks = [counting(2, n, *anchors) for n, anchors in enumerate(received)]
+    with pytest.raises(TrackingError, match=r"'count' did not receive.* 4 tuples that 'split' emitted"):
+        settle([*FEEDING, *tasks], (), nobody_knows)
+
+
+def test_a_bolt_that_was_sent_nothing_need_not_report() -> None:
+    """Adaptive execution leaves out what would be empty."""
+    silent = read(1, replace(LEFT, consumer="count"), replace(RIGHT, consumer="count"))
+    assert settle(silent, (), nobody_knows).failed == ()
+
+
+def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
+    marks = np.array([True, False, True])
+    loose = [Evaluated(2, 5, 0, TaskReport("split2", received=marks))]
+    assert settle([*read(), *loose], ["split2"], lambda stage: 1).plan == PLAN
+    for evaluations, tasks in (([*read(), *loose], 2), (read(), 1)):
+        with pytest.raises(TrackingError, match="'split2' was not evaluated to its end"):
+            settle(evaluations, ["split2"], lambda stage, n=tasks: n)
+
+
+def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() -> None:
+    """Rule 3: its stage is a new one, with fewer tasks; what the others left open is open all the same."""
+    open_ = TaskReport("split2", outstanding=outstanding_of([Delivery(0, ((7, 0),))]))
+    whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, TaskReport("split2"))]
+    again = Evaluated(3, 7, 1, failing(TaskReport("split2"), 4))
+    outcome = settle([*read(), *whole, again], ["split2"], {2: 2, 3: 1}.get)
+    assert outcome.partial.tolist() == [0]
+    assert [roots.tolist() for _, roots in outcome.failed] == [[4]]
+
+
+def test_what_a_repeated_part_of_the_source_fails_is_failed() -> None:
+    """Its rows are those that the sink got."""
+    outcome = settle([*read(), *read(2, failing(RIGHT, 12))], (), nobody_knows)
+    assert [roots.tolist() for _, roots in outcome.failed] == [[12]]
+
+
+def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name() -> None:
+    """Rule 3: one of them would count as another evaluation of the other, and what it left open as acked."""
+    says = "two operators of the query are called 'split'.*name="
+    open_ = replace(LEFT, outstanding=outstanding_of([Delivery(0, ())]))
+    behind = Evaluated(2, 5, 0, TaskReport("split"))
+    with pytest.raises(TrackingError, match=says):
+        settle([*read(1, open_, RIGHT), behind], ["split"], lambda stage: 1)
+    alone, chained = Evaluated(2, 5, 0, TaskReport("count")), Evaluated(3, 6, 0, TaskReport("count+keep"))
+    with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
+        settle([*read(), alone, chained], ["count"], lambda stage: 1)
+    with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
+        settle([*FEEDING, counting(2, 0, 1, 2, 3, 4), chained], ["count"], lambda stage: 1)
+
+
+def test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name() -> None:
+    marks = np.array([False, True])
+    twice = [Evaluated(2, n, n, TaskReport("split2", received=marks)) for n in range(2)]
+    with pytest.raises(TrackingError, match="'split2' received a root twice"):
+        settle([*read(), *twice], (), nobody_knows)
+
+
+def test_outstanding_deliveries_are_folded_by_root() -> None:
+    """S28: a tuple that is not acked keeps its root from completing, and only its own."""
+    held = [Delivery(0, ()), Delivery(12, ((7, 0),)), Delivery(12, ((7, 2), (9, 1)))]
+    reports = read(1, replace(LEFT, outstanding=outstanding_of(held)), RIGHT)
+    outcome = settle(reports, (), nobody_knows)
+    twelve = root_edge(B, 7)
+    left = child_edge(twelve, 7, 0) ^ child_edge(child_edge(twelve, 7, 2), 9, 1)
+    assert outcome.partial.tolist() == [0, 12]
+    assert outcome.residual.tolist() == [root_edge(A, 10), left]
+
+
+def test_a_report_survives_its_way_to_the_driver() -> None:
+    report = TaskReport(
+        "split+upper",
+        "spout",
+        "count",
+        PLAN,
+        (SourceRun(A, 10, 20),),
+        (SourceRun(A, 11, 12),),
+        np.array([True, False, True]),
+        failures_of([(3, BAD), (4, BAD)]),
+        outstanding_of([Delivery(0, ()), Delivery(12, ((7, 2), (9, 1)))]),
+        np.array([1, 2]),
+        Fingerprint(3, 2**64 - 1),
+        Fingerprint(1, 2),
+        7,
+    )
+    again = decode(encode(report))
+    assert repr(again) == repr(report)
+
+
+def test_the_report_of_a_task_without_failures_is_small() -> None:
+    """A million roots must not cost a megabyte in the accumulator."""
+    plan = replace(PLAN, ranges=(SourceRun(A, 0, 1_000_000),))
+    assert len(encode(TaskReport("split", plan=plan, ranges=plan.ranges))) < 1_000
+    marks = np.ones(1_000_000, np.bool_)
+    assert len(encode(TaskReport("split", received=marks))) < 2_000
+
+
+def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
+    """S52, S68, S77: Storm's emit without a message id: failed, or left open, it is not heard of."""
+    left = replace(
+        failing(LEFT, 1, 2), outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(4, ((7, 0),))])
+    )
+    outcome = settle(read(1, replace(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
+    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [2])]
+    assert outcome.partial.tolist() == [4]
+
+
+def test_operators_of_a_plan_are_told_apart_by_their_names() -> None:
+    """A DataFrame that is used twice stands in the plan twice."""
+    one, other = label("keep", "1"), label("split+keep", "2")
+    refuse_namesakes([one, label("a: b #1", "3"), one])
+    with pytest.raises(UsageError, match=r"two operators of the query are called 'keep'.*\(name="):
+        refuse_namesakes([one, other])
+    with pytest.raises(UsageError, match="called 'keep'"):
+        refuse_namesakes([one, label("keep", "2")])

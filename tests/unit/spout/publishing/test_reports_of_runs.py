@@ -1,0 +1,58 @@
+"""What a run left behind that ended before its batch was published does not count in the next run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from spout.publishing.blob import encode
+from spout.publishing.fold import TaskReport
+from spout.publishing.ledger import Value
+from spout.spark.application import Application, Stream
+
+
+class FakeContext:
+    """Keeps an accumulator's value, as a SparkContext's driver does."""
+
+    master = "local[2]"
+
+    def accumulator(self, value: Value, _param: object) -> Any:
+        """Return an accumulator that nobody adds to but the test."""
+        return SimpleNamespace(value=value)
+
+
+def stream(name: str, group: str, *, tracked: bool = True) -> Stream:
+    """Make a `read_stream` call."""
+    return Stream(name, group, tracked, 1, cast("Any", None), cast("Any", None))
+
+
+def application(*streams: Stream, reported: dict[str, str]) -> Application:
+    """Make one whose batch 3 of query q has a report of each stream, by the pass that reported."""
+    made = Application(cast("Any", FakeContext()))
+    made.streams |= {each.id: each for each in streams}
+    made.ledger.accumulator.value["q", 3] = {
+        str(number): (number, number, 0, name, encode(TaskReport(operator)))
+        for number, (name, operator) in enumerate(reported.items())
+    }
+    return made
+
+
+def test_of_two_runs_of_a_group_the_one_that_was_read_later_counts() -> None:
+    """Seen on a busy machine: a restart in one application was refused as reading two streams."""
+    found = application(
+        stream("old", "g"), stream("new", "g"), reported={"new": "split", "old": "split"}
+    ).reports("q", 3)
+    assert found.streams == {"new"}
+    assert [each.stage for each in found.evaluations] == [0]
+
+
+def test_two_groups_of_one_batch_are_both_seen() -> None:
+    """So that a query which reads two is refused by name."""
+    found = application(stream("a", "g"), stream("b", "h"), reported={"a": "split", "b": "count"})
+    assert found.reports("q", 3).streams == {"a", "b"}
+
+
+def test_a_run_that_is_started_again_counts_though_its_group_was_read_later() -> None:
+    """The later call of `read_stream` never ran."""
+    found = application(stream("old", "g"), stream("unused", "g"), reported={"old": "split"})
+    assert found.reports("q", 3).streams == {"old"}

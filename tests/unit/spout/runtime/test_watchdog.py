@@ -1,0 +1,180 @@
+"""The watchdog: what hangs is found, not too early, also where nothing of Python's runs any more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.hooks import BoltContext
+from spout.builder.topology import TopologyBuilder
+from spout.execution.passes import Pass
+from spout.execution.steps import Step
+from spout.isolation.task_runs import begin
+from spout.runtime import watchdog
+from spout.runtime.pulse import Lookout, Pulse, Work
+from spout.runtime.watchdog import EXIT_HUNG, Watchdog
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
+from tests.support.waiting import eventually
+from tests.support.worlds.topology_world import SOURCE, TOPICS, record, schema_of, stages_of
+
+CONTEXT = BoltContext("pass", 0, 1)
+SCHEMA = pa.schema([("word", pa.string())])
+
+
+def test_a_call_is_overdue_when_it_was_seen_for_as_long_as_the_limit() -> None:
+    done: list[int] = []
+    lookout = Lookout(1_000)
+    watch = Pulse()
+    watch.begin("split", done.__len__)
+    assert not lookout.overdue(watch.work, 5_000)
+    assert not lookout.overdue(watch.work, 5_999)
+    assert lookout.overdue(watch.work, 6_000) == "split"
+    done.append(1)
+    assert not lookout.overdue(watch.work, 6_500)
+    assert not lookout.overdue(watch.work, 7_499)
+    watch.begin("split", done.__len__)
+    assert not lookout.overdue(watch.work, 7_500)
+    watch.end()
+    assert not lookout.overdue(watch.work, 7_600)
+    assert not lookout.overdue(watch.work, 99_999)
+
+
+class Asking:
+    """Remembers what a watch says while a bolt works."""
+
+    def __init__(self) -> None:
+        """Look at nothing yet."""
+        self.watch = Pulse()
+        self.seen: list[tuple[str, int]] = []
+        self.works: list[Work | None] = []
+
+    def look(self) -> None:
+        """Look, from within a bolt."""
+        work = self.watch.work
+        self.works.append(work)
+        self.seen.append((work[0], work[1]()) if work else ("", -1))
+
+
+def rows_of(*words: str) -> tuple[ArrowRows, Anchors]:
+    """Make rows with anchors."""
+    rows = ArrowRows(pa.RecordBatch.from_pydict({"word": pa.array(words, pa.string())}))
+    return rows, Anchors(Carry.PACKED, pa.array(np.arange(len(words)) << ORDINAL_BITS))
+
+
+def test_each_form_of_a_bolt_tells_each_call() -> None:
+    asking = Asking()
+
+    class Row(BasicBolt):
+        def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+            asking.look()
+            collector.emit((tuple[0],))
+
+    class Batch(ArrowBolt):
+        def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+            asking.look()
+            collector.emit(batch.columns, np.arange(batch.num_rows))
+
+    class Rich(Bolt):
+        def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+            self._collector = collector
+
+        def execute(self, tuple: Tuple) -> None:
+            asking.look()
+            self._collector.ack(tuple)
+
+    for bolts, seen in (
+        ((Row(), Batch()), [("0", 0), ("0", 1), ("1", 0)]),
+        ((Row(), Rich()), [("0", 0), ("0", 1), ("1", 0), ("1", 0)]),
+    ):
+        asking.__init__()  # type: ignore[misc]
+        steps = tuple(Step(str(n), bolt, SCHEMA) for n, bolt in enumerate(bolts))
+        made = begin(Pass(steps, arrives=Carry.PACKED), CONTEXT, asking.watch)
+        made.feed(*rows_of("a", "b"))
+        assert asking.seen == seen
+        distinct = {(id(work), number) for work, (_, number) in zip(asking.works, asking.seen, strict=True)}
+        assert len(distinct) == len(seen)
+        assert asking.watch.work is None
+
+
+@pytest.mark.parametrize(
+    "act", ["while True: pass", "threading.Event().wait()", "ctypes.PyDLL(None).pause()"]
+)
+def test_a_bolt_that_hangs_ends_its_worker_with_a_stack_trace(act: str) -> None:
+    locked = "PyDLL" in act
+    # the alarm needs no lock: on a machine that stands still it would come before the thread
+    alarm_limits = watchdog.ALARM_LIMITS if locked else 1_000
+    program = f"""
+import ctypes, threading
+from spout.runtime import watchdog
+from spout.runtime.pulse import Pulse
+from spout.runtime.watchdog import Watchdog
+watch = Pulse()
+watchdog.ALARM_LIMITS = {alarm_limits}
+
+def hangs():
+    {act}
+
+with Watchdog(watch, 200):
+    watch.begin("slow")
+    hangs()
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == (1 if locked else EXIT_HUNG)
+    assert "in hangs" in found.stderr
+    assert locked or "bolt_hung bolt=slow limit=200ms" in found.stderr
+
+
+def test_a_watchdog_leaves_alone_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that waits for Kafka or Spark is at no bolt, however long."""
+    # the alarm would end the tests where this machine is too busy to wind it up
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *_, **__: None)
+    ended: list[str] = []
+    looks: list[int] = []
+
+    class Counting(Pulse):
+        __slots__ = ()
+
+        @property
+        def work(self) -> Work | None:  # type: ignore[override]
+            looks.append(1)
+            return None
+
+        @work.setter
+        def work(self, value: Work | None) -> None:
+            pass
+
+    with Watchdog(Counting(), 40, lambda bolt, limit: ended.append(bolt)):
+        eventually(lambda: len(looks) > 20)
+    assert not ended
+    with Watchdog(Pulse(), 0):
+        assert not any(thread.name == "windhover-watchdog" for thread in threading.enumerate())
+
+
+def test_a_topology_tells_each_call() -> None:
+    asking = Asking()
+
+    class Row(BasicBolt):
+        output = "word string"
+
+        def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+            asking.look()
+
+    builder = TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("bolt", Row()).shuffle_grouping("lines")
+    [stage] = stages_of(builder.compile(schema_of, cores=2))
+    rows = MessageRows([record(b"a", n) for n in range(3)], SOURCE, np.arange(3))
+    made = begin(stage, CONTEXT, asking.watch)
+    made.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(3) << ORDINAL_BITS)))
+    assert asking.seen == [("bolt", 0), ("bolt", 1), ("bolt", 2)]

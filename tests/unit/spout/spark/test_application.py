@@ -1,0 +1,108 @@
+"""What the driver knows of its streams: who reads a group, in whichever session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from acker.errors import UsageError
+from spout.planner.sink_watch import cores_noted
+from spout.publishing.ledger import Reports
+from spout.publishing.publish import Lane
+from spout.sinks.batch_end import BatchEnd
+from spout.spark.application import Application, Stream
+
+
+@dataclass
+class Session:
+    """A Spark session: it knows its own queries alone."""
+
+    running: list[str] = field(default_factory=list)
+
+    @property
+    def streams(self) -> SimpleNamespace:
+        """What manages its queries."""
+        return SimpleNamespace(active=[SimpleNamespace(id=each) for each in self.running])
+
+
+def stream(name: str, session: Session, *queries: str, group: str = "g", tracked: bool = True) -> Stream:
+    """Make a stream that queries were seen to run."""
+    made = Stream(name, group, tracked, 1, cast("Any", None), cast("Any", session))
+    made.queries.update(queries)
+    return made
+
+
+def application(*streams: Stream) -> Application:
+    """Make an application of streams, without Spark."""
+    made = Application.__new__(Application)
+    made.streams = {each.id: each for each in streams}
+    return made
+
+
+def test_a_group_that_a_query_of_any_session_reads_is_refused() -> None:
+    one, two = Session(), Session()
+    known = application(stream("first", one, "p"), stream("second", two, "q"))
+    known.refuse_second("g")
+    for session, query in ((one, "p"), (two, "q")):
+        session.running = [query]
+        with pytest.raises(UsageError, match="group 'g' is read by a query of this application already"):
+            known.refuse_second("g")
+        session.running = []
+    known.refuse_second("g")
+
+
+def test_other_groups_other_queries_and_untracked_streams_are_left_alone() -> None:
+    session = Session(["q", "other", "untracked"])
+    application(
+        stream("ended", session, "gone"),
+        stream("another group", session, "q", group="h"),
+        stream("best effort", session, "untracked", tracked=False),
+    ).refuse_second("g")
+
+
+def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) -> None:
+    """The planning process, which has no Spark, cuts the next batch for them."""
+    made = application(stream("first", Session()))
+    made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
+    for seq, cores in enumerate((2, 6)):
+        made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
+        BatchEnd(made, Lane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+        assert cores_noted(tmp_path) == cores
+
+
+class Seq(list[SimpleNamespace]):
+    """A Scala sequence as py4j hands it on."""
+
+    def apply(self, place: int) -> SimpleNamespace:
+        """Return what is at a place."""
+        return self[place]
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return len(self)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "tasks"), [([], None), ([4], 4), ([4, 1], 4), ([4, 1, 4, 2], 4)], ids=str
+)
+def test_a_stage_has_the_tasks_of_all_its_attempts(attempts: list[int], tasks: int | None) -> None:
+    """After a lost executor Spark repeats what is missing, and calls that the stage's tasks."""
+    last = SimpleNamespace(currentAttemptId=len(attempts) - 1, numTasks=attempts[-1]) if attempts else None
+    store = SimpleNamespace(
+        stageData=lambda stage, *_rest: Seq(SimpleNamespace(numTasks=lambda n=n: n) for n in attempts)
+    )
+    for place in range(2, 6):
+        setattr(store, f"stageData$default${place}", lambda: None)
+    made = application()
+    made._context = cast(
+        "Any",
+        SimpleNamespace(
+            statusTracker=lambda: SimpleNamespace(getStageInfo=lambda stage: last),
+            _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)),
+        ),
+    )
+    assert made.tasks_of(7) == tasks

@@ -1,0 +1,151 @@
+"""Items that wait and items that are open: who gets what, and what comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.errors import TupleError
+from spout.standalone.store import Lease, PendingStore
+
+
+def store_of(count: int) -> PendingStore:
+    """Make a store in which the items 0 to `count` - 1 wait."""
+    store = PendingStore()
+    store.add(0, count)
+    return store
+
+
+def opened(store: PendingStore, client: str, count: int, until_ms: int | None = None) -> Lease:
+    """Open items that are there."""
+    lease = store.open(client, count, until_ms)
+    assert lease is not None
+    return lease
+
+
+def items_of(lease: Lease | None) -> list[int]:
+    """Return the items of a lease that are open."""
+    return [] if lease is None else [serial for run in lease.left() for serial in range(*run)]
+
+
+def test_an_open_item_is_hidden_and_a_confirmed_one_is_gone() -> None:
+    """S154: open hides the item from others, confirm removes it, a second confirm does nothing."""
+    store = store_of(1)
+    lease = opened(store, "a", 1)
+    assert store.open("b", 1) is None
+    assert store.settle("a", lease, 0)
+    assert not store.settle("a", lease, 0)
+    assert store.leave("a") == 0
+    assert store.open("b", 1) is None
+
+
+def test_what_is_put_back_comes_first_and_the_oldest_before_the_others() -> None:
+    """S155: an aborted item is at the head, whatever came meanwhile."""
+    store = store_of(6)
+    lease = opened(store, "a", 4)
+    assert store.put_back("a", lease, 2)
+    assert store.put_back("a", lease, 1)
+    assert items_of(store.open("b", 3)) == [1, 2, 4]
+    assert items_of(lease) == [0, 3]
+    assert not store.put_back("a", lease, 1)
+
+
+def test_a_lease_is_put_back_after_its_time_unless_it_is_settled_before() -> None:
+    """S157: three opened, the first and the third confirmed: only the second returns, at 500 ms."""
+    store = store_of(3)
+    lease = opened(store, "a", 3, until_ms=500)
+    assert store.settle("a", lease, 0)
+    assert store.settle("a", lease, 2)
+    assert store.expire(499) == 0
+    assert store.expire(500) == 1
+    assert not store.settle("a", lease, 1)
+    again = opened(store, "a", 3, until_ms=1_000)
+    assert items_of(again) == [1]
+    assert store.put_back("a", again, 1)
+    assert store.expire(2_000) == 0
+
+
+def test_all_of_a_client_returns_when_it_leaves_and_nothing_of_the_others() -> None:
+    """S159: always oldest first."""
+    store = store_of(6)
+    opened(store, "a", 2)
+    other = opened(store, "b", 2)
+    opened(store, "a", 1)
+    assert store.leave("a") == 3
+    assert items_of(store.open("c", 10)) == [0, 1, 4, 5]
+    assert items_of(other) == [2, 3]
+    assert store.open_by_client() == {"b": 2, "c": 4}
+
+
+def test_peek_changes_nothing() -> None:
+    """S161: the next item is looked at and stays."""
+    store = store_of(2)
+    assert store.peek() == 0
+    assert store.peek() == 0
+    assert (store.waiting, store.open_by_client()) == (2, {})
+    opened(store, "a", 2)
+    assert store.peek() is None
+
+
+def test_another_clients_item_is_refused_by_name() -> None:
+    """S163, P43: to confirm, abort, fail or split what another client has open changes nothing."""
+    store = store_of(2)
+    lease = opened(store, "a", 2)
+    for settle in (store.settle, store.put_back, store.drop):
+        with pytest.raises(TupleError, match="client 'b' settled what 'a' has open"):
+            settle("b", lease, 0)
+    for settle_all in (store.settle_all, store.put_back_all, store.drop_all):
+        with pytest.raises(TupleError, match=r"'b'.*'a'"):
+            settle_all("b", lease)
+    with pytest.raises(TupleError, match=r"'b'.*'a'"):
+        store.split("b", lease, 0, 2)
+    assert items_of(lease) == [0, 1]
+
+
+def test_an_item_in_parts_is_settled_by_the_last_of_them() -> None:
+    """S166: one item, two tuples: the first confirmation does not confirm the item."""
+    store = store_of(1)
+    lease = opened(store, "a", 1)
+    assert store.split("a", lease, 0, 2)
+    assert not store.settle_part("a", lease, 0, 1)
+    assert not store.settle_part("a", lease, 0, 1)
+    with pytest.raises(TupleError, match="1 parts are open"):
+        store.settle("a", lease, 0)
+    with pytest.raises(TupleError, match="twice"):
+        store.split("a", lease, 0, 2)
+    assert items_of(lease) == [0]
+    assert store.settle_part("a", lease, 0, 0)
+    assert items_of(lease) == []
+
+
+def test_the_parts_of_an_item_that_was_put_back_count_no_more() -> None:
+    """S166: who gets it next works on all of it."""
+    store = store_of(1)
+    lease = opened(store, "a", 1)
+    store.split("a", lease, 0, 2)
+    store.settle_part("a", lease, 0, 0)
+    assert store.leave("a") == 1
+    again = opened(store, "b", 1)
+    assert not store.settle_part("a", lease, 0, 1)
+    assert items_of(again) == [0]
+    assert store.settle("b", again, 0)
+
+
+def test_a_lost_item_is_taken_away_wherever_it_is() -> None:
+    """A root that timed out is replayed: neither waiting nor open may it be worked on to any effect."""
+    store = store_of(4)
+    lease = opened(store, "a", 2)
+    assert store.lose({1: "late", 2: "late", 9: "never here"}) == [(1, 3)]
+    assert not store.settle("a", lease, 1)
+    assert lease.lost == {1: "late"}
+    assert items_of(lease) == [0]
+    assert items_of(store.open("b", 5)) == [3]
+    assert store.lose({1: "again"}) == []
+
+
+def test_the_oldest_that_a_client_has_open_are_found_over_its_leases() -> None:
+    store = store_of(6)
+    opened(store, "a", 2)
+    opened(store, "b", 1)
+    second = opened(store, "a", 3)
+    assert [serial for _, serial in store.oldest("a", 3)] == [0, 1, 3]
+    assert store.oldest("a", 3)[2][0] is second

@@ -1,0 +1,59 @@
+"""What benchmarks rest on: every root acked, or no figure."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from acker.errors import CheckFailed
+from acker.identity import source_of
+from acker.wire.events import SourceRun, Verdicts
+from spout.bench import settled as bench_settled
+from spout.bench.settled import Settled
+from tests.support.worlds.replay_world import INPUT_ID, World, topics
+
+SOURCE = source_of(INPUT_ID, 0)
+OTHER = source_of(INPUT_ID + 1, 0)
+
+
+@pytest.fixture
+def world() -> World:
+    """A cluster with verdicts from before."""
+    world = World()
+    world.ack(SOURCE, 0, 100)
+    return world
+
+
+def settled(world: World) -> Settled:
+    """Count from now on."""
+    return Settled(world.cluster.log(), topics(), topics().inputs["sentences"])
+
+
+def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
+    counter = settled(world)
+    before = time.monotonic()
+    world.verdict(Verdicts((SourceRun(SOURCE, 100, 104), SourceRun(OTHER, 0, 50)), (), ()))
+    world.ack(SOURCE, 104, 110)
+    first_at, last_at = counter.wait_for(10, 60)
+    assert before <= first_at <= last_at
+
+
+def test_verdicts_that_do_not_come_are_an_error_with_what_came(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = settled(world)
+    seconds = iter([0, 0, 0, 2])  # begun, looked, seen, looked
+    monkeypatch.setattr(bench_settled, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    world.ack(OTHER, 0, 10)
+    world.ack(SOURCE, 100, 104)
+    with pytest.raises(CheckFailed, match="4 of 10 roots were acked in 1 s"):
+        counter.wait_for(10, 1)
+
+
+def test_a_lost_root_is_an_error_that_says_why(world: World) -> None:
+    counter = settled(world)
+    world.lose(world.emit(b"line"))
+    with pytest.raises(CheckFailed, match="roots were lost: FAILED"):
+        counter.wait_for(1, 60)

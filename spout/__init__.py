@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from spout.held.keyed_rows import keyed
     from spout.sinks.any_sink import start
     from spout.sinks.foreach_batch import Sink, sink, skipped
-    from spout.spark.stream import bolt, load, read_stream
     from spout.standalone.client import Client
     from spout.standalone.items import Item, Items, Part
     from spout.standalone.kafka_spout import KafkaSpout
+    from spout.streaming.stream import bolt, load, read_stream
     from spout.tuples.anchor_columns import collect_anchors, join_anchors
     from spout.tuples.collector import (
         BasicCollector,
@@ -85,13 +85,13 @@ _HOME = {
     "TopologyStatus": "spout.builder.submitted",
     "Tuple": "spout.tuples.collector",
     "Undecodable": "spout.tuples.collector",
-    "bolt": "spout.spark.stream",
+    "bolt": "spout.streaming.stream",
     "fail_when": "spout.held.conditions",
     "fields": "spout.bolts.groupings",
     "join_anchors": "spout.tuples.anchor_columns",
     "keyed": "spout.held.keyed_rows",
-    "load": "spout.spark.stream",
-    "read_stream": "spout.spark.stream",
+    "load": "spout.streaming.stream",
+    "read_stream": "spout.streaming.stream",
     "serve_metrics": "spout.builder.streams",
     "shuffle": "spout.bolts.groupings",
     "sink": "spout.sinks.foreach_batch",

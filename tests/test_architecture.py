@@ -20,9 +20,10 @@ MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acke
 ROOMS = [
     "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger", "acker/service",
     "acker/memory", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/runtime",
-    "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner", "spout/publishing",
-    "spout/topology", "spout/execution", "spout/isolation", "spout/spark", "spout/held", "spout/sinks",
-    "spout/builder", "spout/standalone", "spout/inspect", "spout/local", "spout/demo", "spout/cli",
+    "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner",
+    "spout/publishing", "spout/topology", "spout/execution", "spout/isolation", "spout/streaming",
+    "spout/held", "spout/sinks", "spout/builder", "spout/standalone", "spout/inspect", "spout/local",
+    "spout/demo", "spout/cli",
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 
@@ -61,7 +62,7 @@ CLOCKS = {"now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_n
 # A broad except ends a process, ends a thread, or stands around code of the user, whose errors are causes.
 MAY_CATCH_ALL = {
     "spout/cli/main.py": "the top of the process",
-    "spout/spark/source.py": "the top of the planning thread",
+    "spout/streaming/source.py": "the top of the planning thread",
     "spout/standalone/engine.py": "the top of a spout's threads",
     "spout/sinks/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
     "spout/execution/steps.py": "code of the user",
@@ -69,7 +70,7 @@ MAY_CATCH_ALL = {
     "spout/execution/anchored.py": "code of the user",
     "spout/tuples/collector.py": "a repr of the user, which was only to be shown",
     "spout/held/keyed_rows.py": "code of the user",
-    "spout/spark/read_task.py": "code of the user",
+    "spout/streaming/read_task.py": "code of the user",
     "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",
     "spout/execution/guards.py": "code of the user",
     "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
@@ -207,6 +208,25 @@ def test_no_two_modules_import_each_other_by_any_way_round() -> None:
 def test_a_room_is_small_enough_to_be_read_through(room: str) -> None:
     files = [path for path in (PROJECT / room).glob("*.py") if path.name != "__init__.py"]
     assert len(files) <= FILES_MAX
+
+
+def test_sparks_private_side_has_one_door() -> None:
+    private = {"_jdf", "_jvm", "_jsq", "_jsc", "_jsparkSession", "_jreader", "_jwrite", "_jtracker"}
+    wrong = [
+        f"{short(path)}:{node.lineno}: {node.attr}"
+        for path, node in nodes(ast.Attribute)
+        if isinstance(node, ast.Attribute)
+        and node.attr in private
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node.value) != "self"
+    ]
+    wrong += [
+        f"{short(path)}: {name}"
+        for path in FILES
+        for name in imports(path)
+        if name.startswith("pyspark.sql.pandas.types") or re.search(r"^pyspark\..*\._", name)
+    ]
+    assert [each for each in wrong if not each.startswith(("spout/spark/private.py", *TOOLS))] == []
 
 
 @pytest.mark.parametrize("name", PURE)

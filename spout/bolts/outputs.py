@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from spout.bolts.bolts import AnyBolt, OutputDeclarer
+from spout.spark.private import arrow_schema_of
 from spout.tuples.collector import DEFAULT_STREAM
 from spout.tuples.columns import ANCHOR, TASK, TO
 
@@ -65,4 +65,4 @@ def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
     Raises:
         UsageError: as `parse_output` and `only_output`.
     """
-    return to_arrow_schema(parse_output(bolt, only_output(bolt, instance)), timezone="UTC")
+    return arrow_schema_of(parse_output(bolt, only_output(bolt, instance)))

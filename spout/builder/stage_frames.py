@@ -25,10 +25,10 @@ from spout.isolation.isolation import IsolatedRun
 from spout.isolation.task_runs import running
 from spout.planner.activation import Activation
 from spout.publishing.ledger import add
-from spout.spark.application import Application, Stream
-from spout.spark.frames import Node, narrowed, node_of, through
-from spout.spark.read_task import no_garbage_collection
-from spout.spark.stream import read_stream
+from spout.streaming.application import Application, Stream
+from spout.streaming.frames import Node, narrowed, node_of, through
+from spout.streaming.read_task import no_garbage_collection
+from spout.streaming.stream import read_stream
 from spout.topology.stage_pass import Parts, StagePass, passes_of
 from spout.tuples.columns import TASK
 

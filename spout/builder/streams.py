@@ -17,8 +17,8 @@ from acker.errors import UsageError
 from spout.builder.tuple_metrics import Labels, root_metrics, tuple_metrics
 from spout.planner.status import PlannerStatus, read_status
 from spout.runtime.metrics import serve
-from spout.spark.application import Application, Stream
-from spout.spark.query_plan import streams_read
+from spout.streaming.application import Application, Stream
+from spout.streaming.query_plan import streams_read
 from spout.tuples.collector import Cause
 from spout.tuples.counts import Counts, What, added, count_of
 

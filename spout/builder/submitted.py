@@ -14,7 +14,6 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from acker.errors import UsageError
 from spout.bolts.outputs import parse_output
@@ -24,7 +23,8 @@ from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.planner.status import PlannerStatus, read_status
 from spout.runtime.metrics import serve
 from spout.sinks.foreach_batch import sink as publishing
-from spout.spark.application import classic
+from spout.spark.private import arrow_schema_of
+from spout.streaming.application import classic
 from spout.topology.explain import explain
 from spout.topology.keyed_graph import check_trigger, told_of
 from spout.tuples.collector import Cause
@@ -287,7 +287,7 @@ def submit(
         known = ", ".join(SubmitOptions.__annotations__)
         raise UsageError(f"submit has no option {', '.join(unknown)}; it has {known}")
     cores = classic(spark).sparkContext.defaultParallelism
-    compiled = compiled_for(lambda bolt, output: to_arrow_schema(parse_output(bolt, output)), cores=cores)
+    compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
     port = options.get("metrics_port")

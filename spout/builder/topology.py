@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from spout.builder.compiled import SubmitOptions
     from spout.builder.submitted import SubmittedTopology
-    from spout.spark.stream import ReadOptions
+    from spout.streaming.stream import ReadOptions
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ def submit(
     if explain:
         typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
         return 0
-    from spout.spark.application import OwnFolder, refuse_connect
+    from spout.streaming.application import OwnFolder, refuse_connect
 
     refuse_connect(found.about.spark, os.environ)
     before = os.environ.get("PYTHONPATH")
@@ -88,7 +88,7 @@ def _shipped(named: str | None) -> list[Path]:
     if named is None:
         return []
     from acker.errors import UsageError
-    from spout.spark.application import refuse_workers
+    from spout.streaming.application import refuse_workers
 
     refuse_workers("", named)
     files = [Path(name.strip()).resolve() for name in named.split(",") if name.strip()]

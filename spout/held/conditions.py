@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
 from spout.execution.steps import Step
-from spout.spark.frames import loose, node_of
+from spout.spark.private import arrow_schema_of
+from spout.streaming.frames import loose, node_of
 from spout.tuples.columns import ANCHOR
 
 FLAG = "_windhover_fails"
@@ -78,7 +78,7 @@ def fail_when(
         whole = rows if node is None or is_anchored else node.frame(anchored=True)
         refuse_watermark(whole, called)
         fields = [field for field in whole.schema.fields if field.name != ANCHOR]
-        step = Step(called, FailWhen(reason), to_arrow_schema(StructType(fields), timezone="UTC"))
+        step = Step(called, FailWhen(reason), arrow_schema_of(StructType(fields)))
         return loose(whole.withColumn(FLAG, test), step).frame(anchored=is_anchored)
 
     return attach

@@ -11,21 +11,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
-from spout.spark.query_plan import (
-    JavaObject,
-    analyzed,
-    children_of,
-    nodes,
-    operator_of,
-    refuse_plan,
-    running,
-    stream_of,
-)
+from spout.spark.private import UNION, WATERMARK, JavaObject, children_of, is_alias, logical_plan, nodes
+from spout.streaming.query_plan import operator_of, refuse_plan, running, stream_of
 from spout.tuples.anchor_columns import UNTIL
 from spout.tuples.columns import ANCHOR
-
-_UNION = "Union"
-_WATERMARK = "EventTimeWatermark"
 
 
 class Attribute(NamedTuple):
@@ -41,7 +30,7 @@ def refuse_query(rows: DataFrame) -> None:
     Raises:
         UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that come twice.
     """
-    _refuse(analyzed(rows))
+    _refuse(logical_plan(rows))
 
 
 def refuse_query_of(session: SparkSession, query: str) -> None:
@@ -60,7 +49,7 @@ def refuse_left_out(rows: DataFrame, operator: str) -> None:
     Raises:
         UsageError: a join dropped those of one side.
     """
-    if left := left_out(analyzed(rows)):
+    if left := left_out(logical_plan(rows)):
         raise UsageError(
             f"{operator!r}: the anchors of {_listed(left)} do not reach these rows, so what was held there"
             " would never be acked: keep those of both sides, .select(..., spout.join_anchors(left, right));"
@@ -132,9 +121,9 @@ def _refuse_unwatched(plan: JavaObject) -> None:
         node, is_watched = todo.pop()
         if _is_hold(node) and not is_watched and _has_until(node):
             unwatched.add(name_of(node))
-        is_watched = is_watched or node.nodeName() == _WATERMARK
+        is_watched = is_watched or node.nodeName() == WATERMARK
         todo += [(child, is_watched) for child in children_of(node)]
-    if unwatched and any(node.nodeName() == _WATERMARK for node in nodes(plan)):
+    if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
         raise UsageError(
             f"{_listed(sorted(unwatched))}: spout.hold(until=...) without a watermark behind it: Spark drops"
             " none of these rows, and by another side's watermark they would count as dropped. Call"
@@ -148,7 +137,7 @@ def _has_until(hold: JavaObject) -> bool:
         each.child().foldable()
         for child in children_of(hold)
         for each in _sequence(child.expressions())
-        if str(each.getClass().getSimpleName()) == "Alias" and each.name() == UNTIL
+        if is_alias(each) and each.name() == UNTIL
     ]
     return not all(made)
 
@@ -192,12 +181,12 @@ def _made_of(node: JavaObject) -> dict[int, set[int]]:
 
     What no alias explains (a function of Python) may be made of all anchors that arrive.
     """
-    if node.nodeName() == _UNION:  # its columns go by the ids of its first branch
+    if node.nodeName() == UNION:  # its columns go by the ids of its first branch
         columns = zip(*map(output_of, children_of(node)), strict=True)
         return {column[0].id: {each.id for each in column[1:]} for column in columns}
     made: dict[int, set[int]] = {}
     for each in _sequence(node.expressions()):
-        if str(each.getClass().getSimpleName()) == "Alias":
+        if is_alias(each):
             references = _sequence(each.references().toSeq())
             made[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
     arriving = [each for child in children_of(node) for each in output_of(child)]

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
@@ -46,9 +45,10 @@ from spout.held.held_plan import refuse_left_out
 from spout.publishing.delayed import NEVER_MS, Entry, Held, Places, Released, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
-from spout.spark.application import Application
-from spout.spark.frames import described, new_identity, node_of, through
-from spout.spark.query_plan import label, refuse_limit, streams_read
+from spout.spark.private import arrow_schema_of, spark_type_of
+from spout.streaming.application import Application
+from spout.streaming.frames import described, new_identity, node_of, through
+from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.collector import DEFAULT_STREAM, SPARK, Cause
@@ -100,7 +100,7 @@ def hold(
         whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
         refuse_watermark(whole, name)
         if ANCHOR not in whole.columns and not streams_read(whole):
-            return whole.withColumn(ANCHOR, sql.lit(None).cast(from_arrow_type(HELD_TYPE)))
+            return whole.withColumn(ANCHOR, sql.lit(None).cast(spark_type_of(HELD_TYPE)))
         stream, carry, subscriptions = described(whole, name)
         if carry is not Carry.WIDE:
             raise UsageError(
@@ -335,7 +335,7 @@ def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
 def _without_anchor(rows: DataFrame) -> pa.Schema:
     """Return the Arrow schema of the rows, without what is hidden."""
     fields = [field for field in rows.schema.fields if field.name not in (ANCHOR, UNTIL)]
-    return to_arrow_schema(StructType(fields), timezone="UTC")
+    return arrow_schema_of(StructType(fields))
 
 
 def _numbers(column: pa.Array) -> I64:

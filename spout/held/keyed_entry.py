@@ -28,8 +28,8 @@ from spout.held.keyed_rows import keyed
 from spout.publishing.delayed import NEVER_MS, Held, Places
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
-from spout.spark.frames import new_identity, through
-from spout.spark.query_plan import label
+from spout.streaming.frames import new_identity, through
+from spout.streaming.query_plan import label
 from spout.topology.graph import Subscription
 from spout.topology.stage_pass import StagePass, entry_of
 from spout.tuples.anchor_columns import HELD_TYPE

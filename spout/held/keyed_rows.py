@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import _create_converter_from_pandas, to_arrow_type
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, StructType
 
@@ -32,7 +31,8 @@ from spout.bolts.said import ACKS, RESETS, SAID, Work, counting, failing, heard,
 from spout.execution.watching import ClockNs
 from spout.held.holding import HandsOn, ack_anchors
 from spout.publishing.ledger import TaskName, task_name
-from spout.spark.query_plan import streams_read
+from spout.spark.private import arrow_type_of, pandas_converter_of
+from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS
 from spout.tuples.collector import Cause, cause_of, shown
 from spout.tuples.columns import ANCHOR
@@ -148,7 +148,7 @@ class Field(NamedTuple):
     @classmethod
     def of(cls, name: str, kind: DataType) -> Field:
         """Make one."""
-        return cls(name, kind, to_arrow_type(kind, timezone="UTC"))
+        return cls(name, kind, arrow_type_of(kind))
 
     def check(self, value: Any) -> None:
         """Convert a value.
@@ -164,9 +164,7 @@ class Field(NamedTuple):
         """Return a nested value as Spark hands it to Arrow."""
         import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
-        convert = _create_converter_from_pandas(
-            self.kind, timezone="UTC", error_on_duplicated_field_names=False
-        )
+        convert = pandas_converter_of(self.kind)
         return convert(pd.Series([value], dtype=object)).iloc[0]
 
 

@@ -35,7 +35,7 @@ class BatchPlan:
         epoch: the session's epoch.
         partitions: N, the number of acker partitions.
         now: session clock of the batch's last Init, ms; what `Acks.touched_at` says. Of a batch that emits
-            nothing, and so has no Init: when it began (`spout.spark.batch_log`).
+            nothing, and so has no Init: when it began (`spout.streaming.batch_log`).
         timeout_ms: the shortest timeout of the group's inputs that have one; 0: none has.
         tracked: whether acks and fails of it are published.
         ranges: what it emits, ascending by source and start, disjoint.

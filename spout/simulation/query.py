@@ -28,7 +28,7 @@ from spout.publishing.settle import settle
 from spout.simulation.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook
 from spout.simulation.process import Process
 from spout.simulation.topology import Done, Sent, run_task
-from spout.spark.ordered_read import origin_of
+from spout.streaming.ordered_read import origin_of
 
 if TYPE_CHECKING:
     from spout.simulation.world import World

@@ -32,7 +32,7 @@ from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.simulation.facts import COMPLETE, FAILED, OPEN, Evaluation
-from spout.spark.ordered_read import origin_of
+from spout.streaming.ordered_read import origin_of
 from spout.tuples.collector import AnchoredTuple, Cause, Delivery, OutputCollector
 from spout.tuples.rows import ListRows
 

@@ -15,8 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.errors import UsageError
 from spout.held.held_plan import refuse_query
 from spout.sinks.query_listener import QueryListener
-from spout.spark.application import Application, Stream
-from spout.spark.query_plan import streams_read
+from spout.spark.private import trigger_of
+from spout.streaming.application import Application, Stream
+from spout.streaming.query_plan import streams_read
 from spout.tuples.columns import ANCHOR
 
 _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
@@ -86,7 +87,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             f"{said.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
             f" made for Spark {session.version}"
         ) from error
-    trigger = query._jsq.streamingQuery().trigger().getClass().getSimpleName()
+    trigger = trigger_of(query)
     if trigger in _NOT_MICRO_BATCHES:
         query.stop()
         raise UsageError(f"{trigger}: {_MICRO_BATCHES}")

@@ -16,8 +16,8 @@ from spout.publishing.isolated_records import LOGGED_MAX, counted, isolated_reco
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
-from spout.spark.application import Application, Stream
-from spout.spark.batch_log import logged, moment_of, refuse_repeats
+from spout.streaming.application import Application, Stream
+from spout.streaming.batch_log import logged, moment_of, refuse_repeats
 
 _LOGGER = logging.getLogger("windhover.spout")
 

@@ -25,9 +25,10 @@ from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.publishing.publish import Lane
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
-from spout.spark.application import Application
-from spout.spark.batch_log import logged
-from spout.spark.query_plan import may_shuffle, shuffles, stays
+from spout.spark.private import jobs_of
+from spout.streaming.application import Application
+from spout.streaming.batch_log import logged
+from spout.streaming.query_plan import may_shuffle, shuffles, stays
 from spout.tuples.columns import ANCHOR
 
 WriteBatch = Callable[[DataFrame, int], object]
@@ -243,6 +244,5 @@ def _visible(rows: DataFrame) -> DataFrame:
 def _jobs(context: SparkContext) -> tuple[int, ...]:
     """Return what changes when this query runs a job: how many Spark remembers, the first and the last."""
     group = context.getLocalProperty(RUN_PROPERTY)
-    # As Java has it: turning a thousand ids into a list would ask the JVM a thousand times.
-    ids = context.statusTracker()._jtracker.getJobIdsForGroup(group)
+    ids = jobs_of(context, group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

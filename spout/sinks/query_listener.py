@@ -33,8 +33,9 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.publishing import publish
 from spout.publishing.publish import Lane
 from spout.sinks.batch_end import BatchEnd
-from spout.spark.application import Application, Stream, session_key
-from spout.spark.batch_log import offset_of, plan_of
+from spout.spark.private import session_uuid
+from spout.streaming.application import Application, Stream
+from spout.streaming.batch_log import offset_of, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -69,7 +70,7 @@ class QueryListener(StreamingQueryListener):
     def of(session: SparkSession) -> QueryListener:
         """Return the listener of a session; the first call makes it, since Spark keeps them by session."""
         application = Application.of(session)
-        key = session_key(session)
+        key = session_uuid(session)
         found = application.listeners.get(key)
         if not isinstance(found, QueryListener):
             found = application.listeners[key] = QueryListener(application)

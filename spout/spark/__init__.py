@@ -1,1 +1,1 @@
-"""The streaming source as Spark sees it, and bolts on DataFrames."""
+"""Spark's private side, behind one door."""

@@ -187,9 +187,9 @@ def _renamed(error: Exception, message: str) -> Exception:
 
 def _type_text(kind: pa.DataType) -> str:
     """Write a type as a bolt's `output` has it."""
-    from pyspark.sql.pandas.types import from_arrow_type  # only where something does not fit
+    from spout.spark.private import spark_type_of  # only where something does not fit
 
-    return from_arrow_type(kind).simpleString()
+    return spark_type_of(kind).simpleString()
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:

@@ -14,9 +14,9 @@ import typer
 
 import spout
 from spout.cli import main as cli
-from spout.spark.options import BOLTS_OPTION, STREAM_OPTION
-from spout.spark.stream import ReadOptions
 from spout.standalone.kafka_spout import KafkaSpout
+from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
+from spout.streaming.stream import ReadOptions
 from tests.support.documented import ROOT
 
 FILES = sorted(path for part in ("acker", "replay", "spout") for path in (ROOT / part).rglob("*.py"))

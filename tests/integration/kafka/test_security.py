@@ -30,7 +30,7 @@ from acker.provisioning.roles import Role, rights
 from spout.cli import main as cli
 from spout.local.ports import free_port
 from spout.runtime.child import Child
-from spout.spark.consume import Kept, RangeReader, Share
+from spout.streaming.consume import Kept, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split
 from tests.support.leaks import leaks, processes
 from tests.support.secured import Secured, secured

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from acker.errors import DataLoss, Disagreement
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
-from spout.spark.consume import Kept, Place, RangeReader, Share
+from spout.streaming.consume import Kept, Place, RangeReader, Share
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually, settled
 

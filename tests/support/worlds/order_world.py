@@ -26,7 +26,7 @@ from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.publishing.fold import Evaluated, TaskReport, failures_of
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
-from spout.spark.ordered_read import origin_of
+from spout.streaming.ordered_read import origin_of
 from spout.tuples.collector import Cause
 from tests.support.worlds.planning import FLUSH_MS, World
 

@@ -50,7 +50,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.fold import Outcome
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.publisher import Publisher
-from spout.spark.consume import Kept, RangeReader, Share
+from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.collector import Cause
 
 TIMEOUT_MS = 30_000

@@ -11,7 +11,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.steps import Step, run_simple
 from spout.execution.watching import Watch
 from spout.held.conditions import FLAG, FailWhen
-from spout.spark.application import Application, refuse_connect
+from spout.streaming.application import Application, refuse_connect
 from spout.tuples.collector import Cause
 from spout.tuples.rows import ArrowRows, arrow_of
 from tests.support.worlds.topology_world import TOPICS

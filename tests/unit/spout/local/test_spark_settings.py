@@ -10,7 +10,7 @@ import pytest
 from acker.errors import UsageError
 from spout.cli import main as cli
 from spout.local.spark_session import local_settings
-from spout.spark.application import refuse_workers
+from spout.streaming.application import refuse_workers
 
 
 def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_path: Path) -> None:

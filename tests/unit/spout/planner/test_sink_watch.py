@@ -22,8 +22,8 @@ from spout.planner.sink_watch import (
 )
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
 from spout.planning.plan import BatchPlan
-from spout.spark.batch_tasks import tasks_now
-from spout.spark.options import SourceOptions
+from spout.streaming.batch_tasks import tasks_now
+from spout.streaming.options import SourceOptions
 
 SOURCE = 65_536
 

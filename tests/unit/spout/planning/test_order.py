@@ -24,9 +24,9 @@ from spout.planning.shares import Pace
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
-from spout.spark.ordered_read import Copies, Copy, origin_of
-from spout.spark.stream import _source_options
 from spout.standalone.kafka_spout import KafkaSpout
+from spout.streaming.ordered_read import Copies, Copy, origin_of
+from spout.streaming.stream import _source_options
 from spout.tuples.collector import Cause
 
 A, B = line_of_key(b"a"), line_of_key(b"b")

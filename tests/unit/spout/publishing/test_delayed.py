@@ -18,7 +18,7 @@ from spout.publishing.delayed import LATE, Entry, Held, Places, Released, held_e
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import Lane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
-from spout.spark.batch_log import Logged
+from spout.streaming.batch_log import Logged
 from spout.tuples.collector import Cause
 
 A, B = 1 << 16, 1 << 16 | 1

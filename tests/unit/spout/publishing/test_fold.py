@@ -14,7 +14,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport, failures_of, outstanding_of
 from spout.publishing.settle import settle
-from spout.spark.query_plan import label, refuse_namesakes
+from spout.streaming.query_plan import label, refuse_namesakes
 from spout.tuples.anchors import Fingerprint, fingerprint
 from spout.tuples.collector import Cause, Delivery
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from spout.publishing.blob import encode
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import Value
-from spout.spark.application import Application, Stream
+from spout.streaming.application import Application, Stream
 
 
 class FakeContext:

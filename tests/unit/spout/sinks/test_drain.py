@@ -13,8 +13,8 @@ import pytest
 
 from spout.publishing.ledger import Added, Batch, LedgerParam, Value
 from spout.sinks.drain import ended, follower
-from spout.spark.options import BOLTS_OPTION, STREAM_OPTION
-from spout.spark.query_plan import crosses_stages, is_wide, label
+from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
+from spout.streaming.query_plan import crosses_stages, is_wide, label
 from spout.tuples.columns import ANCHOR, TASK, TO
 
 BATCH: Batch = ("drain of q", 7)

@@ -17,7 +17,7 @@ from spout.planning.journal import Journal, SourceMark
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BATCH_SKIPPED, Publication
 from spout.sinks.query_listener import QueryListener, batch_journal
-from spout.spark.application import Application, Stream
+from spout.streaming.application import Application, Stream
 
 SOURCE = 1 << 16
 OTHER = {"startOffset": '{"topic":{"0":5}}', "endOffset": '{"topic":{"0":9}}'}

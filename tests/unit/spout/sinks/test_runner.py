@@ -9,8 +9,8 @@ import pytest
 
 from acker.config.topics import parse
 from spout.planner.status import PlannerStatus, read_status
-from spout.spark.options import SourceOptions
-from spout.spark.source import Runner
+from spout.streaming.options import SourceOptions
+from spout.streaming.source import Runner
 
 YAML = """
 kafka: {bootstrap.servers: "127.0.0.1:1"}

@@ -33,8 +33,8 @@ from spout.publishing.ledger import LedgerParam, Reports, add, is_local
 from spout.publishing.publish import Lane, merge_causes
 from spout.runtime.recurring import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
-from spout.spark.application import Stream
-from spout.spark.read_task import no_garbage_collection
+from spout.streaming.application import Stream
+from spout.streaming.read_task import no_garbage_collection
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import (
     MESSAGE_BYTES_MAX,

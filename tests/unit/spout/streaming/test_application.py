@@ -14,7 +14,7 @@ from spout.planner.sink_watch import cores_noted
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import Lane
 from spout.sinks.batch_end import BatchEnd
-from spout.spark.application import Application, Stream
+from spout.streaming.application import Application, Stream
 
 
 @dataclass

@@ -15,17 +15,17 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
 from spout.execution.passes import Pass
 from spout.execution.steps import Step
-from spout.spark.application import Application, Stream
-from spout.spark.map_task import MapTask
-from spout.spark.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
-from spout.spark.query_plan import label, refuse_limit, streams_read
-from spout.spark.source import WindhoverSource
+from spout.spark.private import spark_schema_of
+from spout.streaming.application import Application, Stream
+from spout.streaming.map_task import MapTask
+from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
+from spout.streaming.query_plan import label, refuse_limit, streams_read
+from spout.streaming.source import WindhoverSource
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchor_columns import ANCHORS, HELD, kinds_of
 from spout.tuples.anchors import Carry
@@ -182,12 +182,12 @@ def through(
 
     if named:
         run.__name__ = named
-    return rows.mapInArrow(run, from_arrow_schema(schema))
+    return rows.mapInArrow(run, spark_schema_of(schema))
 
 
 def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
     """Let a pass run inside the source's read task."""
-    fields = from_arrow_schema(pass_.schema).fields
+    fields = spark_schema_of(pass_.schema).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
     return replace(options, narrow=pass_, schema=schema)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spout.spark.stream import let_workers_be_this_python
+from spout.streaming.stream import let_workers_be_this_python
 
 
 def context(master: str = "local[2]", python: str = "python3", **conf: str) -> Any:

@@ -8,40 +8,41 @@ Source: DESIGN.md, sections 5.1 and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import TrackingError, UsageError
 from spout.publishing.settle import namesakes
-from spout.spark.options import BOLTS_OPTION, STREAM_OPTION
+from spout.spark.private import (
+    CUT_SHORT,
+    NEVER_SHUFFLED,
+    OPERATOR,
+    SCAN,
+    SOURCE,
+    JavaObject,
+    children_of,
+    columns_read,
+    execution_of,
+    function_of,
+    is_exchange,
+    logical_plan,
+    nodes,
+    option_of,
+    physical_plan,
+    planned_children,
+    planned_function_of,
+)
+from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.tuples.columns import ANCHOR, TASK, TO
 
-JavaObject = Any  # py4j ships no types
-
-_SOURCE = "StreamingRelationV2"
-_OPERATOR = "MapInArrow"
 _LABEL = "windhover "
-_CUT_SHORT = frozenset({"GlobalLimit", "LocalLimit", "LimitAll", "Offset", "Tail"})
-
-# Physical plans.
-_ADAPTIVE = "AdaptiveSparkPlan"
-_SCAN = "MicroBatchScan"
-_EXCHANGE = "Exchange"  # BroadcastExchange and ReusedExchange too: the stage behind them is another one
-_REUSED = "ReusedExchange"
 _BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR})
-
-# Whatever else Spark has may shuffle, and is looked at in the physical plan of each batch.
-_STAYS = frozenset({
-    "Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "CollectMetrics",
-    "MapInArrow", "MapInPandas", "ResolvedHint",
-})  # fmt: skip
 
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
     """Return the ids of the tracked `read_stream` calls that a DataFrame reads."""
-    return frozenset(filter(None, map(stream_of, nodes(analyzed(rows)))))
+    return frozenset(filter(None, map(stream_of, nodes(logical_plan(rows)))))
 
 
 def refuse_limit(rows: DataFrame) -> None:
@@ -50,7 +51,7 @@ def refuse_limit(rows: DataFrame) -> None:
     Raises:
         UsageError: `limit` or `offset` stands behind a tracked stream.
     """
-    _refuse_limit(analyzed(rows))
+    _refuse_limit(logical_plan(rows))
 
 
 def refuse_plan(plan: JavaObject) -> None:
@@ -83,7 +84,7 @@ def shuffles(session: SparkSession, query: str) -> bool:
 
 def stays(rows: DataFrame) -> bool:
     """Tell whether rows are what a batch came to, with nothing shuffled since: their partitions are fixed."""
-    return not any(map(_is_exchange, _stages(rows._jdf.queryExecution().executedPlan())))
+    return not any(map(is_exchange, _stages(physical_plan(rows))))
 
 
 def label(operator: str, identity: str) -> str:
@@ -103,7 +104,7 @@ def is_wide(plan: JavaObject) -> bool:
         node = todo.pop()
         if operator_of(node) or stream_of(node) or _is_stage(node):
             continue
-        if node.nodeName() not in _STAYS and any(map(stream_of, nodes(node))):
+        if node.nodeName() not in NEVER_SHUFFLED and any(map(stream_of, nodes(node))):
             return True
         todo += children_of(node)
     return False
@@ -114,12 +115,12 @@ def crosses_stages(plan: JavaObject) -> bool:
     todo = [(plan, False)]
     while todo:
         node, has_crossed = todo.pop()
-        if node.nodeName() == _SCAN or _works(node) or _is_stage(node):
+        if node.nodeName() == SCAN or _works(node) or _is_stage(node):
             if has_crossed:
                 return True
         else:
-            has_crossed = has_crossed or _is_exchange(node)
-            todo += [(child, has_crossed) for child in _as_planned(node)]
+            has_crossed = has_crossed or is_exchange(node)
+            todo += [(child, has_crossed) for child in planned_children(node)]
     return False
 
 
@@ -129,10 +130,7 @@ def running(session: SparkSession, query: str) -> JavaObject:
     Raises:
         TrackingError: Spark does not know the query.
     """
-    # The rows of foreachBatch show nothing of the plan, and their session, a clone, knows no query.
-    jvm: Any = session.sparkContext._jvm
-    queries = session._jsparkSession.sharedState().activeStreamingQueries()
-    running = queries.get(jvm.java.util.UUID.fromString(query))
+    running = execution_of(session, query)
     if running is None:
         raise TrackingError(
             f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
@@ -143,7 +141,7 @@ def running(session: SparkSession, query: str) -> JavaObject:
 
 def _refuse_limit(plan: JavaObject) -> None:
     for node in nodes(plan):
-        if node.nodeName() in _CUT_SHORT and any(map(stream_of, nodes(node))):
+        if node.nodeName() in CUT_SHORT and any(map(stream_of, nodes(node))):
             raise UsageError(
                 f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
                 " without having been written. Filter by a condition, take the limit within the function"
@@ -169,72 +167,29 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
 def operator_of(node: JavaObject) -> str:
     """Return the label of the operator, or of the source's bolts, that a node is; empty for any other."""
-    if node.nodeName() == _SOURCE:
-        return _option(node, BOLTS_OPTION)
-    found = str(node.functionExpr().name()) if node.nodeName() == _OPERATOR else ""
+    if node.nodeName() == SOURCE:
+        return option_of(node, BOLTS_OPTION)
+    found = function_of(node) if node.nodeName() == OPERATOR else ""
     return found if found.startswith(_LABEL) else ""
-
-
-def analyzed(rows: DataFrame) -> JavaObject:
-    """Return the logical plan of rows."""
-    return rows._jdf.queryExecution().analyzed()
 
 
 def _works(node: JavaObject) -> bool:
     """Tell whether a node of a physical plan is an operator of ours behind Spark's own ones."""
-    return node.nodeName() == _OPERATOR and str(node.func().name()).startswith(_LABEL)
+    return node.nodeName() == OPERATOR and planned_function_of(node).startswith(_LABEL)
 
 
 def _is_stage(node: JavaObject) -> bool:
     """Tell whether a node is a stage of a topology behind its first one, by the rows that it reads."""
-    if node.nodeName() != _OPERATOR:
+    if node.nodeName() != OPERATOR:
         return False
-    columns = node.children().apply(0).output()
-    return _BETWEEN_STAGES.issubset(str(columns.apply(place).name()) for place in range(columns.size()))
-
-
-def _is_exchange(node: JavaObject) -> bool:
-    return str(node.nodeName()).endswith(_EXCHANGE)
+    return columns_read(node) >= _BETWEEN_STAGES
 
 
 def _stages(plan: JavaObject) -> Iterator[JavaObject]:
     """Yield a physical plan's nodes, from the top."""
-    return nodes(plan, _as_planned)
-
-
-def _as_planned(node: JavaObject) -> list[JavaObject]:
-    """Return what a node of a physical plan reads.
-
-    Adaptive execution hides what it has run, and may have replaced it all by "no rows": what it began with
-    has every exchange.
-    """
-    if node.nodeName() == _ADAPTIVE:
-        return [node.initialPlan()]
-    return [node.child()] if node.nodeName() == _REUSED else children_of(node)
-
-
-def children_of(node: JavaObject) -> list[JavaObject]:
-    """Return what a node of a plan reads."""
-    children = node.children()
-    return [children.apply(place) for place in range(children.size())]
-
-
-def nodes(
-    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = children_of
-) -> Iterator[JavaObject]:
-    """Yield a plan's nodes, from the top."""
-    todo = [plan]
-    while todo:
-        node = todo.pop()
-        yield node
-        todo += below(node)
+    return nodes(plan, planned_children)
 
 
 def stream_of(node: JavaObject) -> str:
     """Return the id of the tracked stream that a node of a plan is; empty for any other node."""
-    return _option(node, STREAM_OPTION) if node.nodeName() == _SOURCE else ""
-
-
-def _option(source: JavaObject, name: str) -> str:
-    found: str | None = source.extraOptions().get(name)
-    return found or ""
+    return option_of(node, STREAM_OPTION) if node.nodeName() == SOURCE else ""

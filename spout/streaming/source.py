@@ -40,8 +40,8 @@ from spout.planner.sink_watch import SinkWatch
 from spout.planner.status import write_status
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
-from spout.spark.batch_tasks import batch_tasks, planner_spec, tasks_now
-from spout.spark.options import SourceOptions
+from spout.streaming.batch_tasks import batch_tasks, planner_spec, tasks_now
+from spout.streaming.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,7 +154,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task, in a worker."""
-        from spout.spark.read_task import read
+        from spout.streaming.read_task import read
 
         if not isinstance(partition, SparkTask):
             raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")

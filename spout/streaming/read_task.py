@@ -23,9 +23,9 @@ from spout.planning.order import Gate, Lined, LineUp
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
-from spout.spark.consume import CHUNK_RECORDS, RangeReader, Share
-from spout.spark.options import SourceOptions
-from spout.spark.ordered_read import Copies, Copy, origin_of
+from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
+from spout.streaming.options import SourceOptions
+from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.collector import Cause, Tuple, cause_of, cut

@@ -20,7 +20,6 @@ from typing import Any, TypedDict, Unpack
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_type
 
 from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
@@ -40,9 +39,10 @@ from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
 from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
 from spout.execution.steps import Step
-from spout.spark.application import Application, Stream, refuse_workers
-from spout.spark.frames import Node, loose, node_of
-from spout.spark.options import SourceOptions
+from spout.spark.private import spark_type_of
+from spout.streaming.application import Application, Stream, refuse_workers
+from spout.streaming.frames import Node, loose, node_of
+from spout.streaming.options import SourceOptions
 from spout.tuples.anchors import Carry
 from spout.tuples.collector import Tuple
 from spout.tuples.columns import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS
@@ -132,7 +132,7 @@ def read_stream(
             spark.sparkContext.master,
         )
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
-    anchor = from_arrow_type(carry.type).simpleString()
+    anchor = spark_type_of(carry.type).simpleString()
     schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
     stream.status_path = status_path_of(application, stream, options.get("status_path"))
     source = SourceOptions(

@@ -13,7 +13,7 @@ from spout.group.sources import PlannerSpec, topic_names
 from spout.planner.sink_watch import cores_noted
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
-from spout.spark.options import SourceOptions
+from spout.streaming.options import SourceOptions
 from spout.tuples.anchors import Carry
 
 

@@ -17,7 +17,8 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import Lane
 from spout.publishing.settle import Moment
-from spout.spark.application import Application, Stream
+from spout.spark.private import java_query
+from spout.streaming.application import Application, Stream
 
 _APPEND = "Append"
 
@@ -100,11 +101,11 @@ def _running(application: Application, query: str) -> Any:
     None: it was stopped, or reads no tracked stream.
     """
     if query in application.started:
-        return application.started[query]._jsq.streamingQuery()
+        return java_query(application.started[query])
     for session in {id(each.session): each.session for each in application.streams.values()}.values():
         found = session.streams.get(query)
         if found is not None:
-            return found._jsq.streamingQuery()
+            return java_query(found)
     return None
 
 

@@ -33,6 +33,7 @@ from spout.execution.safety import Safety
 from spout.publishing.ledger import Ledger, Reports
 from spout.publishing.left_open import LeftOpen
 from spout.publishing.publisher import Publisher
+from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
 from spout.tuples.traceback_log import TracebackLog
 
@@ -99,11 +100,6 @@ def refuse_workers(python: str, shipped: str) -> None:
             " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
             " same relative path, or name an interpreter that is at the same path on every machine"
         )
-
-
-def session_key(session: SparkSession) -> str:
-    """Name a Spark session within its application; each Python object of it has the same name."""
-    return str(session._jsparkSession.sessionUUID())
 
 
 @dataclass(slots=True)
@@ -232,7 +228,7 @@ class Application:
 
     def number_of(self, session: SparkSession) -> int:
         """Return the number of a Spark session among those that read streams, from 1."""
-        return self._sessions.setdefault(session_key(session), len(self._sessions) + 1)
+        return self._sessions.setdefault(session_uuid(session), len(self._sessions) + 1)
 
     def new_stream(
         self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
@@ -306,11 +302,7 @@ class Application:
             return None
         if not info.currentAttemptId:
             return int(info.numTasks)
-        store = self._context._jsc.sc().statusStore()
-        # Spark's own way of leaving arguments out, which py4j lacks
-        left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
-        attempts = store.stageData(stage, *left_out)
-        return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
+        return most_tasks(self._context, stage)
 
     def stream_of(self, query: str) -> Stream | None:
         """Return the stream that a query was seen to run."""

@@ -18,11 +18,11 @@ from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.fold import TaskReport
-from spout.spark import read_task
-from spout.spark.consume import Share
-from spout.spark.map_task import Received
-from spout.spark.options import SourceOptions
-from spout.spark.read_task import no_garbage_collection
+from spout.streaming import read_task
+from spout.streaming.consume import Share
+from spout.streaming.map_task import Received
+from spout.streaming.options import SourceOptions
+from spout.streaming.read_task import no_garbage_collection
 from spout.tuples.collector import Cause, Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 

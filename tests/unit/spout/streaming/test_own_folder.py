@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spout.spark.application import OwnFolder
+from spout.streaming.application import OwnFolder
 
 KILLED = """
 import os, signal
-from spout.spark.application import OwnFolder
+from spout.streaming.application import OwnFolder
 own = OwnFolder("windhover-tests-")
 print(own.name, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

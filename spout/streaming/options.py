@@ -43,7 +43,7 @@ class SourceOptions:
         max_offsets_per_trigger: most records in a micro-batch, or None.
         min_partitions: fewest read tasks in a micro-batch, or None.
         parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
-            `spout.spark.batch_tasks.tasks_now` knows of those that came since.
+            `spout.streaming.batch_tasks.tasks_now` knows of those that came since.
         include_headers: whether the rows have a ``headers`` column.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.

@@ -1,0 +1,1 @@
+"""The streaming source as Spark sees it, and bolts on DataFrames."""

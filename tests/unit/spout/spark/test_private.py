@@ -1,0 +1,53 @@
+"""Where PySpark has lost a name, the error says which one, which version, and what to do.
+
+That each function does what it says is seen by the tests that run Spark: tests/integration/spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType, TimestampType
+
+from acker.errors import TrackingError
+from spout.spark import private
+
+BARE: Any = SimpleNamespace(sparkContext=SimpleNamespace(), statusTracker=SimpleNamespace)
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        (lambda: private.logical_plan(BARE), "DataFrame._jdf"),
+        (lambda: private.physical_plan(BARE), "DataFrame._jdf"),
+        (lambda: private.execution_of(BARE, "q"), "SparkContext._jvm"),
+        (lambda: private.java_query(BARE), "StreamingQuery._jsq"),
+        (lambda: private.trigger_of(BARE), "StreamingQuery._jsq"),
+        (lambda: private.session_uuid(BARE), "SparkSession._jsparkSession"),
+        (lambda: private.most_tasks(BARE, 1), "SparkContext._jsc"),
+        (lambda: private.jobs_of(BARE, "g"), "StatusTracker._jtracker"),
+    ],
+)
+def test_a_name_that_is_gone_is_named_with_the_version_and_the_cure(
+    called: Callable[[], Any], name: str
+) -> None:
+    with pytest.raises(TrackingError) as raised:
+        called()
+    assert name in str(raised.value)
+    assert f"PySpark {pyspark.__version__} has no" in str(raised.value)
+    assert f"run on {private.RUN_ON}: install one" in str(raised.value)
+
+
+def test_types_of_arrow_and_spark_are_each_others() -> None:
+    schema = StructType([StructField("at", TimestampType()), StructField("all", ArrayType(LongType()))])
+    arrow = private.arrow_schema_of(schema)
+    assert arrow.field("at").type == pa.timestamp("us", "UTC")
+    assert private.spark_schema_of(arrow) == schema
+    assert private.arrow_type_of(IntegerType()) == pa.int32()
+    assert private.spark_type_of(pa.int32()) == IntegerType()
+    assert private.pandas_converter_of(ArrayType(LongType())) is not None

@@ -5,7 +5,7 @@ An object with `AckerService.step`; whoever runs it brings the loop, the clock a
 1. ask the group what is ours; give up what is not, restore one partition that is new;
 2. fetch contributions, then the inits and fails that must be applied before them (``acker.service.inbox``);
 3. for each partition with anything to do: apply, count, and commit in one transaction
-(``acker.service.partition``);
+   (``acker.service.partition``);
 4. now and then shorten the logs (``acker.service.retention``).
 
 Source: DESIGN.md, section 5.3.

@@ -13,8 +13,8 @@ windhover.reason             why the emission before this one was lost: FAILED, 
 windhover.cause              its error class and message
 windhover.operator           the operator that failed it; empty when none did
 windhover.first-emitted      wall time of the first emission, ms
-windhover.history            every loss so far, JSON (see `replay.records.due.Loss`); one that left some out
-says so ===========================  ==================================================================
+windhover.history            every loss, JSON (`replay.records.due.Loss`); one that left some out says so
+===========================  ==================================================================
 
 Reading is tolerant, since anybody may write to a topic: what cannot be read counts as missing, and nothing
 raises. Of a header that comes twice the last counts, as in Kafka's own clients.

@@ -10,8 +10,7 @@ An operator that Spark evaluates twice reports twice, with another stage; the ne
 counts, and a root that any one failed is failed, a partial one too: where an executor was lost, its rows may
 be those that the sink got. So is, in a partition that is read in order, what stands behind one that failed
 or is not done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch
-for each of
-them: the source is evaluated twice, and what holds each side once.
+for each of them: the source is evaluated twice, and what holds each side once.
 
 Source: DESIGN.md, section 5.2.
 """

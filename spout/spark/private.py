@@ -38,9 +38,8 @@ NEVER_SHUFFLED: Final = frozenset({
 """Logical nodes that Spark never shuffles for."""
 SCAN: Final = "MicroBatchScan"
 _ADAPTIVE: Final = "AdaptiveSparkPlan"
-_EXCHANGE: Final = (
-    "Exchange"  # BroadcastExchange and ReusedExchange too: the stage behind them is another one
-)
+# BroadcastExchange and ReusedExchange end so too: the stage behind them is another one
+_EXCHANGE: Final = "Exchange"
 _REUSED: Final = "ReusedExchange"
 _ALIAS: Final = "Alias"
 

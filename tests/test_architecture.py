@@ -19,7 +19,7 @@ MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acke
 
 ROOMS = [
     "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger", "acker/service",
-    "acker/memory", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/runtime",
+    "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/runtime",
     "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner",
     "spout/publishing", "spout/topology", "spout/execution", "spout/isolation", "spout/streaming",
     "spout/held", "spout/sinks", "spout/builder", "spout/standalone", "spout/inspect", "spout/local",
@@ -27,8 +27,10 @@ ROOMS = [
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 
-TOOLS = ("spout/bench", "spout/simulation", "spout/torture")
-"""Programs that prove and measure the product; they may look into every room, and no room into them."""
+TOOLS = ("benchmarks", "tests/simulation", "tests/torture", "tests/support/memory")
+"""Programs that prove and measure the product. They may look into every room; no room knows them."""
+TOOL_FILES = sorted(path for tool in TOOLS for path in (PROJECT / tool).rglob("*.py"))
+TOOL_ROOMS = sorted({path.parent.relative_to(PROJECT).as_posix() for path in TOOL_FILES})
 
 FILES_MAX = 15
 """Nobody reads more files of one folder through; `__init__.py` says what it is for, and is not counted."""
@@ -123,7 +125,7 @@ def file_of(name: str) -> Path | None:
     """Return the file of a module of the project, None for anything else."""
     path = PROJECT / Path(*name.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-        if name.split(".")[0] in PACKAGES and candidate.is_file():
+        if name.split(".")[0] in (*PACKAGES, "tests", "benchmarks") and candidate.is_file():
             return candidate
     return None
 
@@ -152,7 +154,7 @@ def test_the_arrow_between_packages_points_one_way() -> None:
         f"{short(path)} imports {name}"
         for path in FILES
         for name in imports(path)
-        if (package := name.split(".")[0]) in PACKAGES
+        if (package := name.split(".")[0]) in (*PACKAGES, "tests", "benchmarks")
         and package not in MAY_IMPORT[path.relative_to(PROJECT).parts[0]]
     ]
 
@@ -160,9 +162,9 @@ def test_the_arrow_between_packages_points_one_way() -> None:
 
 
 def room_of(path: Path) -> str | None:
-    """Return the room of a file; None: it lies in a package itself, or belongs to a tool."""
+    """Return the room of a file; None: it lies in a package itself."""
     room = short(path.parent)
-    return None if room in PACKAGES or room.startswith(TOOLS) else room
+    return None if room in PACKAGES else room
 
 
 def imported(path: Path) -> set[Path]:
@@ -187,16 +189,14 @@ def test_a_room_imports_from_the_rooms_before_it_alone() -> None:
         room = room_of(path)
         for other in imported(path) if room is not None else ():
             theirs = room_of(other)
-            if short(other).startswith(TOOLS) and room != "spout/cli":
-                wrong.append(f"{short(path)} imports a tool, {short(other)}")
-            elif theirs is not None and ROOMS.index(theirs) > ROOMS.index(room):
+            if theirs is not None and ROOMS.index(theirs) > ROOMS.index(room):
                 wrong.append(f"{short(path)} imports {short(other)}, of a later room")
     assert wrong == []
 
 
 def test_no_two_modules_import_each_other_by_any_way_round() -> None:
     order = TopologicalSorter(
-        {path: imported(path) for path in FILES if path.name != "__init__.py" and room_of(path) is not None}
+        {path: imported(path) for path in (*FILES, *TOOL_FILES) if path.name != "__init__.py"}
     )
     try:
         order.prepare()
@@ -204,7 +204,7 @@ def test_no_two_modules_import_each_other_by_any_way_round() -> None:
         pytest.fail("a circle: " + " <- ".join(map(short, error.args[1])))
 
 
-@pytest.mark.parametrize("room", [*PACKAGES, *ROOMS])
+@pytest.mark.parametrize("room", [*PACKAGES, *ROOMS, *TOOL_ROOMS])
 def test_a_room_is_small_enough_to_be_read_through(room: str) -> None:
     files = [path for path in (PROJECT / room).glob("*.py") if path.name != "__init__.py"]
     assert len(files) <= FILES_MAX
@@ -226,7 +226,7 @@ def test_sparks_private_side_has_one_door() -> None:
         for name in imports(path)
         if name.startswith("pyspark.sql.pandas.types") or re.search(r"^pyspark\..*\._", name)
     ]
-    assert [each for each in wrong if not each.startswith(("spout/spark/private.py", *TOOLS))] == []
+    assert [each for each in wrong if not each.startswith("spout/spark/private.py")] == []
 
 
 @pytest.mark.parametrize("name", PURE)

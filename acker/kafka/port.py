@@ -1,9 +1,9 @@
 """The port: what the services need of Kafka, and nothing more.
 
-`KafkaLog` (``acker.kafka.cluster``) is the real one, `MemoryLog` (``acker.memory.cluster``) the one of the
-tests and the simulation; one contract suite runs on both. No method waits longer than the deadline it is
-given or its client is configured with. What goes wrong surfaces as an error of ``acker.errors``:
-`Unreachable`, `OutOfRange`, `Fenced`, `Aborted`, `TopicError`, `LogError`.
+`KafkaLog` (``acker.kafka.cluster``) is the real one; tests and the simulation have another, in memory, and
+one contract suite runs on both. No method waits longer than the deadline it is given or its client is
+configured with. What goes wrong surfaces as an error of ``acker.errors``: `Unreachable`, `OutOfRange`,
+`Fenced`, `Aborted`, `TopicError`, `LogError`.
 
 "End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
 stable offset, where a read_committed reader stops. A reader's position may pass control records and

@@ -33,13 +33,10 @@ import typer
 
 from acker.errors import WindhoverError
 from spout.cli.acls import acls
-from spout.cli.bench import Json, bench_app
 from spout.cli.dlq import dlq_app
 from spout.cli.inspect import inspect, roots, status
 from spout.cli.operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
-from spout.cli.simulate import simulate
 from spout.cli.submit import MetricsPort, submit
-from spout.cli.torture import torture
 
 if TYPE_CHECKING:
     from acker.config.limits import AckerLimits
@@ -64,7 +61,6 @@ replay_app = typer.Typer(help="Replay workers: emit lost roots again.", no_args_
 app.add_typer(topics_app, name="topics")
 app.add_typer(acker_app, name="acker")
 app.add_typer(replay_app, name="replay")
-app.add_typer(bench_app, name="bench")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(dlq_app, name="dlq")
 app.command()(acls)
@@ -72,14 +68,14 @@ app.command()(inspect)
 app.command()(roots)
 app.command()(status)
 app.command()(release)
-app.command()(simulate)
 app.command()(submit)
-app.command()(torture)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
 Port = Annotated[
     int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
 ]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
 
 Brokers = Annotated[
     int, typer.Option("--brokers", min=1, max=9, help="So many brokers, as one cluster: three copies of all.")
@@ -91,18 +87,20 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command.
+def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
+    """Run a command.
 
     Args:
         arguments: what stands behind the command's name.
+        command: which one; the tools of the checkout run theirs with the same errors and exit codes.
+        name: what to type for it.
 
     Returns:
         The exit code, as the table above tells.
     """
     debug = "--debug" in arguments
     try:
-        result = app(args=list(arguments), prog_name="windhover", standalone_mode=False)
+        result = command(args=list(arguments), prog_name=name, standalone_mode=False)
     except _USAGE_ERROR as error:
         return _tell(_usage(error), 2)
     except WindhoverError as error:

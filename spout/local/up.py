@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from acker.config.topics import load
 from acker.errors import ConfigError, Unreachable
@@ -70,19 +71,20 @@ def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None
     """
     if not options.broker_only:
         _check(options, environ)
-    try:
-        with ending_on_signals(), ExitStack() as stack:
-            kafka, brokers = _start_kafka(stack, options, say)
-            children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
-            say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
+    return interruptible(lambda: _run(options, environ, say))
+
+
+def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> NoReturn:
+    with ExitStack() as stack:
+        kafka, brokers = _start_kafka(stack, options, say)
+        children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
+        say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
+        ended = _first_to_end([*brokers, *children])
+        while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
+            say(f"{ended.obituary().splitlines()[0]}; starting it again")
+            ended.restart()
             ended = _first_to_end([*brokers, *children])
-            while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
-                say(f"{ended.obituary().splitlines()[0]}; starting it again")
-                ended.restart()
-                ended = _first_to_end([*brokers, *children])
-            raise Unreachable(ended.obituary())
-    except Interrupted as interrupted:
-        return interrupted.exit_code
+        raise Unreachable(ended.obituary())
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
@@ -148,8 +150,17 @@ def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | C
         return watched[ended[0]]
 
 
+def interruptible(command: Callable[[], int]) -> int:
+    """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal."""
+    try:
+        with _ending_on_signals():
+            return command()
+    except Interrupted as interrupted:
+        return interrupted.exit_code
+
+
 @contextmanager
-def ending_on_signals() -> Iterator[None]:
+def _ending_on_signals() -> Iterator[None]:
     """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM; the second ends it at once.
 
     Nothing has to be cleaned up then: every process that was started dies with this one.

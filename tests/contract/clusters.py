@@ -23,7 +23,7 @@ from acker.kafka.port import (
     TopicPartition,
     Transactions,
 )
-from acker.memory.cluster import MemoryCluster, MemoryMembership
+from tests.support.memory.cluster import MemoryCluster, MemoryMembership
 from tests.support.waiting import eventually, settled
 
 TIMEOUT_MS = 20_000

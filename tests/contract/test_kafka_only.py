@@ -14,10 +14,10 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
-from spout.torture.proxy import Proxy
 from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, read_count, values
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
+from tests.torture.stage.proxy import Proxy
 
 SECRET = "hunter2-and-more"
 NOWHERE = TopicPartition("nowhere", 0)

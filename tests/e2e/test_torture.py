@@ -22,7 +22,7 @@ AROUND_SECONDS = 600
 @pytest.mark.timeout(MINUTES * 60 + AROUND_SECONDS)
 def test_nothing_is_lost_or_done_twice_by_any_kill() -> None:
     """S35, P54, rules 1 to 9: on a real broker and a real Spark, with every part killed at random."""
-    command = [sys.executable, "-m", "spout.cli", "torture", "--minutes", str(MINUTES), "--seed", str(SEED)]
+    command = [sys.executable, "-m", "tests.torture", "--minutes", str(MINUTES), "--seed", str(SEED)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     told = f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, told

@@ -1,4 +1,4 @@
-"""``windhover bench load`` measures what it says: small here, and each part checks its own outcome."""
+"""``python -m benchmarks load`` measures what it says: small here, and each part checks its own outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from spout.bench import load
+from benchmarks.services import load
 
 
 def test_the_bench_prints_every_figure_as_json(

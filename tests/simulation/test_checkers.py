@@ -23,9 +23,9 @@ from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import Outcome, outcomes_of
 from replay.worker.worker import Worker
 from spout.group.commits import Committer
-from spout.simulation.facts import Broken
-from spout.simulation.loss_checkers import PutBack
-from spout.simulation.run import Run, seeds
+from tests.simulation.checkers.loss_checkers import PutBack
+from tests.simulation.run import Run, seeds
+from tests.simulation.truth.facts import Broken
 
 SEEDS = 100
 """In so many seeds a fault must be seen; most are in the first five."""

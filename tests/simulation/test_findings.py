@@ -12,7 +12,6 @@ from acker.identity import acker_partition, generation_of, position_at, source_o
 from acker.kafka.port import Outgoing
 from acker.ledger.counters import AckerEvent
 from acker.ledger.sessions import UNTOLD_MS_MAX
-from acker.memory.clients import NoFaults
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
@@ -21,8 +20,9 @@ from replay.worker.intake import Intake
 from spout.group.presence import Who, sign_headers
 from spout.group.sibling import SIBLING_MS
 from spout.planner.planner import Planner
-from spout.planning.journal import Journal, batch_ranges
+from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.session import STEP_MS_MAX, SessionClock
+from tests.support.memory.clients import NoFaults
 from tests.support.worlds import acker_world, planning, replay_world
 from tests.support.worlds.acker_world import TIMEOUT_MS
 from tests.support.worlds.planning import batch
@@ -119,8 +119,8 @@ def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_no
     world.produce(4)
     world.produce(4, partition=1)
     before = world.ready()
-    start = batch(before, planning.BEGINNING, world)
-    world.publish(planning.BEGINNING, start)
+    start = batch(before, BEGINNING, world)
+    world.publish(BEGINNING, start)
     world.run(1_000)
     world.kill(before)
     fresh = world.planner()
@@ -140,8 +140,8 @@ def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_no
     producer.flush(0)
     while not fresh.is_ready:
         world.run(planning.STEP_MS)
-    end = batch(fresh, planning.BEGINNING, world)
-    world.publish(planning.BEGINNING, end)
+    end = batch(fresh, BEGINNING, world)
+    world.publish(BEGINNING, end)
     world.run(1_000)
 
     assert {generation_of(run.start) for run in end.ranges} == {1}
@@ -243,8 +243,8 @@ def test_a_restart_does_not_take_the_answer_to_its_predecessor_for_its_own() -> 
     world = planning.World()
     world.produce(5)
     first = world.ready()
-    end = batch(first, planning.BEGINNING, world)
-    world.publish(planning.BEGINNING, end)
+    end = batch(first, BEGINNING, world)
+    world.publish(BEGINNING, end)
     world.kill_acker()
     opened: list[tuple[Planner, Journal]] = []
 
@@ -285,7 +285,7 @@ def test_an_init_tells_the_clock_so_that_the_first_tick_after_it_adds_at_most_a_
     world = planning.World()
     world.produce(2)
     planner = world.ready()
-    end = batch(planner, planning.BEGINNING, world)
+    end = batch(planner, BEGINNING, world)
     for _ in range(5):
         world.cluster.now_ms += 1_200
         batch(planner, end, world)
@@ -303,8 +303,8 @@ def one_beside_another(world: planning.World) -> tuple[Planner, Planner, Journal
     """Let a process emit beside its successor, which sleeps; return both, and what they begin at."""
     world.produce(5)
     first = world.ready()
-    end = batch(first, planning.BEGINNING, world)
-    world.publish(planning.BEGINNING, end)
+    end = batch(first, BEGINNING, world)
+    world.publish(BEGINNING, end)
     world.run(1_000)
     second = world.ready(end)
     world.produce(5)

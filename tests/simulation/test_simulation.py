@@ -17,16 +17,18 @@ import pytest
 import replay.worker.takeover
 from replay.policy import disposition
 from replay.policy.disposition import Disposition, LostEmission, Policy
-from spout.cli.main import run as command
-from spout.simulation import slices
-from spout.simulation.ablations import ABLATIONS
-from spout.simulation.checkers import checkers
-from spout.simulation.facts import Broken
-from spout.simulation.options import FAULTS, Profile, draw
-from spout.simulation.report import command as command_of
-from spout.simulation.run import PROFILES, ablate, run_options, seeds
-from spout.simulation.shrink import shrink
-from spout.simulation.world import World
+from spout.cli import main as windhover
+from tests.simulation import slices
+from tests.simulation.__main__ import app
+from tests.simulation.ablations.ablations import ABLATIONS
+from tests.simulation.checkers.checkers import checkers
+from tests.simulation.options import FAULTS, Profile, draw
+from tests.simulation.report import COMMAND
+from tests.simulation.report import command as command_of
+from tests.simulation.run import PROFILES, ablate, run_options, seeds
+from tests.simulation.shrink import shrink
+from tests.simulation.truth.facts import Broken
+from tests.simulation.world.world import World
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -36,10 +38,15 @@ MISSED = 300
 """Seeds of its profile in which a safeguard that is taken out must be missed; most are in the first ten."""
 
 
+def command(arguments: list[str]) -> int:
+    """Run `python -m tests.simulation` and return its exit code."""
+    return windhover.run(arguments, app, COMMAND)
+
+
 def digest_of(seed: int, hash_seed: int) -> str:
     """Run a seed in a process of its own and return the digest of its history."""
     program = (
-        "from spout.simulation.run import seeds\n"
+        "from tests.simulation.run import seeds\n"
         f"print(next(seeds({seed}, 1, 'rough')).world.digest())\n"
     )  # fmt: skip
     done = subprocess.run(
@@ -174,7 +181,7 @@ def test_a_finding_is_shrunk_and_repeated_by_one_command(capsys: pytest.CaptureF
     assert small.broken.rule == "NoEarlyCompletion"
     sizes = [(len(run.world.events), run.options.records) for run in (small, found)]
     assert sizes[0] < sizes[1]
-    assert command([*again.removeprefix("windhover ").split(), "--json"]) == 1
+    assert command([*again.removeprefix(COMMAND).split(), "--json"]) == 1
     assert small.world.digest() in capsys.readouterr().out
 
 
@@ -182,10 +189,7 @@ def test_two_processes_find_what_one_does(capsys: pytest.CaptureFixture[str]) ->
     """Slices are told in the order of their seeds, whichever is done first."""
     told = []
     for jobs in ("1", "2"):
-        assert (
-            command(["simulate", "--seeds", "104", "--from", "31", "--steps", "30", "--jobs", jobs, "--json"])
-            == 0
-        )
+        assert command(["--seeds", "104", "--from", "31", "--steps", "30", "--jobs", jobs, "--json"]) == 0
         figures = json.loads(capsys.readouterr().out)
         assert figures.pop("seconds") > 0
         told.append(figures)
@@ -194,9 +198,9 @@ def test_two_processes_find_what_one_does(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_command_ends_with_0_when_all_held_and_with_2_when_it_is_called_wrongly() -> None:
-    assert command(["simulate", "--seeds", "2", "--json"]) == 0
-    assert command(["simulate", "--ablate", "no-such-safeguard"]) == 2
-    assert command(["simulate", "--without", "no-such-fault"]) == 2
+    assert command(["--seeds", "2", "--json"]) == 0
+    assert command(["--ablate", "no-such-safeguard"]) == 2
+    assert command(["--without", "no-such-fault"]) == 2
 
 
 def test_ablations_refuse_what_they_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +208,7 @@ def test_ablations_refuse_what_they_would_not_heed(capsys: pytest.CaptureFixture
         ("--from", "1"), ("--profile", "calm"), ("--ablate", "dead-letter"), ("--without", "crash"),
         ("--steps", "10"), ("--records", "3"), ("--groups", "1"),
     ):  # fmt: skip
-        assert command(["simulate", "--ablations", *option]) == 2
+        assert command(["--ablations", *option]) == 2
         assert option[0] in capsys.readouterr().err
 
 
@@ -219,12 +223,12 @@ def test_an_exception_of_the_product_is_a_finding_with_the_command_that_repeats_
     monkeypatch.setattr(replay.worker.takeover, "dispose", dispose)
     monkeypatch.setattr(slices, "shrink", lambda run, ablate: shrink(run, ablate, tries=10))
 
-    assert command(["simulate", "--seeds", "10"]) == 1
+    assert command(["--seeds", "10"]) == 1
     told = capsys.readouterr().out
     assert "NeverCrashes" in told
     assert "KeyError: 'a bug of the product'" in told
     assert "in dispose" in told
-    again = next(line for line in told.splitlines() if line.startswith("repeat it: windhover "))
-    assert command([*again.removeprefix("repeat it: windhover ").split(), "--json"]) == 1
+    again = next(line for line in told.splitlines() if line.startswith(f"repeat it: {COMMAND} "))
+    assert command([*again.removeprefix(f"repeat it: {COMMAND} ").split(), "--json"]) == 1
     [finding] = json.loads(capsys.readouterr().out)["findings"]
     assert finding["rule"] == "NeverCrashes"

@@ -20,12 +20,12 @@ import yaml
 from acker.config.topics import load
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log
-from acker.memory.cluster import Faults
 from acker.provisioning.provision import create_topics
 from spout.cli import main as cli
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.runtime.child import Child
 from tests.support.brokers import Broker
+from tests.support.memory.cluster import Faults
 from tests.support.worlds.planning import World, batch
 
 DEADLINE_S = 40.0

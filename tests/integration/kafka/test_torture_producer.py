@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from acker.kafka.port import TopicPartition
-from acker.memory.cluster import MemoryCluster, MemoryLog
-from spout.torture.producer import NumberedProducer
-from spout.torture.workload import NUMBER, UNDONE
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.waiting import eventually
+from tests.torture.stage.producer import NumberedProducer
+from tests.torture.workload import NUMBER, UNDONE
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ import pytest
 
 from spout.local.broker_settings import HOST
 from spout.local.ports import free_port
-from spout.torture.clock import SteppedClock
-from spout.torture.disk import DISK_BYTES, small_disk
-from spout.torture.family import family_of, is_there, signal_all
-from spout.torture.proxy import Proxy
 from tests.support.waiting import eventually
+from tests.torture.stage.clock import SteppedClock
+from tests.torture.stage.disk import DISK_BYTES, small_disk
+from tests.torture.stage.family import family_of, is_there, signal_all
+from tests.torture.stage.proxy import Proxy
 
 TIMEOUT_S = 10.0
 HOUR_MS = 3_600_000

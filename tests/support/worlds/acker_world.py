@@ -12,7 +12,6 @@ from acker.config.settings import AckTopics
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, generation_of, root_edge, source_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.ledger.counters import AckerEvent, AckerStatus
-from acker.memory.cluster import Faults, MemoryCluster
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
@@ -33,6 +32,7 @@ from acker.wire.events import (
     pack_values,
     positions,
 )
+from tests.support.memory.cluster import Faults, MemoryCluster
 
 GROUP = "word-count"
 TOPIC = "sentences"

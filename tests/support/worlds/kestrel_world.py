@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Message
 
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.memory.cluster import Faults
 from spout.standalone.desk import Desk
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.standalone.service import SpoutService
 from spout.standalone.status import SpoutStatus, status_of
+from tests.support.memory.cluster import Faults
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, YAML, World
 
 __all__ = ["YAML", "KestrelWorld", "Steps"]

@@ -11,7 +11,6 @@ from acker.config.topics import Topics, parse
 from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, acker_partition
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
-from acker.memory.cluster import Faults, MemoryCluster
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
@@ -33,6 +32,7 @@ from spout.group.sources import PlannerSpec
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import by_block
+from tests.support.memory.cluster import Faults, MemoryCluster
 
 WALL_MS = 1_800_000_000_000
 STEP_MS = 100

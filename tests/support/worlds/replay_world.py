@@ -14,13 +14,13 @@ from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
-from acker.memory.clients import Faults, NoFaults
-from acker.memory.cluster import MemoryCluster, MemoryLog
 from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Event, Lost, Reason, SourceRun, Verdicts, pack_positions
 from replay.policy.limits import ReplayLimits
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
+from tests.support.memory.clients import Faults, NoFaults
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
 
 INPUT_ID = 1
 PARTITIONS = 2

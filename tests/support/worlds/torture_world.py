@@ -26,11 +26,11 @@ from acker.wire.events import (
 from replay.records.due import Loss, history_json
 from replay.records.headers import HISTORY, Lineage, build_headers
 from spout.planning.session import SessionName
-from spout.torture.causes import Strike
-from spout.torture.evidence import Evidence, Names
-from spout.torture.judge import Aftermath, Judgement, judge
-from spout.torture.workload import headers_of, key_of, words_of
-from spout.torture.writes import Write
+from tests.torture.judging.causes import Strike
+from tests.torture.judging.evidence import Evidence, Names
+from tests.torture.judging.judge import Aftermath, Judgement, judge
+from tests.torture.workload import headers_of, key_of, words_of
+from tests.torture.writes import Write
 
 NAMES = Names("t", "t.replay", "t.dlq", "_ack_init", "_ack_ack", "_ack_fail", "_ack_verdict")
 SOURCE = source_of(1, 0)

@@ -10,8 +10,8 @@ import pytest
 from acker.errors import CheckFailed
 from acker.identity import source_of
 from acker.wire.events import SourceRun, Verdicts
-from spout.bench import settled as bench_settled
-from spout.bench.settled import Settled
+from benchmarks import settled as bench_settled
+from benchmarks.settled import Settled
 from tests.support.worlds.replay_world import INPUT_ID, World, topics
 
 SOURCE = source_of(INPUT_ID, 0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from acker.identity import source_of
-from spout.simulation.facts import Broken
-from spout.simulation.order_checker import InOrder
+from tests.simulation.checkers.order_checker import InOrder
+from tests.simulation.truth.facts import Broken
 
 SOURCE = source_of(1, 0)
 INPUT = SimpleNamespace(ordered=True, ordering="partition")

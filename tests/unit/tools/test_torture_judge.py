@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from acker.wire.events import Reason
-from spout.torture.causes import ENDS_WITHIN_MS, Cause, Strike
-from spout.torture.judge import RUN_AGAIN
-from spout.torture.schedule import Deed, Victim
-from spout.torture.workload import UNDONE, key_of, words_of
-from spout.torture.writes import Write
 from tests.support.worlds.torture_world import FIRST, REPLAY, SECOND, SOURCE, TIMEOUT_MS, World
+from tests.torture.judging.causes import ENDS_WITHIN_MS, Cause, Strike
+from tests.torture.judging.judge import RUN_AGAIN
+from tests.torture.schedule import Deed, Victim
+from tests.torture.workload import UNDONE, key_of, words_of
+from tests.torture.writes import Write
 
 PLAIN, FAILS_TWICE, POISON, NEVER_ACKED = 1, 50, 498, 105
 OTHER = 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spout.torture.causes import Strike
-from spout.torture.evidence import Root
-from spout.torture.recovery import Recovery, recoveries
-from spout.torture.schedule import Deed, Victim
 from tests.support.worlds.torture_world import SOURCE, World
+from tests.torture.judging.causes import Strike
+from tests.torture.judging.evidence import Root
+from tests.torture.judging.recovery import Recovery, recoveries
+from tests.torture.schedule import Deed, Victim
 
 OTHER = SOURCE + 1
 """The source of the other partition."""

@@ -8,11 +8,11 @@ import pytest
 
 from acker.kafka.port import TopicPartition
 from replay.records.headers import OPERATOR
-from spout.simulation.ablations import ABLATIONS
-from spout.simulation.options import draw
-from spout.simulation.run import Run, run_options, seeds
-from spout.torture.recording import Recording
-from spout.torture.rules import JUDGES, checks
+from tests.simulation.ablations.ablations import ABLATIONS
+from tests.simulation.options import draw
+from tests.simulation.run import Run, run_options, seeds
+from tests.torture.judging.recording import Recording
+from tests.torture.judging.rules import JUDGES, checks
 
 SEEDS = 60
 MISSED = 60

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from spout.torture.schedule import (
+from tests.torture.schedule import (
     BROKER_DECK,
     CHANCES,
     KILLS,

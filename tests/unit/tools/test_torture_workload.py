@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
-from spout.torture.workload import key_of, number_in, record_of, undone_record, words_of
-from spout.torture.writes import WriteTable
+from tests.torture.workload import key_of, number_in, record_of, undone_record, words_of
+from tests.torture.writes import WriteTable
 
 
 def test_a_record_carries_its_number_its_key_and_its_words() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from spout.torture.causes import Strike
-from spout.torture.parts import Driver, Part
-from spout.torture.schedule import Blow, Deed, Victim
-from spout.torture.torturer import ZOMBIE_ENDS_MS_MAX, Torturer
+from tests.torture.judging.causes import Strike
+from tests.torture.schedule import Blow, Deed, Victim
+from tests.torture.stage.parts import Driver, Part
+from tests.torture.torturer import ZOMBIE_ENDS_MS_MAX, Torturer
 
 
 class Child:

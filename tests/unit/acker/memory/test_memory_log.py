@@ -6,7 +6,7 @@ import pytest
 
 from acker.errors import Aborted, Fenced, TopicError, Unreachable
 from acker.kafka.port import Outgoing, Reader, Record, TopicPartition
-from acker.memory.cluster import MemoryCluster, NoFaults
+from tests.support.memory.cluster import MemoryCluster, NoFaults
 
 TOPIC = "topic"
 PARTITION = TopicPartition(TOPIC, 0)

@@ -12,11 +12,11 @@ from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, 
 from acker.identity import U64, root_edges_of_run
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.ledger.counters import AckerEventKind
-from acker.memory.cluster import MemoryCluster
 from acker.service.inbox import BURST, Inbox
 from acker.service.service import AckerService
 from acker.service.state import StatePart, key_of, state_codec
 from acker.wire.events import Acks, pack_positions, pack_values
+from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
 CARRY_AT_ONCE = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0, refold_bytes=0)

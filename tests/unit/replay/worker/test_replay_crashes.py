@@ -8,9 +8,9 @@ import pytest
 
 from acker.errors import Aborted, DataLoss, LogError, Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.memory.clients import NoFaults
 from acker.wire.events import Reason
 from replay.worker.service import ReplayService
+from tests.support.memory.clients import NoFaults
 from tests.support.worlds.replay_world import (
     COPIES,
     Crash,

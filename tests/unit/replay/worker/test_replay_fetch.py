@@ -8,10 +8,10 @@ import pytest
 
 from acker.errors import OutOfRange, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Outgoing, Reader, Record, TopicPartition
-from acker.memory.clients import MemoryReader, NoFaults
-from acker.memory.cluster import MemoryCluster, MemoryLog
 from replay.policy.limits import ReplayLimits
 from replay.worker.fetch import Absence, Answers, Fetcher, Wanted
+from tests.support.memory.clients import MemoryReader, NoFaults
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.replay_world import FailOnce
 
 

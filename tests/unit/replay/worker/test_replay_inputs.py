@@ -11,10 +11,10 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthorized, Unreachable
 from acker.identity import copies_source, source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.memory.clients import MemoryTransactions
 from replay.handling.resume import pauses, resume
 from replay.worker.fetch import Fetcher
 from replay.worker.service import ReplayService
+from tests.support.memory.clients import MemoryTransactions
 from tests.support.worlds.replay_world import Crash, CrashAt, Emission, World, header, limits
 
 OTHER, OTHER_COPIES, OTHER_LETTERS = "words", "words.h.replay", "words.h.dlq"

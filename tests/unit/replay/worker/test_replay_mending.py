@@ -9,8 +9,8 @@ import pytest
 from acker.errors import Aborted, DataLoss
 from acker.identity import Position, Root, Source, acker_partition, position_at, source_of
 from acker.kafka.port import TopicInfo
-from acker.memory.clients import NoFaults
 from replay.records.due import root_key
+from tests.support.memory.clients import NoFaults
 from tests.support.worlds.replay_world import (
     INPUT_ID,
     Client,

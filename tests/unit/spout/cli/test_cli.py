@@ -43,7 +43,7 @@ def test_a_shell_completes_the_commands(
     "arguments",
     [
         ["--help"], ["topics", "--help"], ["acker", "run", "--help"], ["replay", "run", "--help"],
-        ["up", "--help"], ["demo", "--help"], ["bench", "tracking", "--help"], ["validate", "--help"],
+        ["up", "--help"], ["demo", "--help"], ["validate", "--help"],
         ["submit", "--help"],
     ],
 )  # fmt: skip
@@ -69,15 +69,7 @@ def test_help_is_there_for_every_command(arguments: list[str], capsys: pytest.Ca
         (["acker", "run", "--config", "no/such/file.yaml"], "No such file"),
         (["topics", "check", "no/such/file.yaml"], "No such file"),
         (["submit", "no/such/file.yaml"], "No such file"),
-        (["torture", "--brokers", "2"], "--brokers 2: must be 1, or 3"),
-        (["torture", "--brokers", "3", "--spark-workers", "1"], "--spark-workers 1: must be 0, or 2"),
-        (["torture", "--spark-workers", "2"], "comes with --brokers 3"),
         (["up", "--brokers", "0"], "--brokers"),
-        (["torture", "--minutes", "0"], "--minutes 0.0: must be more than 0"),
-        (["torture", "--minutes", "nan"], "--minutes nan: must be a number; give 5 for five minutes"),
-        (["torture", "--minutes", "inf"], "--minutes inf: must be a number"),
-        (["torture", "--records-per-second", "nan"], "--records-per-second nan: must be a number"),
-        (["torture", "--records-per-second", "inf"], "--records-per-second inf: must be a number"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(

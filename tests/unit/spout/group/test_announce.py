@@ -7,12 +7,12 @@ import pytest
 from acker.errors import Unreachable
 from acker.identity import ACKER_BLOCK_BITS, acker_partition
 from acker.kafka.port import TopicPartition
-from acker.memory.clients import NoFaults
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, SourceRun
 from spout.group.announce import Announcer
 from spout.group.sources import SourceSpec, sources_of
 from spout.planning.session import SessionName
+from tests.support.memory.clients import NoFaults
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.planning import FlushesLeft
 

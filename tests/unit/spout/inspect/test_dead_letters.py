@@ -10,7 +10,6 @@ import pytest
 
 from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Headers, Outgoing
-from acker.memory.clients import Faults
 from acker.wire.events import Reason
 from replay.handling.letter_box import look_through
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, Pace
@@ -18,6 +17,7 @@ from replay.records import headers
 from replay.records.letters import Deed, Filter, read
 from spout.inspect.dead_letters import Letters, Outcome, by_place, carry_out, inputs_named, look, records_of
 from spout.inspect.letter_rows import PREVIEW_BYTES, details_of, key_of, row_of, shown, stats_of
+from tests.support.memory.clients import Faults
 from tests.support.worlds.replay_world import (
     COPIES,
     LETTERS,

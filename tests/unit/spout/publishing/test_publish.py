@@ -15,7 +15,6 @@ from acker.config.topics import AckTopics, parse
 from acker.errors import Unreachable
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, root_edge
 from acker.kafka.port import TopicPartition
-from acker.memory.cluster import MemoryCluster
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import Acks, Fails, SourceRun, positions, values
 from spout.group.announce import Announcer
@@ -26,6 +25,7 @@ from spout.publishing.publish import CAUSES_MAX, Lane, merge_causes, publication
 from spout.publishing.publisher import Publisher
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
 from tests.limits.work import within
+from tests.support.memory.cluster import MemoryCluster
 
 A, B = 1 << 16, 1 << 16 | 1
 BLOCK = 1 << WIRE_BLOCK_BITS

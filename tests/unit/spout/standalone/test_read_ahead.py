@@ -8,10 +8,10 @@ from acker.config.topics import parse
 from acker.errors import OutOfRange
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.memory.cluster import MemoryCluster
 from acker.wire.events import SourceRun
 from spout.group.sources import SourceSpec, sources_of
 from spout.standalone.read_ahead import Reaches, ReadAhead
+from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.kestrel_world import YAML, MemoryMessages
 
 A, B, COPIES = source_of(1, 0), source_of(1, 1), source_of(1, 0, replay=True)

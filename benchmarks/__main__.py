@@ -1,0 +1,112 @@
+"""The commands ``python -m benchmarks``, for whoever wants to check a figure."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from spout.cli import main as windhover
+from spout.local.up import interruptible
+
+app = typer.Typer(
+    help="Measure, each against what it is compared with.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.command("ledger")
+def ledger(
+    roots: Annotated[int, typer.Option(min=1, help="Open roots.")] = 10_000_000, json: windhover.Json = False
+) -> int:
+    """Contributions folded per second by one acker, and the memory of open roots."""
+    from benchmarks.services.ledger import run
+
+    return interruptible(lambda: run(roots, json=json))
+
+
+@app.command("tracking")
+def tracking(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 2_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, tracked and untracked in turn.")] = 7,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option(help="narrow, grouped, shuffled, exact, start or delayed; default: the first two."),
+    ] = None,
+    json: windhover.Json = False,
+) -> int:
+    """The same pipeline in Spark, tracked and untracked, in one run."""
+    from benchmarks.streams.tracking import TrackingOptions, run
+
+    options = TrackingOptions(records=records, rounds=rounds)
+    if pipeline:
+        options = TrackingOptions(records=records, rounds=rounds, pipelines=tuple(pipeline))
+    return interruptible(lambda: run(options, json=json))
+
+
+@app.command("restart")
+def restart(
+    roots: Annotated[int, typer.Option(min=1, help="Open roots when it is killed.")] = 1_000_000,
+    json: windhover.Json = False,
+) -> int:
+    """Kill an acker and start it again: the time until it gives verdicts, and the replays it caused."""
+    from benchmarks.services.restart import run
+
+    return interruptible(lambda: run(roots, json=json))
+
+
+@app.command("spout")
+def spout(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round.")] = 500_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 5,
+    rate: Annotated[int, typer.Option(min=1, help="Records/s at which latency is measured.")] = 2_000,
+    seconds: Annotated[int, typer.Option(min=0, help="How long; 0: no latency.")] = 20,
+    json: windhover.Json = False,
+) -> int:
+    """A spout without Spark, a plain consumer and a share consumer: the same work, in turn."""
+    from benchmarks.streams.spout import SpoutOptions, run
+
+    return interruptible(lambda: run(SpoutOptions(records, rounds, rate, seconds), json=json))
+
+
+@app.command("load")
+def load(
+    roots: Annotated[int, typer.Option(min=1_000_000, help="Roots that are pending, or pass.")] = 10_000_000,
+    json: windhover.Json = False,
+) -> int:
+    """Ten million pending roots, a burst, a straggler, a tree of a million tuples, a thousand partitions."""
+    from benchmarks.services.load import run
+
+    return interruptible(lambda: run(roots, json=json))
+
+
+@app.command("replay")
+def replay(
+    records: Annotated[int, typer.Option(min=100_000, help="Records of the source topic.")] = 1_000_000,
+    scheduled: Annotated[int, typer.Option(min=10_000, help="Roots that wait at once.")] = 10_000_000,
+    json: windhover.Json = False,
+) -> int:
+    """Lost roots: scheduled, taken over, fetched from near and far, and copied."""
+    from benchmarks.services.replay import run
+
+    return interruptible(lambda: run(records, scheduled, json=json))
+
+
+@app.command("order")
+def order(
+    records: Annotated[int, typer.Option(min=1, help="Records in a round without failures.")] = 400_000,
+    failing: Annotated[int, typer.Option(min=1, help="Records in a round with failures.")] = 40_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 3,
+    json: windhover.Json = False,
+) -> int:
+    """The same pipeline without an ordering, by key and by partition, with and without failures."""
+    from benchmarks.streams.order import OrderOptions, run
+
+    return interruptible(lambda: run(OrderOptions(records, failing, rounds), json=json))
+
+
+if __name__ == "__main__":
+    sys.exit(windhover.run(sys.argv[1:], app, "uv run python -m benchmarks"))

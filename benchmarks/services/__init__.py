@@ -1,0 +1,1 @@
+"""What ackers and replay workers can do."""

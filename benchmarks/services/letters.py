@@ -1,0 +1,73 @@
+"""How fast ``windhover dlq replay`` lets dead letters live again, part of ``python -m benchmarks replay``."""
+
+from __future__ import annotations
+
+import time
+
+from acker.config.settings import Input
+from acker.errors import CheckFailed
+from acker.identity import position_at, source_of
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Outgoing, Record
+from acker.wire.events import Reason
+from benchmarks.measure import Figure
+from benchmarks.world import World
+from replay.handling.letter_handling import Order, Pace
+from replay.policy.disposition import DeadReason
+from replay.records.dead_letter import build_dead_letter
+from replay.records.due import Due, Loss
+from replay.records.headers import location
+from replay.records.letters import Deed, Filter
+from spout.inspect.dead_letters import carry_out, look
+
+LETTERS = 50_000
+RECORD_BYTES = 100
+FLUSH_MS_MAX = 60_000
+WAIT_MS = 30_000
+
+
+def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
+    """Bury records, list them, and let all of them live again.
+
+    Raises:
+        CheckFailed: not all of them were replayed.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    _bury(log, one, now_ms)
+    meant = [(one, Filter())]
+    begun = time.perf_counter()
+    listed = len(look(log, meant, wait_ms=WAIT_MS).found)
+    looked = time.perf_counter() - begun
+    begun = time.perf_counter()
+    outcome = carry_out(
+        log, world.topics, meant, Order(Deed.REPLAYED, Filter(), "bench", ""), Pace(None, now_ms),
+        clock=lambda: now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+    )  # fmt: skip
+    seconds = time.perf_counter() - begun
+    if (listed, outcome.done) != (LETTERS, LETTERS):
+        raise CheckFailed(f"{listed} of {LETTERS} letters were found, and {outcome.done} replayed")
+    return [
+        Figure("dlq list: letters read", listed / looked, "letters/s"),
+        Figure("dlq replay: letters", outcome.done / seconds, "letters/s"),
+    ]
+
+
+def _bury(log: KafkaLog, one: Input, now_ms: int) -> None:
+    producer = log.producer()
+    info = log.topics([one.dead_letter.topic])[one.dead_letter.topic]
+    loss = Loss(5, Reason.FAILED, "split", "ValueError", "a line without words", now_ms, 20, "")
+    for offset in range(LETTERS):
+        origin = location(one.topic, 0, offset)
+        history = (loss._replace(root=origin),)
+        source, position = source_of(one.id, 0), position_at(0, offset)
+        due = Due(
+            source, position, 0, DeadReason.ATTEMPTS, one.group, one.topic, "", origin, 5, 0, now_ms, history
+        )
+        record = Record(one.topic, 0, offset, b"%d" % offset, b"x" * RECORD_BYTES, (), now_ms)
+        letter: Outgoing = build_dead_letter(
+            due, DeadReason.ATTEMPTS, record,
+            topic=info.name, partitions=info.partitions, bytes_max=1_000_000, now_ms=now_ms,
+        )  # fmt: skip
+        producer.send(letter)
+    producer.flush(FLUSH_MS_MAX)
+    producer.close()

@@ -1,0 +1,1 @@
+"""What the guarantee costs a pipeline in Spark, and a spout without Spark."""

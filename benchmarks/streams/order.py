@@ -1,0 +1,182 @@
+"""``python -m benchmarks order``: what an ordering costs in Spark, without failures and with some.
+
+The same source, bolt and sink run without an ordering, by key and by partition, in turn, in one Spark
+application: once where nothing fails, and once where one record in a thousand fails at its first emission. A
+round is over when so many records have their ACKED verdict; it is timed from its first micro-batch on.
+
+The bolt works record by record, since that is where a failure holds back what stands behind it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+import spout
+from acker.errors import CheckFailed
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing
+from benchmarks.measure import (
+    Figure,
+    Sample,
+    cpu_seconds_of_tree,
+    medians,
+    print_report,
+)
+from benchmarks.settled import Settled
+from benchmarks.world import INPUT, PARTITIONS, World, bench_world, bulk_producer, input_name
+from spout.local.spark_session import local_session, warm_up
+from spout.runtime.child import Child
+from spout.tuples.collector import BasicCollector, Tuple
+
+KEYS: Final = 10_000
+FAILING: Final = 1_000
+"""One record in so many fails once."""
+
+ROUND_SECONDS_MAX: Final = 900.0
+READY_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.05
+RETRY: Final[Mapping[str, Any]] = {"initial": "100ms", "multiplier": 1, "max": "100ms", "jitter": 0}
+CONTESTANTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "none": {},
+    "key": {"ordering": "key"},
+    "partition": {"ordering": "partition"},
+    "key, max_held 100,000": {"ordering": "key", "max_held": 100_000},
+}
+"""Settings of the input of each."""
+
+
+class Book(spout.BasicBolt):
+    """Emits the length of a record; fails those of the topic itself whose offset says so."""
+
+    output = "bytes int"
+
+    def __init__(self, failing: int) -> None:
+        """Fail one in so many; 0: none."""
+        self._failing = failing
+
+    def execute(self, received: Tuple, collector: BasicCollector) -> None:
+        """Book one record."""
+        if self._failing and received["offset"] % self._failing == 0 and received["topic"] == INPUT:
+            raise ValueError("not this time")
+        collector.emit((len(received["value"]),))
+
+
+@dataclass(frozen=True, slots=True)
+class OrderOptions:
+    """What to run: records of a round without failures, of one with failures, and rounds."""
+
+    records: int = 400_000
+    failing: int = 40_000
+    rounds: int = 3
+
+
+def run(options: OrderOptions, *, json: bool) -> int:
+    """Run the benchmark and print medians and ratios. Return 0.
+
+    Raises:
+        CheckFailed: a round did not come to its end.
+    """
+    console = Console(stderr=True)
+    names = [name for _ in range(options.rounds + 1) for _ in range(2) for name in CONTESTANTS]
+    settings = [{**CONTESTANTS[name], "hold": "100ms", "retry": dict(RETRY)} for name in names]
+    with bench_world(console, len(names), settings=settings) as world:
+        console.print(f"producing {options.records:,} records")
+        _produce(world, options.records)
+        spark = local_session("windhover-bench", world.folder / "spark")
+        warm_up(spark)
+        with Child("acker", world.config) as acker, Child("replay", world.config) as replays:
+            acker.wait_ready(READY_SECONDS_MAX)
+            replays.wait_ready(READY_SECONDS_MAX)
+            samples = _rounds(options, world, spark, console)
+        spark.stop()
+    print_report(console, _figures(samples), samples, json=json)
+    return 0
+
+
+def _produce(world: World, records: int) -> None:
+    """Write records of 100 bytes, a key's always to one partition."""
+    with bulk_producer(world) as producer:
+        for number in range(records):
+            key = b"account-%d" % (number % KEYS)
+            producer.send(Outgoing(INPUT, number % KEYS % PARTITIONS, b"%0100d" % number, key))
+
+
+def _rounds(options: OrderOptions, world: World, spark: SparkSession, console: Console) -> list[Sample]:
+    """Run all rounds; the first of each contestant warms up and does not count."""
+    samples: list[Sample] = []
+    log = KafkaLog(world.topics.kafka)
+    number = 0
+    for lap in range(options.rounds + 1):
+        for failing, records in ((0, options.records), (FAILING, options.failing)):
+            for name in CONTESTANTS:
+                number += 1
+                sample = _round(world, spark, log, number, failing, records, name)
+                rate = f"{sample.records_per_second:,.0f}/s"
+                console.print(f"round {lap or 'to warm up'}: {sample.name}: {rate}", highlight=False)
+                samples += [sample] if lap else []
+    log.close()
+    return samples
+
+
+def _round(
+    world: World, spark: SparkSession, log: Log, number: int, failing: int, records: int, name: str
+) -> Sample:
+    """Run one query until so many records are acked, and count all that are by then."""
+    which = f"{name}{', failing' if failing else ''}"
+    source = world.topics.inputs[input_name(number)]
+    verdicts = Settled(log, world.topics, source, losses=True)
+    rows = spout.read_stream(spark, world.topics, source.name, startingOffsets="earliest")
+    before = cpu_seconds_of_tree(os.getpid())
+    query = (
+        rows.transform(spout.bolt(Book(failing), name="book"))
+        .writeStream.foreachBatch(spout.sink(_discard))
+        .option("checkpointLocation", str(world.folder / f"checkpoint-{number}"))
+        .start()
+    )
+    try:
+        verdicts.wait_for(records, ROUND_SECONDS_MAX)
+        ended = time.time()
+        at = _first_batch(query)
+    finally:
+        query.stop()
+    return Sample(which, verdicts.acked, ended - at, cpu_seconds_of_tree(os.getpid()) - before)
+
+
+def _first_batch(query: StreamingQuery) -> float:
+    """Return when the first micro-batch with records began, in seconds since 1970.
+
+    Raises:
+        CheckFailed: Spark does not tell.
+    """
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while time.monotonic() < deadline and query.isActive:
+        for progress in query.recentProgress:  # told a little after the batch's verdicts
+            if progress.numInputRows:
+                return datetime.fromisoformat(progress.timestamp).timestamp()
+        time.sleep(POLL_SECONDS)
+    raise CheckFailed(f"the query {query.id} told of no batch: {query.status}")
+
+
+def _discard(batch: DataFrame, _batch_id: int) -> None:
+    batch.write.format("noop").mode("overwrite").save()
+
+
+def _figures(samples: Sequence[Sample]) -> list[Figure]:
+    middle = medians(samples)
+    figures: list[Figure] = []
+    for end, what in (("", "nothing fails"), (", failing", f"one in {FAILING:,} fails once")):
+        none = middle[f"none{end}"]
+        figures.append(Figure(f"{what}: none", none.records_per_second / 1_000, "thousand records/s"))
+        for name in list(CONTESTANTS)[1:]:
+            rate = middle[f"{name}{end}"].records_per_second
+            figures.append(Figure(f"{what}: {name}, to none", rate / none.records_per_second, ""))
+    return figures

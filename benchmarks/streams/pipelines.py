@@ -1,0 +1,181 @@
+"""The pipelines of ``python -m benchmarks tracking``, each tracked or not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spout
+from acker.config.topics import Topics
+from spout.bolts.bolts import ArrowBolt, BatchCollector
+
+
+class SplitSentence(ArrowBolt):
+    """Split each sentence at blanks."""
+
+    output = "word string"
+    fields = ("value",)
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit one row for each word."""
+        words = pc.split_pattern(pc.cast(batch.column("value"), pa.string()), " ")
+        collector.emit([pc.list_flatten(words)], pc.list_parent_indices(words))
+
+
+class CountWord(ArrowBolt):
+    """Count the words of a batch of rows; a word is always at home in the same task."""
+
+    output = "word string, count long"
+    fields = ("word",)
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit each distinct word with its count, anchored on the first row that holds it."""
+        encoded = batch.column("word").dictionary_encode()
+        counts = pc.value_counts(encoded.indices)
+        first = pc.index_in(counts.field("values"), encoded.indices)
+        collector.emit([encoded.dictionary, counts.field("counts")], first)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What a query of the benchmark reads, and how."""
+
+    spark: SparkSession
+    topics: Topics
+    input_name: str
+    tracked: bool
+    checkpoint: Path
+    batch_records: int
+    status: Path | None = None
+
+
+def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
+    return spout.read_stream(
+        contest.spark,
+        contest.topics,
+        contest.input_name,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=contest.batch_records,
+        tracked=contest.tracked,
+        delayed_acks=delayed_acks,
+        status_path=contest.status,
+    )
+
+
+def _discard(batch: DataFrame, _batch_id: int) -> None:
+    batch.write.format("noop").mode("overwrite").save()
+
+
+def _start(rows: DataFrame, contest: Contest, mode: str) -> StreamingQuery:
+    return (
+        rows.writeStream.foreachBatch(spout.sink(_discard))
+        .outputMode(mode)
+        .option("checkpointLocation", str(contest.checkpoint))
+        .start()
+    )
+
+
+def narrow(contest: Contest) -> StreamingQuery:
+    """Split in a bolt, then Spark's own ``groupBy(word).count()``."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    return _start(words.groupBy("word").count(), contest, "update")
+
+
+def grouped(contest: Contest) -> StreamingQuery:
+    """Split in a bolt, then count in a second Python bolt behind a fields grouping."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    counts = words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
+    return _start(counts, contest, "append")
+
+
+def shuffled(contest: Contest) -> StreamingQuery:
+    """Split in a bolt; Spark shuffles every word to the sink, which tells which of them were read."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    return _start(words.repartition("word"), contest, "append")
+
+
+def exact(contest: Contest) -> StreamingQuery:
+    """Do as `narrow` does, into a table that takes each batch once, by its id, in one transaction."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    table = _Table(contest.checkpoint.with_name(f"{contest.checkpoint.name}.sqlite"))
+    write = spout.sink(table.write, deterministic=True)
+    writer = words.groupBy("word").count().writeStream.foreachBatch(write).outputMode("update")
+    return writer.option("checkpointLocation", str(contest.checkpoint)).start()
+
+
+class _Table:
+    """Words and their counts, with the id of the batch that was written last."""
+
+    def __init__(self, path: Path) -> None:
+        # foreachBatch runs on a thread of Spark's; one batch at a time, so one connection serves
+        self._db = sqlite3.connect(path, check_same_thread=False)
+        self._db.execute("CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, count INTEGER)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY)")
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch unless it stands there."""
+        with self._db:
+            if self._db.execute("INSERT OR IGNORE INTO batches VALUES (?)", (batch_id,)).rowcount:
+                rows = batch.toArrow().to_pylist()
+                self._db.executemany("INSERT OR REPLACE INTO words VALUES (:word, :count)", rows)
+
+
+def start(contest: Contest) -> StreamingQuery:
+    """Do as `narrow` does, into a sink of Spark's own: published when Spark reports the batch."""
+    words = _read(contest).transform(spout.bolt(SplitSentence(), name="split"))
+    writer = words.groupBy("word").count().writeStream.format("noop").outputMode("update")
+    return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))
+
+
+def delayed(contest: Contest) -> StreamingQuery:
+    """Count the sentences of two seconds by their first letters; acked when that row is written."""
+    window = sql.window("timestamp", "2 seconds")
+    lines = _read(contest, delayed_acks=contest.tracked)
+    held = lines.transform(spout.hold(until=window.end)) if contest.tracked else lines
+    letters = sql.substring("value", 1, 3).alias("letters")
+    groups = held.withWatermark("timestamp", "5 seconds").groupBy(window, letters)
+    count = sql.count("*").alias("count")
+    if contest.tracked:
+        rows = groups.agg(count, spout.collect_anchors()).transform(spout.ack_anchors())
+    else:
+        rows = groups.agg(count)
+    writer = rows.writeStream.format("noop").outputMode("append")
+    return spout.start(writer.option("checkpointLocation", str(contest.checkpoint)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline of the benchmark.
+
+    Attributes:
+        start: starts a query.
+        rows: what the read task returns for each sentence.
+        aim: the share of the untracked throughput that the tracked one is to reach; 0: none is set.
+        holds: whether roots stay open until a watermark has passed their window.
+    """
+
+    start: Callable[[Contest], StreamingQuery]
+    rows: int
+    aim: float = 0.0
+    holds: bool = False
+
+
+WORDS_PER_SENTENCE = 10
+
+PIPELINES: dict[str, Pipeline] = {
+    "narrow": Pipeline(narrow, WORDS_PER_SENTENCE, aim=0.90),
+    "grouped": Pipeline(grouped, WORDS_PER_SENTENCE, aim=0.75),
+    "shuffled": Pipeline(shuffled, WORDS_PER_SENTENCE),
+    "exact": Pipeline(exact, WORDS_PER_SENTENCE),
+    "start": Pipeline(start, WORDS_PER_SENTENCE),
+    "delayed": Pipeline(delayed, 1, holds=True),
+}
+"""By name."""

@@ -1,0 +1,234 @@
+"""``python -m benchmarks tracking``: what the guarantee costs in Spark.
+
+The same source, bolts and sink run tracked and untracked, in turn, in one Spark application, with a plain
+confluent-kafka loop beside them. A tracked round is over when every root of it has its ACKED verdict.
+
+Each round is read twice off one query: *from the start*, which is the start of its first micro-batch, and
+*steady*, from the first micro-batch behind `LEAD_IN_RECORDS` on. In between lies what a query does once in
+its life: Spark compiles its plan; a tracked one takes its group, and feels its way up from a batch of 10,000.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+from acker.errors import CheckFailed, UsageError
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing
+from benchmarks.measure import (
+    Figure,
+    Sample,
+    cpu_seconds_of_tree,
+    medians,
+    print_report,
+)
+from benchmarks.settled import Settled
+from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest
+from benchmarks.world import INPUT, PARTITIONS, TIMEOUT, World, bench_world, bulk_producer, input_name
+from spout.local.spark_session import local_session, warm_up
+from spout.runtime.child import Child
+
+BATCH_RECORDS = 1 << 20
+"""Whole blocks of the wire in each of the four partitions, so that no batch is cut short for them."""
+
+LEAD_IN_RECORDS = 1_000_000
+"""Produced beside the records of a round; what of them a query has read does not count as steady."""
+
+VOCABULARY = 2_800
+"""Distinct words: about those of the text that Storm's figures were taken with."""
+
+ROUND_SECONDS_MAX = 300.0
+READY_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.05
+HOLDING_TIMEOUT = "10m"
+"""Of inputs whose roots stay open over several batches; it cuts no batch short."""
+
+LATER_MS = 3_600_000
+"""By how much the records behind the last sentences are later: they end the last windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingOptions:
+    """What to run: records in a round, rounds, and the pipelines by name."""
+
+    records: int = 2_000_000
+    rounds: int = 7
+    pipelines: tuple[str, ...] = ("narrow", "grouped")
+
+
+def run(options: TrackingOptions, *, json: bool) -> int:
+    """Run the benchmark and print medians and ratios. Return 0.
+
+    Raises:
+        UsageError: there is no such pipeline.
+        CheckFailed: a round did not come to its end, or a root of a tracked round was lost.
+    """
+    console = Console(stderr=True)
+    unknown = sorted(set(options.pipelines) - set(PIPELINES))
+    if unknown:
+        raise UsageError(f"no pipeline {', '.join(unknown)}; there are {', '.join(PIPELINES)}")
+    groups = (options.rounds + 1) * len(options.pipelines)
+    holds = any(PIPELINES[name].holds for name in options.pipelines)
+    with bench_world(console, groups, HOLDING_TIMEOUT if holds else TIMEOUT) as world:
+        console.print(f"producing {options.records + LEAD_IN_RECORDS:,} sentences")
+        produce_sentences(world, options.records + LEAD_IN_RECORDS, ends_windows=holds)
+        spark = local_session("windhover-bench", world.folder / "spark")
+        warm_up(spark)
+        with Child("acker", world.config) as acker:
+            acker.wait_ready(READY_SECONDS_MAX)
+            samples = _rounds(options, world, spark, console)
+        spark.stop()
+    print_report(console, _figures(options, samples), samples, json=json)
+    return 0
+
+
+def produce_sentences(world: World, records: int, *, ends_windows: bool = False) -> None:
+    """Write sentences of ten words and 98 bytes, in turn to the partitions.
+
+    `ends_windows` adds a record to each partition that is an hour later: a watermark passes all others.
+    """
+    generator = random.Random(1)  # the same sentences on every machine
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(generator.choices(letters, k=9 - i % 2)) for i in range(VOCABULARY)]
+    with bulk_producer(world) as producer:
+        for index in range(records):
+            sentence = " ".join(generator.choices(words, k=WORDS_PER_SENTENCE))
+            producer.send(Outgoing(INPUT, index % PARTITIONS, sentence.encode()))
+        later_ms = time.time_ns() // 1_000_000 + LATER_MS
+        for partition in range(PARTITIONS if ends_windows else 0):
+            producer.send(Outgoing(INPUT, partition, b"the end", timestamp_ms=later_ms))
+
+
+def _rounds(options: TrackingOptions, world: World, spark: SparkSession, console: Console) -> list[Sample]:
+    """Run all rounds; the first of each pipeline warms up and does not count."""
+    samples: list[Sample] = []
+    log = KafkaLog(world.topics.kafka)
+    records = options.records + LEAD_IN_RECORDS
+    number = 0
+    for name in options.pipelines:
+        for lap in range(options.rounds + 1):
+            number += 1
+            of_this_lap = [
+                _plain(world, records),
+                *_spark(world, spark, log, name, number, records, tracked=False),
+                *_spark(world, spark, log, name, number, records, tracked=True),
+            ]
+            rates = ", ".join(f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap)
+            console.print(f"{name}, round {lap or 'to warm up'}: {rates}", highlight=False)
+            samples += of_this_lap if lap else []
+    log.close()
+    return samples
+
+
+def _plain(world: World, records: int) -> Sample:
+    command = [sys.executable, "-m", "benchmarks.streams.plain", world.bootstrap, INPUT, str(records)]
+    before = cpu_seconds_of_tree(os.getpid())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ROUND_SECONDS_MAX, check=False)
+    if done.returncode:
+        raise CheckFailed(f"the plain consumer ended with {done.returncode}: {done.stderr.strip()}")
+    seconds = float(json_module.loads(done.stdout)["seconds"])
+    return Sample("plain consumer", records, seconds, cpu_seconds_of_tree(os.getpid()) - before)
+
+
+def _spark(
+    world: World, spark: SparkSession, log: Log, name: str, number: int, records: int, *, tracked: bool
+) -> list[Sample]:
+    """Run one query over all records and return two samples of it: steady, and from the start."""
+    which = f"{name} {'tracked' if tracked else 'untracked'}"
+    contest = Contest(
+        spark,
+        world.topics,
+        input_name(number),
+        tracked,
+        world.folder / f"checkpoint-{number}-{tracked}",
+        BATCH_RECORDS,
+    )
+    cpu_at_start = cpu_seconds_of_tree(os.getpid())
+    verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
+    pipeline = PIPELINES[name]
+    query = pipeline.start(contest)
+    _wait_for_lead_in(query, pipeline.rows)
+    cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
+    query.processAllAvailable()
+    ended = time.time()
+    if verdicts is not None:
+        verdicts.wait_for(records, ROUND_SECONDS_MAX)
+        ended = time.time()
+    batches = _batches(query, pipeline.rows)
+    query.stop()
+    cpu = cpu_seconds_of_tree(os.getpid())
+    steady = next((batch for batch in batches if batch.read_before >= LEAD_IN_RECORDS), None)
+    if steady is None:
+        raise CheckFailed(f"{which}: no batch began behind the first {LEAD_IN_RECORDS:,} records")
+    return [
+        Sample(which, records - steady.read_before, ended - steady.at, cpu - cpu_at_lead_in),
+        Sample(f"{which}, from the start", records, ended - batches[0].at, cpu - cpu_at_start),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch: when it began, in seconds since 1970, and how many records were read before it."""
+
+    at: float
+    read_before: int
+
+
+def _batches(query: StreamingQuery, rows: int) -> list[Batch]:
+    """Return the micro-batches of a query so far that read anything; `rows` for each record."""
+    batches, read = [], 0
+    for progress in query.recentProgress:
+        if progress.numInputRows:
+            batches.append(Batch(datetime.fromisoformat(progress.timestamp).timestamp(), read))
+            # Rows are counted as the read task returns them: behind the bolt.
+            read += progress.numInputRows // rows
+    return batches
+
+
+def _wait_for_lead_in(query: StreamingQuery, rows: int) -> None:
+    """Wait until a batch has ended behind the lead-in.
+
+    Raises:
+        CheckFailed: it took too long.
+    """
+    deadline = time.monotonic() + ROUND_SECONDS_MAX
+    while sum(p.numInputRows for p in query.recentProgress) < LEAD_IN_RECORDS * rows:
+        if time.monotonic() > deadline or not query.isActive:
+            raise CheckFailed(
+                f"the query {query.id} did not read {LEAD_IN_RECORDS:,} records: {query.status}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _figures(options: TrackingOptions, samples: list[Sample]) -> list[Figure]:
+    middle = medians(samples)
+    plain = middle["plain consumer"].records_per_second
+    figures = []
+    for name in options.pipelines:
+        tracked, untracked = middle[f"{name} tracked"], middle[f"{name} untracked"]
+        speed = tracked.records_per_second / untracked.records_per_second
+        from_start = [middle[f"{name} {which}, from the start"] for which in ("tracked", "untracked")]
+        speed_from_start = from_start[0].records_per_second / from_start[1].records_per_second
+        aim = f"at least {PIPELINES[name].aim}" if PIPELINES[name].aim else ""
+        cpu = (tracked.cpu_seconds / tracked.records) / (untracked.cpu_seconds / untracked.records)
+        figures += [
+            Figure(f"{name}: throughput, tracked to untracked", speed, "", aim),
+            Figure(f"{name}: the same, from the start of the query", speed_from_start, ""),
+            Figure(f"{name}: CPU seconds a record, tracked to untracked", cpu, ""),
+            Figure(
+                f"{name}: throughput, tracked to the plain consumer", tracked.records_per_second / plain, ""
+            ),
+            Figure(f"{name}: tracked", tracked.records_per_second / 1000, "thousand sentences/s"),
+        ]
+    return figures

@@ -1,0 +1,1 @@
+"""Each safeguard taken out, to see that a checker falls."""

@@ -1,0 +1,302 @@
+"""How each safeguard is taken out: what is replaced, and by what. See `ablations`.
+
+Every function returns (owner, name, replacement) for each thing that is replaced while a run lasts. The
+replacements do what the product does, without the safeguard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import acker.config.conflicts
+import acker.service.snapshot
+import spout.group.tenure
+import spout.planner.batches
+import spout.publishing.publish
+from acker.errors import Aborted
+from acker.identity import I64
+from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
+from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.contribution import Contribution
+from acker.ledger.ledger import Ledger
+from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
+from acker.ledger.pending_clock import Pending
+from acker.ledger.register import Register
+from acker.ledger.roots import Roots
+from acker.ledger.sessions import Sessions
+from acker.service.core import PartitionCore
+from acker.service.inbox import Inbox
+from acker.service.partition import PartitionAcker
+from acker.service.restore import Restore
+from acker.sorted_arrays import Hits
+from acker.wire.events import Acks, SourceRun
+from replay.records.due import PROGRESS_KEY
+from replay.worker.partition import VerdictPartition
+from spout.planning.plan import BatchPlan
+from spout.publishing.publish import Lane as PublishLane
+from tests.simulation.world.cluster import Client
+
+Replaced = list[tuple[Any, str, Any]]
+
+
+# -- acker: the ledger
+
+
+def set_once_init() -> Replaced:
+    """Open again what an init names below the watermark."""
+    original = Ledger.init
+
+    def init(self: Ledger, emission: Emission, run: SourceRun, ack_from: int) -> None:
+        before = self.watermark(run.source)
+        self.set_watermark(run.source, 0)
+        original(self, emission, run, ack_from)
+        self.set_watermark(run.source, max(before, self.watermark(run.source)))
+
+    return [(Ledger, "init", init)]
+
+
+def one_verdict() -> Replaced:
+    """Settle what is named, whether it is open or not."""
+    original = Roots.settle
+
+    def settle(self: Roots, at: I64) -> Hits:
+        original(self, at)
+        return at
+
+    return [(Roots, "settle", settle)]
+
+
+def fail_beats_zero() -> Replaced:
+    """Apply the acks of a step before its fails."""
+    fails, acks = PartitionCore.apply_fails, PartitionCore.apply_acks
+    held: dict[int, list[Record]] = {}
+
+    def apply_fails(self: PartitionCore, records: Iterable[Record]) -> None:
+        held[id(self)] = list(records)
+
+    def apply_acks(self: PartitionCore, records: Iterable[Record]) -> None:
+        acks(self, records)
+        fails(self, held.pop(id(self), []))
+
+    return [(PartitionCore, "apply_fails", apply_fails), (PartitionCore, "apply_acks", apply_acks)]
+
+
+def failed_left_out() -> Replaced:
+    """Name failed roots in the acks as well, and apply acks first."""
+    original = spout.publishing.publish._acks
+
+    def _acks(block: Any, plan: BatchPlan, lane: PublishLane) -> Acks:
+        return original(replace(block, causes=()), plan, lane)
+
+    return [(spout.publishing.publish, "_acks", _acks), *fail_beats_zero()]
+
+
+def session_of_acks() -> Replaced:
+    """Let contributions count for whatever root is there."""
+
+    def within(self: Register, session: Session, source: int, start: int, end: int) -> Iterable[Any]:
+        found = self._blocks.get(source, {}).get(start >> 15, [])
+        return [cohort for cohort in found if cohort.start < end and cohort.end > start]
+
+    return [(Register, "within", within)]
+
+
+def timeout_reset() -> Replaced:
+    """Leave the deadlines as they are."""
+    return [(Ledger, "touch", lambda *_: None), (Ledger, "retouch", lambda *_: None)]
+
+
+# -- acker: order between topics
+
+
+def inits_first() -> Replaced:
+    """Apply what was fetched, whatever the inits and fails that belong to it."""
+
+    def _read_control(self: Inbox, numbers: list[int]) -> None:
+        for number in numbers:
+            self.letters[number].fail_end = self._control.position(self._fail(number))
+
+    return [(Inbox, "_read_control", _read_control)]
+
+
+def ticks_last() -> Replaced:
+    """Let what is read count at once."""
+
+    def counting(self: Sessions, reached: object) -> Iterator[Pending]:
+        while self.line:
+            item = self.line.popleft()
+            if not item.take:
+                clock = self.groups[item.session.group].clocks[item.session]
+                clock.counted_ms = max(clock.counted_ms, item.now_ms)
+            yield item
+
+    return [(Sessions, "counting", counting)]
+
+
+def pending_in_state() -> Replaced:
+    """Forget ticks and takes that wait when State is written."""
+    return [(acker.service.snapshot._Index, "pending", lambda self: ())]
+
+
+def high_watermark() -> Replaced:
+    """Ask for last stable offsets where ends are wanted."""
+
+    def ends(self: Client, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self.stable_ends(partitions)
+
+    return [(Client, "ends", ends)]
+
+
+# -- acker: marks
+
+
+def crc() -> Replaced:
+    """Take a repeat with other content for the same."""
+    original = Marks.see
+
+    def see(self: Marks, lane: Lane, content: Content) -> Seen:
+        seen = original(self, lane, content)
+        return Seen.REPEATED if seen is Seen.DIFFERENT else seen
+
+    return [(Marks, "see", see)]
+
+
+def marks_per_topic() -> Replaced:
+    """Mark acks and fails in one place."""
+
+    def _see_fails(self: PartitionCore, session: Session, fails: Any, record: Record) -> Seen:
+        content = Content(fails.seq, fails.source, fails.block, 1)
+        return self.ack_marks.now.see(Lane(session, fails.lane), content)
+
+    return [(PartitionCore, "_see_fails", _see_fails)]
+
+
+def lane_marks() -> Replaced:
+    """Take every record for a new one."""
+    return [(Marks, "see", lambda self, lane, content: Seen.NEW)]
+
+
+# -- acker: State and restore
+
+
+def safe_position() -> Replaced:
+    """Let a restart go on where the last step ended."""
+    return [(Ledger, "ack_pin", lambda self: None)]
+
+
+def settled_by_log() -> Replaced:
+    """Leave the verdict log unread."""
+
+    def _settle(self: Restore, core: PartitionCore, state: object, verdict: object, end: int) -> None:
+        core.ledger.verdict_next = Pin(end, 0)
+
+    return [(Restore, "_settle", _settle)]
+
+
+def state_watermarks() -> Replaced:
+    """Begin every source anew after a restart."""
+    return [(Ledger, "set_watermark", lambda self, source, position: None)]
+
+
+def state_marks() -> Replaced:
+    """Begin without marks after a restart."""
+    return [
+        (Marks, "load", lambda self, lane, mark: None),
+        (TrailingMarks, "load", lambda self, lane, mark: None),
+    ]
+
+
+def carried() -> Replaced:
+    """Fold again what State carries with its value."""
+
+    def refold(self: Ledger, session: Session, contribution: Contribution, pin: Pin) -> None:
+        for cohort in self._register.within(
+            session, contribution.source, contribution.start, contribution.end
+        ):
+            self._contributed(cohort, contribution.add(cohort), pin)
+
+    return [(Ledger, "refold", refold)]
+
+
+# -- acker and replay: transactions
+
+
+def _commit_one(transactions: Transactions, records: Iterable[Outgoing], timeout_ms: int) -> None:
+    transactions.begin()
+    transactions.send_all(records)
+    transactions.commit(timeout_ms)
+
+
+def acker_transaction() -> Replaced:
+    """Commit verdicts, then State."""
+
+    def _commit(self: PartitionAcker, records: Sequence[Outgoing]) -> None:
+        timeout_ms = self._limits.operation_ms
+        verdicts = [record for record in records if record.topic == self._topics.verdict]
+        try:
+            _commit_one(self._transactions, verdicts, timeout_ms)
+            rest = [record for record in records if record.topic != self._topics.verdict]
+            _commit_one(self._transactions, rest, timeout_ms)
+        except Aborted:
+            self._transactions.abort(timeout_ms)
+            raise
+
+    return [(PartitionAcker, "_commit", _commit)]
+
+
+def replay_first() -> Replaced:
+    """Commit the progress, then the roots that wait."""
+    original = VerdictPartition._transact
+
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+        listed = list(records)
+        progress = [record for record in listed if record.key == PROGRESS_KEY]
+        rest = [record for record in listed if record.key != PROGRESS_KEY]
+        if progress and rest:
+            original(self, progress)
+            original(self, rest)
+        else:
+            original(self, listed)
+
+    return [(VerdictPartition, "_transact", _transact)]
+
+
+def replay_second() -> Replaced:
+    """Commit the copies, then their tombstones."""
+    original = VerdictPartition._transact
+
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+        listed = list(records)
+        due = self._worker.names.due
+        tombstones = [record for record in listed if record.topic == due and record.value is None]
+        if tombstones:
+            original(self, [record for record in listed if record not in tombstones])
+            original(self, tombstones)
+        else:
+            original(self, listed)
+
+    return [(VerdictPartition, "_transact", _transact)]
+
+
+def _own_ids(stem: str) -> Replaced:
+    original = Client.transactions
+    numbers = count()
+
+    def transactions(self: Client, transactional_id: str) -> Transactions:
+        own = f"{transactional_id}-{next(numbers)}" if stem in transactional_id else transactional_id
+        return original(self, own)
+
+    return [(Client, "transactions", transactions)]
+
+
+def acker_id() -> Replaced:
+    """Give each acker that restores a partition an id of its own."""
+    return _own_ids("acker")
+
+
+def replay_id() -> Replaced:
+    """Give each worker that opens a partition an id of its own."""
+    return _own_ids("replay")

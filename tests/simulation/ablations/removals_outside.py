@@ -1,0 +1,251 @@
+"""How the safeguards of sessions, spout, replay and retention are taken out. See `removals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import acker.config.conflicts
+import acker.ledger.sessions
+import acker.service.snapshot
+import replay.policy.disposition
+import replay.worker.takeover
+import spout.group.tenure
+import spout.planner.batches
+import spout.publishing.publish
+import tests.simulation.world.layout
+from acker.identity import generation_of, position_at
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.ledger.cohort import Session
+from acker.ledger.sessions import Sessions, Standing
+from acker.ledger.verdicts import Settlements
+from acker.service.core import PartitionCore
+from acker.service.partition import PartitionAcker
+from acker.service.retention import Retention
+from acker.wire.events import SourceRun, Take
+from replay.policy.causes import Action
+from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from spout.group.opening import Opening
+from spout.planner.batches import Batches
+from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import Room, choose
+from spout.planning.session import SessionClock
+from spout.planning.window import Window
+from spout.tuples.collector import Delivery
+from tests.simulation.world.query import QueryProcess
+
+Replaced = list[tuple[Any, str, Any]]
+
+
+# -- sessions
+
+
+def lower_session() -> Replaced:
+    """Let any session hold the group that asks for it."""
+    original = Sessions.standing
+    read = PartitionCore._read_take
+    asking: set[Session] = set()
+
+    def standing(self: Sessions, session: Session) -> Standing:
+        found = original(self, session)
+        return Standing.HIGHER if found is Standing.LOWER and session in asking else found
+
+    def _read_take(self: PartitionCore, record: Record, take: Take) -> None:
+        session = Session(take.group, take.epoch, take.session)
+        asking.add(session)
+        read(self, record, take)
+        asking.discard(session)
+
+    return [(Sessions, "standing", standing), (PartitionCore, "_read_take", _read_take)]
+
+
+def from_of_session() -> Replaced:
+    """Begin every source at the start of its generation."""
+
+    def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
+        return cursor_of(source, position_at(generation_of(from_), 0), watermarks, partitions)
+
+    return [(spout.group.tenure, "cursor_of", of)]
+
+
+def inputs_by_group() -> Replaced:
+    """Give all groups one input id."""
+    alike = tests.simulation.world.layout.INPUT.replace("id: {id}", "id: 1")
+    return [
+        (tests.simulation.world.layout, "INPUT", alike),
+        (acker.config.conflicts, "_ids", lambda inputs: ()),
+        (acker.config.conflicts, "_readers", lambda inputs: ()),
+        (Sessions, "stranger", lambda self, group, source, topic=None: ""),
+    ]
+
+
+# -- spout
+
+
+def gaps() -> Replaced:
+    """Go on above the highest watermark."""
+
+    def of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
+        return SourceCursor(from_, cursor_of(source, from_, watermarks, partitions).next)
+
+    return [(spout.group.tenure, "cursor_of", of)]
+
+
+def ordinals() -> Replaced:
+    """Number every delivery 0."""
+
+    def child(self: Delivery, subscription: int, ordinal: int) -> Delivery:
+        return Delivery(self.root, (*self.path, (subscription, 0)))
+
+    return [(Delivery, "child", child)]
+
+
+def clock_stands_still() -> Replaced:
+    """Begin a session's clock at wall time."""
+    original = SessionClock.__init__
+
+    def begin(self: SessionClock, now: int, wall_ms: int) -> None:
+        original(self, max(now, wall_ms), wall_ms)
+
+    return [(SessionClock, "__init__", begin)]
+
+
+def process_before() -> Replaced:
+    """Think that the process before is gone at a restart, with nothing unanswered and nothing untold."""
+    fresh = Opening._begin
+
+    def begin(self: Opening, now_ms: int) -> None:
+        (Opening._resume if self._journal.session else fresh)(self, now_ms)
+
+    return [
+        (spout.group.tenure, "Sibling", lambda *_: None),
+        (acker.ledger.sessions, "UNTOLD_MS_MAX", 0),
+        (Opening, "_begin", begin),
+    ]
+
+
+def tick_of_a_second() -> Replaced:
+    """Add to the clock whatever time has passed."""
+
+    def look(self: SessionClock, wall_ms: int, *, idle: bool) -> int:
+        self.now += max(0, wall_ms - self._looked_ms)
+        self._looked_ms = wall_ms
+        return self.now
+
+    return [(SessionClock, "look", look)]
+
+
+def rules() -> Replaced:
+    """Try again whatever failed."""
+    return [(replay.policy.disposition, "action_of", lambda rules, operator, error: Action.RETRY)]
+
+
+def max_pending() -> Replaced:
+    """Choose as if nothing was pending."""
+
+    def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room, caps: Any) -> list[SourceRun]:
+        boundless = Room(room.total, dict.fromkeys(room.by_input, 1 << 30))
+        return choose(cursors, ends, input_ids, boundless, caps)
+
+    return [(spout.planner.batches, "choose", unlimited)]
+
+
+def restored_pending() -> Replaced:
+    """Gate as if nothing that an earlier process left open was pending."""
+    left: dict[int, tuple[Window, set[tuple[int, int]]]] = {}  # with the window, so that no other gets its id
+
+    def restore(self: Window, runs: Sequence[SourceRun], now_ms: int) -> None:
+        found = left.setdefault(id(self), (self, set()))[1]
+        found |= {(source, position) for source, start, end in runs for position in range(start, end)}
+        restore_all(self, runs, now_ms)
+
+    def pending_of(self: Window, source: int) -> int:
+        found = left.get(id(self), (self, set()))[1]
+        known = sum(bool(self.pending_within(of, at, at + 1)) for of, at in found if of == source)
+        return pending_of_all(self, source) - known
+
+    restore_all, pending_of_all = Window.restore, Window.pending_of
+    return [(Window, "restore", restore), (Window, "pending_of", pending_of)]
+
+
+def last_stable_offset() -> Replaced:
+    """Plan up to the high watermark."""
+
+    def _ends(self: Batches, sources: Sequence[int]) -> dict[int, int]:
+        asked = cast("Log", self._reach)  # the planners of the simulation ask the broker
+        found = asked.ends([self._specs[source].place for source in sources])
+        return {source: found[self._specs[source].place] for source in sources}
+
+    return [(Batches, "_ends", _ends)]
+
+
+def output_stands() -> Replaced:
+    """Publish a batch before its sink has written."""
+    return [(QueryProcess, "phases", ("read", "publish", "sink", "commit"))]
+
+
+def skipped_batch() -> Replaced:
+    """Let the sink vouch for bolts that are not deterministic."""
+    return [(QueryProcess, "vouches", True)]
+
+
+# -- replay
+
+
+def no_early_replay() -> Replaced:
+    """Do not wait before a replay."""
+    return [(replay.policy.disposition, "delay_ms", lambda backoff, failures, jitter: 0)]
+
+
+def dead_letter() -> Replaced:
+    """Put every root back, however often it was lost."""
+
+    def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        decided = dispose(replace(policy, attempts=1_000), lost, now_ms, jitter)
+        return decided if isinstance(decided, Replay) else Replay(now_ms)
+
+    return [(replay.worker.takeover, "dispose", put_back)]
+
+
+def max_abandoned() -> Replaced:
+    """Put every root back, however often it was abandoned."""
+
+    def put_back(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
+        return dispose(replace(policy, max_abandoned=1_000), lost, now_ms, jitter)
+
+    return [(replay.worker.takeover, "dispose", put_back)]
+
+
+# -- retention
+
+
+def verdicts_kept() -> Replaced:
+    """Delete verdicts as soon as no restart needs them."""
+
+    def _readable(self: Retention, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        return dict(self.log.ends(verdicts))
+
+    return [(Retention, "_readable", _readable)]
+
+
+def contributions_kept() -> Replaced:
+    """Delete contributions as soon as they are applied."""
+    original = PartitionAcker.write
+
+    def write(self: PartitionAcker) -> Any:
+        output = original(self)
+        self.needed[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
+        return output
+
+    return [(PartitionAcker, "write", write)]
+
+
+def oldest_first() -> Replaced:
+    """Write lost roots youngest first."""
+    original = Settlements._entries
+
+    def _entries(self: Settlements) -> Iterator[Any]:
+        return iter(reversed(list(original(self))))
+
+    return [(Settlements, "_entries", _entries)]

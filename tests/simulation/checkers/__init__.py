@@ -1,0 +1,1 @@
+"""The rules of the guarantee, each judged by the truth alone."""

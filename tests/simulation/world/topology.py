@@ -1,0 +1,164 @@
+"""The model topology: small bolts with the real collectors, on records that say how they behave.
+
+``split`` emits tuples anchored on its input and acks it; ``count`` receives them, and emits what a program in
+another lane receives (``remote``). How a record behaves stands in its value, ``<number>|<kind>|<n>``:
+
+========  =================================================================================
+kind      what the bolts do with it
+========  =================================================================================
+ok        ack everything; ``n`` children
+poison    fail, at every attempt
+flaky     fail at the first ``n`` attempts
+slow      leave every child open at the first attempt
+touch     as slow, and reset the timeout
+fickle    one of the others, drawn anew in every evaluation
+remote    hand ``n`` tuples to the other lane, which acks them some time
+========  =================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.identity import child_edge, first_source, partition_of, root_edge, subscription_key
+from acker.kafka.port import Record
+from acker.wire.events import SourceRun
+from replay.records.headers import ATTEMPT, HELD
+from spout.planning.order import Gate
+from spout.planning.plan import ReadTask
+from spout.publishing.fold import TaskReport, failures_of, outstanding_of
+from spout.streaming.ordered_read import origin_of
+from spout.tuples.collector import AnchoredTuple, Cause, Delivery, OutputCollector
+from spout.tuples.rows import ListRows
+from tests.simulation.truth.facts import COMPLETE, FAILED, OPEN, Evaluation
+
+SPLIT_TO_COUNT: Final = subscription_key("split", "default", "count")
+COUNT_TO_REMOTE: Final = subscription_key("count", "default", "remote")
+_ROWS: Final = ListRows(("value",), [(None,)])
+_FICKLE: Final = ("ok", "ok", "poison", "slow", "remote")
+
+
+class Sent(NamedTuple):
+    """A tuple that the other lane receives."""
+
+    source: int
+    position: int
+    edge: int
+
+
+class Done(NamedTuple):
+    """What one evaluation of a task did."""
+
+    report: TaskReport
+    results: dict[tuple[int, int], Evaluation]
+    sent: list[Sent]
+
+
+class _Bolts:
+    """The bolts of one task."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.split = OutputCollector("split", SPLIT_TO_COUNT)
+        self.count = OutputCollector("count", COUNT_TO_REMOTE)
+        self.remote = OutputCollector("remote", 0)
+
+    def execute(self, index: int, record: Record) -> tuple[str, tuple[Delivery, ...], Cause | None]:
+        """Work on one record; return the result, what went to the other lane, and the cause of a failure."""
+        _, kind, number = (record.value or b"0|ok|0").decode().split("|")
+        headers = dict(record.headers)
+        attempt = int(headers.get(ATTEMPT) or 1) - int(headers.get(HELD) or 0)
+        n = int(number)
+        if kind == "fickle":
+            kind = self.rng.choice(_FICKLE)
+            n = max(1, n)
+        root = AnchoredTuple(_ROWS, 0, [(Delivery(index, ()),)], "split")
+        self.split.receive(root)
+        if kind == "poison" or (kind == "flaky" and attempt <= n):
+            self.split.fail(root, ValueError(f"record {record.offset} does not parse"))
+            return FAILED, (), self.split.failures[-1][1]
+        if kind == "touch":
+            self.split.reset_timeout(root)
+        for _ in range(n):
+            self.split.emit((None,), root)
+        self.split.ack(root)
+        emitted, self.split.emissions = self.split.emissions, []
+        for emission in emitted:
+            child = AnchoredTuple(_ROWS, 0, [emission.deliveries], "count")
+            self.count.receive(child)
+            if kind in ("slow", "touch") and attempt <= 1:
+                continue
+            if kind == "remote":
+                self.count.emit((None,), child)
+            self.count.ack(child)
+        sent: list[Delivery] = []
+        passed, self.count.emissions = self.count.emissions, []
+        for emission in passed:
+            self.remote.receive(AnchoredTuple(_ROWS, 0, [emission.deliveries], "remote"))
+            sent += emission.deliveries
+        is_open = kind in ("slow", "touch") and attempt <= 1 and n > 0
+        return OPEN if is_open else COMPLETE, tuple(sent), None
+
+
+def run_task(
+    task: ReadTask, records: Iterable[tuple[SourceRun, Record]], absent: list[SourceRun], rng: Random
+) -> Done:
+    """Evaluate one task.
+
+    Args:
+        task: the task.
+        records: what was read, each with a run of its one position.
+        absent: positions of the share without a record.
+        rng: decides what bolts do with fickle records.
+    """
+    bolts = _Bolts(rng)
+    index_of = task.plan.index()
+    results: dict[tuple[int, int], Evaluation] = {}
+    sent: list[Sent] = []
+    gates = {source: Gate(f"lines/{partition_of(source)}", "spout", up) for source, up in task.order.items()}
+    held: list[tuple[int, Cause]] = []
+    for run, record in records:
+        index = int(index_of.of(run.source, np.array([run.start]))[0])
+        gate = gates.get(first_source(run.source))
+        behind = gate and gate.admit(index, record.key, _origin(run, record))
+        if behind:
+            held.append((index, behind))
+            causes = frozenset([(behind.operator, behind.error, behind.message)])
+            results[run.source, run.start] = Evaluation(FAILED, frozenset(), causes)
+            continue
+        result, deliveries, cause = bolts.execute(index, record)
+        if gate is not None and result == FAILED and rng.random() < 0.5:
+            gate.fail(index)  # else as behind a shuffle, where the task does not see it
+        edges = [Sent(run.source, run.start, _edge(run, delivery)) for delivery in deliveries]
+        sent += edges
+        causes = frozenset([(cause.operator, cause.error, cause.message)] if cause else [])
+        results[run.source, run.start] = Evaluation(result, frozenset(e.edge for e in edges), causes)
+    collectors = (bolts.split, bolts.count, bolts.remote)
+    report = TaskReport(
+        operator="split+count",
+        plan=task.plan,
+        ranges=task.ranges,
+        absent=tuple(absent),
+        failures=failures_of([*held, *(failure for each in collectors for failure in each.failures)]),
+        outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
+        touched=np.array(sorted(bolts.split.touched), np.int64),
+        lined=tuple(gate.lined() for gate in gates.values()),
+    )
+    return Done(report, results, sent)
+
+
+def _origin(run: SourceRun, record: Record) -> int | None:
+    if run.source == first_source(run.source):
+        return record.offset
+    return origin_of(record.headers, "lines", partition_of(run.source))
+
+
+def _edge(run: SourceRun, delivery: Delivery) -> int:
+    edge = root_edge(run.source, run.start)
+    for subscription, ordinal in delivery.path:
+        edge = child_edge(edge, subscription, ordinal)
+    return int(edge)

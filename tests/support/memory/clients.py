@@ -1,0 +1,315 @@
+"""Readers, writers and memberships of the in-memory log: what a client keeps for itself.
+
+A client that crashes is one that is dropped without `close`: what it had queued is gone, its transaction
+stays open until it is fenced, its place in a group stays until `MemoryMembership.vanish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from acker.errors import Aborted, Fenced, LogError, OutOfRange, TopicError, Unreachable
+from acker.kafka.port import Outgoing, Picked, Reader, Record, TopicPartition
+from tests.support.memory.broker import MemoryBroker, TransactionState
+
+
+class Faults(Protocol):
+    """Decides which calls to the cluster go wrong, by raising an error of ``acker.errors``.
+
+    Operations: ``poll``, ``flush``, ``init``, ``commit``, ``abort``, ``membership``, ``ends``,
+    ``stable_ends``, ``starts``, ``offsets_at``, ``topics``, ``committed``, ``commit_offsets``,
+    ``commit_soon``, ``delete_before``.
+    """
+
+    def before(self, operation: str) -> None:
+        """Raise to let the call fail without effect; `Aborted` before ``commit`` aborts for real."""
+
+    def after(self, operation: str) -> None:
+        """Raise to let the call fail although its effect stands, as when an answer is lost."""
+
+
+class NoFaults:
+    """Lets everything succeed."""
+
+    def before(self, operation: str) -> None:
+        """Do nothing."""
+
+    def after(self, operation: str) -> None:
+        """Do nothing."""
+
+
+class MemoryReader:
+    """Reads assigned partitions in turn; implements `acker.kafka.port.Reader`."""
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, *, committed: bool) -> None:
+        """Begin without partitions."""
+        self._broker = broker
+        self._faults = faults
+        self._committed = committed
+        self._positions: dict[TopicPartition, int] = {}
+        self._turn = 0
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+        self._positions = dict(positions)
+        self._turn = 0
+
+    def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
+        """Return what is there now, at most `max_records`; it never waits."""
+        self._faults.before("poll")
+        positions = self._positions
+        partitions = [self._broker.partition(name) for name in positions]
+        for partition in partitions:
+            at = positions[partition.name]
+            if not partition.start <= at <= partition.end:
+                raise OutOfRange(
+                    f"position {at} of {partition.name.topic}/{partition.name.partition} is not in its log,"
+                    f" which holds {partition.start} to {partition.end}"
+                )
+        found: list[Record] = []
+        for partition in partitions[self._turn :] + partitions[: self._turn]:
+            at = positions[partition.name]
+            if at == partition.end:
+                continue
+            records, positions[partition.name] = partition.read(
+                at, max_records - len(found), committed=self._committed
+            )
+            found += records
+        self._turn = (self._turn + 1) % len(partitions) if partitions else 0
+        self._faults.after("poll")
+        return found
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was returned, control records passed."""
+        try:
+            return self._positions[partition]
+        except KeyError:
+            raise LogError(f"{partition} is not assigned to this reader") from None
+
+    def close(self) -> None:
+        """Forget the assignment."""
+        self._positions = {}
+
+
+class MemoryPicker:
+    """Reads as a reader, and leaves out what nobody wants; implements `acker.kafka.port.Picker`."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Read with a reader of what is committed."""
+        self._reader = reader
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Replace the assignment."""
+        self._reader.assign(positions)
+
+    def pick(
+        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+    ) -> Picked:
+        """Read what is there now."""
+        found = self._reader.poll(timeout_ms, max_records)
+        kept, passed = list[Record](), list[Record]()
+        for record in found:
+            of_partition = wanted.get(TopicPartition(record.topic, record.partition), ())
+            (kept if record.offset in of_partition else passed).append(record)
+        return Picked(kept, len(passed), sum(len(record.value or b"") for record in passed))
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset up to which everything was passed or returned."""
+        return self._reader.position(partition)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+class MemoryProducer:
+    """Writes at `flush` what was sent; implements `acker.kafka.port.Producer`.
+
+    Nothing is in the log before `flush`: code that forgets to flush must fail a test.
+    """
+
+    def __init__(self, broker: MemoryBroker, faults: Faults) -> None:
+        """Begin with nothing queued."""
+        self._broker = broker
+        self._faults = faults
+        self._queue: list[Outgoing] = []
+
+    def send(self, record: Outgoing) -> None:
+        """Queue a record."""
+        self._queue.append(record)
+
+    def flush(self, timeout_ms: int) -> None:
+        """Append everything sent; a refused record is dropped, raised, and holds back no other."""
+        self._faults.before("flush")
+        queue, self._queue = self._queue, []
+        refused: LogError | TopicError | None = None
+        for record in queue:
+            try:
+                self._broker.check(record).append(record, self._broker.now_ms)
+            except (LogError, TopicError) as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+        self._faults.after("flush")
+
+    def close(self) -> None:
+        """Lose what was not flushed."""
+        self._queue = []
+
+
+class MemoryTransactions:
+    """Writes in transactions; implements `acker.kafka.port.Transactions`.
+
+    Records are in the log as soon as they are sent, so they hold the stable end back, as in Kafka. A
+    fenced owner learns it where the broker's answer is awaited: in `commit` and `abort`.
+    """
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, transactional_id: str) -> None:
+        """Name the transactional id; nothing happens at the cluster before `init`."""
+        self._broker = broker
+        self._faults = faults
+        self._id = transactional_id
+        self._epoch = 0
+        self._in_transaction = False
+        self._is_fenced = False
+        self._is_closed = False
+        self._refused: LogError | TopicError | None = None
+
+    def init(self, timeout_ms: int) -> None:
+        """Fence the predecessor and abort its transaction."""
+        self._faults.before("init")
+        if self._epoch:
+            raise LogError(f"transactional id {self._id} was initialised before; make a new owner")
+        self._epoch = self._broker.init_transactions(self._id)
+        self._faults.after("init")
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._require(begun=False)
+        self._in_transaction = True
+        self._refused = None
+
+    def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
+        """Append a record into the open transaction, and tell its offset."""
+        self._require(begun=True)
+        try:
+            state = self._broker.transaction(self._id, self._epoch)
+            partition = self._broker.check(record)
+        except Fenced:
+            return  # as a broker's refusal that has not come back yet; `commit` will say it
+        except (LogError, TopicError) as error:
+            self._refused = self._refused or error
+            return
+        state.touched[partition.name] = partition
+        offset = partition.append(record, self._broker.now_ms, self._id)
+        if placed is not None:
+            placed(offset)
+
+    def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Append records into the open transaction, one after the other."""
+        for record in records:
+            self.send(record)
+
+    def commit(self, timeout_ms: int) -> None:
+        """Commit the open transaction, or abort it if a record of it was refused."""
+        self._require(begun=True)
+        try:
+            self._faults.before("commit")
+            if self._refused is not None:
+                raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
+        except Aborted:
+            self._end(committed=False)
+            raise
+        self._end(committed=True)
+        self._faults.after("commit")
+
+    def abort(self, timeout_ms: int) -> None:
+        """Undo the open transaction, if there is one."""
+        if not self._in_transaction:
+            return
+        self._faults.before("abort")
+        self._end(committed=False)
+        self._faults.after("abort")
+
+    def close(self) -> None:
+        """Leave; an open transaction stays open."""
+        self._is_closed = True
+
+    def _owned(self) -> TransactionState:
+        try:
+            return self._broker.transaction(self._id, self._epoch)
+        except Fenced:
+            self._is_fenced = True
+            raise
+
+    def _end(self, *, committed: bool) -> None:
+        self._owned()
+        self._broker.end_transaction(self._id, committed=committed)
+        self._in_transaction = False
+
+    def _require(self, *, begun: bool) -> None:
+        if self._is_fenced:
+            raise Fenced(f"transactional id {self._id} has another owner; give its partition up")
+        if self._is_closed:
+            raise LogError(f"the writer of transactional id {self._id} is closed")
+        if not self._epoch:
+            raise LogError(f"transactional id {self._id} was not initialised; call init first")
+        if self._in_transaction != begun:
+            raise LogError(f"transactional id {self._id} has {'no' if begun else 'an'} open transaction")
+
+
+class MemoryMembership:
+    """A place in a group; implements `acker.kafka.port.Membership`."""
+
+    def __init__(self, broker: MemoryBroker, faults: Faults, group: str, topics: tuple[str, ...]) -> None:
+        """Name the group; the place is taken by the first `poll`."""
+        self._broker = broker
+        self._faults = faults
+        self._group = group
+        self._topics = topics
+        self._member: int | None = None
+        self._wanted: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+
+    def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Return the partition numbers owned now; one that had vanished joins again."""
+        self._faults.before("membership")
+        owned = None if self._member is None else self._broker.owned(self._group, self._member)
+        if owned is None:
+            self._member = self._broker.join(self._group, self._topics)
+            owned = self._broker.owned(self._group, self._member)
+        self._send()
+        self._faults.after("membership")
+        return owned or frozenset()
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit, now or at a later poll, what the group lets this member commit."""
+        self._wanted.update(offsets)
+        self._send()
+
+    def vanish(self) -> None:
+        """Let the group's session timeout pass: the others get the partitions, this member is not told."""
+        if self._member is not None:
+            self._broker.leave(self._group, self._member)
+
+    def close(self) -> None:
+        """Leave the group at once."""
+        self._send()
+        self.vanish()
+        self._member = None
+
+    def _send(self) -> None:
+        owned = None if self._member is None else self._broker.owned(self._group, self._member)
+        self._wanted = {p: offset for p, offset in self._wanted.items() if p.partition in (owned or ())}
+        self._committed = {p: offset for p, offset in self._committed.items() if p in self._wanted}
+        due = {p: offset for p, offset in self._wanted.items() if self._committed.get(p) != offset}
+        if not due or self._member is None:
+            return
+        try:
+            self._faults.before("commit_soon")
+            self._broker.commit_of_member(self._group, self._member, due)
+            self._committed |= due
+            self._faults.after("commit_soon")
+        except (LogError, Unreachable):
+            return  # as an answer that does not come: the next poll sends it again

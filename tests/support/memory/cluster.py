@@ -1,0 +1,138 @@
+"""The in-memory Kafka: the port of ``acker.kafka.port`` for tests and the simulation.
+
+`MemoryCluster` is the broker, `MemoryLog` a client's view of it. Deterministic and single-threaded: no
+call waits, and the cluster's clock is whatever its `now_ms` was set to. The contract suite holds it
+against the real one.
+
+    cluster = MemoryCluster()
+    cluster.create_topic("sentences", 4)
+    log = cluster.log()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from acker.kafka.port import Membership, Picker, Producer, Reader, TopicInfo, TopicPartition, Transactions
+from tests.support.memory.broker import MemoryBroker
+from tests.support.memory.clients import (
+    Faults,
+    MemoryMembership,
+    MemoryPicker,
+    MemoryProducer,
+    MemoryReader,
+    MemoryTransactions,
+    NoFaults,
+)
+from tests.support.memory.partition import MemoryPartition
+
+__all__ = ["Faults", "MemoryCluster", "MemoryLog", "MemoryMembership", "NoFaults"]
+
+
+class MemoryCluster(MemoryBroker):
+    """An in-memory cluster. What a test may do to it is in `MemoryBroker`; clients come from `log`."""
+
+    def log(self, faults: Faults | None = None) -> MemoryLog:
+        """Make a client's view.
+
+        Args:
+            faults: decides which of this client's calls go wrong; none by default.
+        """
+        return MemoryLog(self, faults or NoFaults())
+
+
+class MemoryLog:
+    """A client's view of a `MemoryCluster`; implements `acker.kafka.port.Log`."""
+
+    def __init__(self, broker: MemoryBroker, faults: Faults) -> None:
+        """Look at a cluster; `MemoryCluster.log` is the way to call it."""
+        self._broker = broker
+        self._faults = faults
+
+    def reader(self, *, committed: bool, patient: bool = False) -> Reader:
+        """Make a reader."""
+        return MemoryReader(self._broker, self._faults, committed=committed)
+
+    def picker(self) -> Picker:
+        """Make a reader of single records."""
+        return MemoryPicker(self.reader(committed=True))
+
+    def producer(self) -> Producer:
+        """Make a producer without transactions."""
+        return MemoryProducer(self._broker, self._faults)
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """Make a transactional producer."""
+        return MemoryTransactions(self._broker, self._faults, transactional_id)
+
+    def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
+        """Join a consumer group; the place is taken by the membership's first `poll`."""
+        return MemoryMembership(self._broker, self._faults, group, tuple(topics))
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each partition."""
+        return self._ask("ends", partitions, lambda partition: partition.end)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offset of each partition."""
+        return self._ask("stable_ends", partitions, lambda partition: partition.stable_end)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offset of each partition."""
+        return self._ask("starts", partitions, lambda partition: partition.start)
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the first offset at or after a wall time for each partition, or its end."""
+        return self._ask("offsets_at", partitions, lambda partition: partition.first_at(timestamp_ms))
+
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist."""
+        self._faults.before("topics")
+        found = self._broker.infos(names)
+        return found if settings else {name: replace(info, settings={}) for name, info in found.items()}
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets that a group has committed."""
+        self._faults.before("committed")
+        offsets = self._broker.committed(group)
+        return {name: offsets[name].offset for name in partitions if name in offsets}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit next offsets of a group that has no members, each with a short text."""
+        self._faults.before("commit_offsets")
+        self._broker.commit(group, offsets, metadata)
+        self._faults.after("commit_offsets")
+
+    def commit_metadata(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str]:
+        """Return the text kept beside each committed offset."""
+        self._faults.before("committed")
+        offsets = self._broker.committed(group)
+        return {name: offsets[name].metadata for name in partitions if name in offsets}
+
+    def members(self, group: str) -> int:
+        """Return how many members a group has."""
+        self._faults.before("members")
+        found = self._broker.members(group)
+        self._faults.after("members")
+        return found
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raise the log starts to the given offsets."""
+        self._faults.before("delete_before")
+        for name, offset in offsets.items():
+            self._broker.delete_before(name, offset)
+        self._faults.after("delete_before")
+
+    def close(self) -> None:
+        """Release nothing; there is nothing to release."""
+
+    def _ask(
+        self, operation: str, partitions: Iterable[TopicPartition], answer: Callable[[MemoryPartition], int]
+    ) -> dict[TopicPartition, int]:
+        self._faults.before(operation)
+        return {name: answer(self._broker.partition(name)) for name in partitions}

@@ -1,0 +1,1 @@
+"""What a run left in the topics, and whether the guarantee held."""

@@ -1,0 +1,247 @@
+"""The judgement over a run, from the topics and the sink's table alone; pure.
+
+Each check is a sentence that must hold; `found` names the first counter-example. What is allowed is counted
+by cause (`tests.torture.judging.causes`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+from acker.wire.events import Reason
+from spout.demo.checks import Check
+from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
+from tests.torture.judging.evidence import Emission, Evidence, Root
+from tests.torture.workload import UNDONE, words_of
+from tests.torture.writes import Write
+
+RUN_AGAIN: Final = "batch run again"
+"""Cause of a row that the same attempt wrote twice: its driver died between the write and Spark's commit."""
+
+_LOST: Final = frozenset(reason.value for reason in Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What is judged.
+
+    Attributes:
+        evidence: what the topics say.
+        writes: the sink's table.
+        durable: numbers of the records that the broker acknowledged.
+        strikes: blows that fell, with drivers that ended by themselves.
+        uncommitted: partitions whose committed offset is not at the end: name to "committed of end".
+        endings: services that ended by themselves, a sentence each.
+        survivors: zombies that did not end after another driver had taken their place.
+    """
+
+    evidence: Evidence
+    writes: Sequence[Write]
+    durable: Set[int]
+    strikes: Sequence[Strike]
+    uncommitted: Mapping[str, str]
+    endings: Sequence[str] = ()
+    survivors: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The checks, and what was counted."""
+
+    checks: tuple[Check, ...]
+    counts: Mapping[str, int]
+    replays: Mapping[str, int]
+    duplicates: Mapping[str, int]
+
+    @property
+    def held(self) -> bool:
+        """Whether every check held."""
+        return all(check.held for check in self.checks)
+
+
+def judge(aftermath: Aftermath) -> Judgement:
+    """Judge a run that is drained."""
+    return _Court(aftermath).judgement()
+
+
+class _Court:
+    """Looks at everything once and keeps what several checks need."""
+
+    def __init__(self, aftermath: Aftermath) -> None:
+        self._after = aftermath
+        evidence = self._evidence = aftermath.evidence
+        self._lost: dict[Root, Cause] = {}
+        self._ends: Counter[str] = Counter(evidence.dead)
+        self._acked: dict[Root, int] = {}
+        inquest = Inquest(evidence, aftermath.strikes)
+        for root, verdicts in evidence.verdicts.items():
+            first = verdicts[0]
+            if first.reason in _LOST:
+                self._lost[root] = inquest.cause_of(root, first)
+            elif first.reason == "ACKED":
+                self._acked[root] = first.at_ms
+                emission = evidence.emission_of(root)
+                self._ends[emission.origin if emission else evidence.place_of(root)] += 1
+        self._rows: dict[tuple[str, int], dict[int, Write]] = defaultdict(dict)
+        for write in aftermath.writes:
+            self._rows[write.origin, write.attempt][write.ordinal] = write
+
+    def judgement(self) -> Judgement:
+        checks: tuple[Check, ...] = (
+            self._durable(), self._lost_records(), self._ended_once(), self._one_verdict(), self._early(),
+            self._rows_right(), self._undone(), self._replaced_once(), *self._faults(), self._committed(),
+            _check("no acker or replay worker ended by itself", self._after.endings),
+            self._driver_ended(), _check("every zombie ended by itself", self._after.survivors),
+        )  # fmt: skip
+        duplicates = self._duplicates()
+        unruly = [f"{duplicates[name]} rows"] if (name := Cause.UNEXPLAINED.value) in duplicates else []
+        checks += (_check("every row that was written again had a cause", unruly),)
+        causes = Counter(cause.value for cause in self._lost.values())
+        replays = {cause.value: causes[cause.value] for cause in Cause}
+        return Judgement(checks, self._counts(), replays, duplicates)
+
+    # -- records
+
+    def _durable(self) -> Check:
+        there = set(self._evidence.numbers.values())
+        missing = sorted(self._after.durable - there)
+        return _check("every acknowledged record is in its topic", (f"number {n}" for n in missing))
+
+    def _lost_records(self) -> Check:
+        lost = [origin for origin in self._evidence.numbers if not self._ends[origin]]
+        return _check("every record ended acked or dead-lettered", lost)
+
+    def _ended_once(self) -> Check:
+        again = (f"{origin} ended {times} times" for origin, times in self._ends.items() if times > 1)
+        return _check("no record ended twice", again)
+
+    # -- roots
+
+    def _one_verdict(self) -> Check:
+        evidence = self._evidence
+        open_ = (
+            f"{evidence.place_of(r)} has none" for r in evidence.stories.keys() - evidence.verdicts.keys()
+        )
+        again = (
+            f"{evidence.place_of(root)} has {', '.join(verdict.reason for verdict in verdicts)}"
+            for root, verdicts in evidence.verdicts.items()
+            if len(verdicts) > 1
+        )
+        unknown = (
+            f"{evidence.place_of(r)} was never initialised"
+            for r in evidence.verdicts.keys() - evidence.stories
+        )
+        return _check("every root has one verdict", (*open_, *again, *unknown))
+
+    def _early(self) -> Check:
+        """An acked root's words were all written, by its very attempt, before the verdict."""
+        return _check(
+            "no root was acked before its words were written", filter(None, map(self._hasty, self._acked))
+        )
+
+    def _hasty(self, root: Root) -> str:
+        emission = self._evidence.emission_of(root)
+        number = None if emission is None else self._evidence.numbers.get(emission.origin)
+        if emission is None or number is None:
+            return f"{self._evidence.place_of(root)} is no committed record, and acked"
+        rows = self._rows.get((emission.origin, emission.attempt), {})
+        for ordinal, word in enumerate(words_of(number)):
+            row = rows.get(ordinal)
+            if row is None:
+                return f"{emission.origin}, attempt {emission.attempt}: {word!r} was not written"
+            if row.first_ms > self._acked[root]:
+                late_ms = row.first_ms - self._acked[root]
+                return (
+                    f"{emission.origin}, attempt {emission.attempt}: {word!r} came {late_ms} ms after the ack"
+                )
+        return ""
+
+    def _replaced_once(self) -> Check:
+        """A replay worker's death must neither lose a copy nor make one twice; no record, no copy."""
+        owed = {
+            self._evidence.place_of(root): cause is not Cause.NO_RECORD for root, cause in self._lost.items()
+        }
+        replaced = self._evidence.replaced
+        wrong = [
+            f"{place} has {replaced[place]}" for place, times in owed.items() if replaced[place] != times
+        ]
+        wrong += [f"{place} was not lost" for place in replaced if place not in owed]
+        return _check("every lost root has one copy or one dead letter", wrong)
+
+    def _faults(self) -> Iterable[Check]:
+        sentences = {
+            Cause.ACKER: "no acker lost a root whose acks it had in time",
+            Cause.ACKS_AWAY: "no acks stayed away though their batch had ended",
+            Cause.EARLY: "no root timed out early",
+            Cause.UNEXPLAINED: "every loss has a cause",
+        }
+        for fault in FAULTS:
+            roots = [self._evidence.place_of(root) for root, cause in self._lost.items() if cause is fault]
+            yield _check(sentences[fault], roots)
+
+    # -- the table
+
+    def _rows_right(self) -> Check:
+        """Each row is a word of a committed record, in its place, the same at each attempt."""
+        wrong = []
+        for write in self._after.writes:
+            number = self._evidence.numbers.get(write.origin)
+            words = () if number is None else words_of(number)
+            if words[write.ordinal : write.ordinal + 1] != (write.word,):
+                wrong.append(f"{write.origin} has {write.word!r} in place {write.ordinal}")
+        return _check("every row is a word of its record, in its place", wrong)
+
+    def _undone(self) -> Check:
+        seen = (write.origin for write in self._after.writes if UNDONE in write.word)
+        return _check("nothing of an aborted transaction was seen", seen)
+
+    def _duplicates(self) -> dict[str, int]:
+        """Count rows that were written more than once, by why."""
+        causes = {
+            emission: cause
+            for root, cause in self._lost.items()
+            if (emission := self._evidence.emission_of(root)) is not None
+        }
+        found: Counter[str] = Counter()
+        attempts: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for write in self._after.writes:
+            attempts[write.origin, write.ordinal].append(write.attempt)
+            found[RUN_AGAIN] += write.times - 1
+        for (origin, _ordinal), written in attempts.items():
+            for attempt in sorted(written)[:-1]:
+                found[str(causes.get(Emission(origin, attempt), Cause.UNEXPLAINED))] += 1
+        return {cause: count for cause, count in sorted(found.items()) if count}
+
+    # -- the end
+
+    def _driver_ended(self) -> Check:
+        alone = unexplained_endings(self._after.strikes)
+        return _check("no driver ended by itself without a blow", (f"at {end.began_ms} ms" for end in alone))
+
+    def _committed(self) -> Check:
+        behind = (f"{name} at {where}" for name, where in self._after.uncommitted.items())
+        return _check("the committed offsets have reached the end", behind)
+
+    def _counts(self) -> dict[str, int]:
+        verdicts = Counter(verdicts[0].reason for verdicts in self._evidence.verdicts.values())
+        return {
+            "records": len(self._evidence.numbers),
+            "acked": len(self._acked),
+            "dead_lettered": sum(self._evidence.dead.values()),
+            "lost": sum(1 for origin in self._evidence.numbers if not self._ends[origin]),
+            "copies": len(self._evidence.copies),
+            "failed": verdicts["FAILED"],
+            "timed_out": verdicts["TIMED_OUT"],
+            "abandoned": verdicts["ABANDONED"],
+            "absent": verdicts["ABSENT"],
+            "sessions": len({story.session for story in self._evidence.stories.values()}),
+        }
+
+
+def _check(name: str, wrong: Iterable[str]) -> Check:
+    """Make a check that holds when nothing is wrong; what it found is bounded."""
+    all_ = sorted(wrong)
+    return Check(name, not all_, f"{len(all_)}, the first: {all_[0]}" if all_ else "")

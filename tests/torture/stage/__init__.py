@@ -1,0 +1,1 @@
+"""The brokers, services, Spark and disk that a run hurts."""

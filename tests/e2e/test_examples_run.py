@@ -82,7 +82,7 @@ ENDING = {
 """Examples that print what is there now and end, with what they print."""
 
 RUN_WITH_A_DATABASE = {"postgres_sink": "test_postgres_sink.py"}
-"""Examples whose sink has a test of its own."""
+"""Examples that have a test of their own."""
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from acker.config.topics import load
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import TopicPartition
 from examples.postgres_sink import WordTable
 from tests.conftest import lacking
+from tests.support.brokers import Broker
+from tests.support.programs import ROOT, running
+from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 
 DEBIAN = Path("/usr/lib/postgresql")
 """Debian keeps each version's programs below it, and none of these two in the PATH."""
@@ -79,3 +85,26 @@ def test_rows_that_come_again_stand_once_and_a_batch_that_fails_writes_none(data
     again.upsert([{**ROWS[0], "word": "a"}])
     assert again.counts() == {"a": 1, "the": 1, "hawk": 1}
     again.close()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_example_writes_the_words_of_a_topic_and_their_lines_are_acked(
+    broker: Broker, database: str, tmp_path: Path
+) -> None:
+    """As a user runs it, in the folder that has its topics.yaml."""
+    topics = load(config_of(tmp_path, broker, ["sentences"]), {})
+    source, log = topics.input("sentences"), KafkaLog(topics.kafka)
+    produce_lines(log, source.topic, ["the hawk waits", "the hawk hovers"])
+    places = [TopicPartition(source.topic, number) for number in range(2)]
+    example = (ROOT / "examples" / "postgres_sink.py",)
+    with (
+        serving(tmp_path / "topics.yaml", "acker"),
+        running(example, tmp_path / "log", folder=tmp_path, environ={"DATABASE": database}) as program,
+    ):
+        program.until(lambda: log.committed(source.group, places) == dict.fromkeys(places, 1))
+    log.close()
+    table = WordTable(database)
+    assert table.counts() == {"the": 2, "hawk": 2, "waits": 1, "hovers": 1}
+    table.close()

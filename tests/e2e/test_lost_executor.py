@@ -1,0 +1,49 @@
+"""An executor that is lost costs its tasks' time, and no record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from acker.config.topics import load
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import TopicPartition
+from tests.support.brokers import Broker
+from tests.support.programs import ROOT, running
+from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+LINES = 400
+
+
+@pytest.mark.timeout(600)
+def test_a_batch_that_lost_an_executor_is_acked_whole(broker: Broker, tmp_path: Path) -> None:
+    """It dies in the bolt's stage, of which Spark repeats what is missing; then in the one behind it."""
+    config = config_of(tmp_path, broker, ["lines"])
+    topics = load(config, {})
+    one = topics.input("lines")
+    log = KafkaLog(topics.kafka)
+    lines = [f"{'first' if number < LINES // 2 else 'second'} {number}" for number in range(LINES)]
+    produce_lines(log, one.topic, lines)
+    with (
+        serving(config, "acker"),
+        running(
+            ("-m", "tests.support.bolts.lost_executor_job", config, tmp_path),
+            tmp_path / "log",
+            environ={"PYTHONPATH": str(ROOT)},
+        ) as job,
+    ):
+        assert job.ended() == 0, job.said[-4_000:]
+    assert {each.name for each in tmp_path.glob("killed-*")} == {
+        "killed-in-the-bolt",
+        "killed-behind-the-bolt",
+    }
+    rows = parquet.read_table(tmp_path / "rows")["line"].to_pylist()
+    assert sorted(rows) == sorted(line.upper() for line in lines)
+    places = [TopicPartition(one.topic, part) for part in range(2)]
+    assert log.committed(one.group, places) == dict.fromkeys(places, LINES // 2)
+    assert not any(log.ends([TopicPartition(one.replay_topic, part) for part in range(2)]).values())
+    log.close()

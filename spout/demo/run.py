@@ -18,13 +18,20 @@ from rich.console import Console
 import spout
 from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.kafka.port import Outgoing
-from spout.demo.counts import COLUMNS
 from spout.demo.judge import judge, print_report, uncommitted
 from spout.demo.observer import Observer
 from spout.demo.progress import Progress
 from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
-from spout.demo.text import Line, demo_lines, lines_of_file, python_topics
-from spout.demo.topology import CheckLine, CountWord, SplitSentence
+from spout.demo.words import (
+    COLUMNS,
+    CheckLine,
+    CountWord,
+    Line,
+    SplitSentence,
+    demo_lines,
+    lines_of_file,
+    python_topics,
+)
 from spout.runtime.tether import last_lines
 
 STALL_SECONDS_MAX = 120.0

@@ -18,7 +18,7 @@ from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
-from spout.demo.counts import WordTable
+from spout.demo.words import WordTable
 from spout.local.embedded import EmbeddedBroker
 from spout.local.spark_session import local_session, warm_up
 from spout.local.up import BOOTSTRAP

@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from spout.demo.checks import Check
+from spout.demo.judge import Check
 from tests.torture.judging import rules
 from tests.torture.judging.judge import Aftermath, Judgement, judge
 from tests.torture.judging.recovery import recoveries

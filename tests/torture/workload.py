@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from acker.kafka.port import Headers, Outgoing
-from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
+from spout.demo.words import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
 
 NUMBER: Final = "torture.number"
 """Header with the record's number, in decimal digits."""

@@ -35,8 +35,14 @@ from typing import Final, NamedTuple
 
 from acker.wire.causes import error_class
 from acker.wire.events import Reason
-from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
-from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
+from spout.demo.words import (
+    ALWAYS_FAILS,
+    FAILING_ATTEMPTS,
+    FAILS_TWICE,
+    NEVER_ACKED_AT_FIRST,
+    FlakyLineError,
+    PoisonLineError,
+)
 from spout.planning.session import SessionName
 from tests.torture.judging.evidence import Evidence, Mark, Root, Story, Verdict
 from tests.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.wire.events import Reason
-from spout.demo.checks import Check
+from spout.demo.judge import Check
 from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
 from tests.torture.judging.evidence import Emission, Evidence, Root
 from tests.torture.workload import UNDONE, words_of

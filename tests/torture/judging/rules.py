@@ -27,7 +27,7 @@ from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init
-from spout.demo.checks import Check
+from spout.demo.judge import Check
 from tests.simulation.checkers.checkers import CHECKERS
 from tests.simulation.checkers.loss_checkers import HonestDeadlines
 from tests.simulation.checkers.order_checker import InOrder

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from spout.bolts.bolts import BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
-from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST
-from spout.demo.topology import FAILING_ATTEMPTS, FlakyLineError, PoisonLineError
+from spout.demo.words import (
+    ALWAYS_FAILS,
+    FAILING_ATTEMPTS,
+    FAILS_TWICE,
+    NEVER_ACKED_AT_FIRST,
+    FlakyLineError,
+    PoisonLineError,
+)
 from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 
 ROW = "origin string, ordinal int, attempt int, word string"

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from spout.demo.text import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
+from spout.demo.words import ALWAYS_FAILS, FAILS_TWICE, NEVER_ACKED_AT_FIRST, PLAIN
 from tests.torture.workload import key_of, number_in, record_of, undone_record, words_of
 from tests.torture.writes import WriteTable
 

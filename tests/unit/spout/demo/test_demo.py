@@ -14,23 +14,23 @@ from rich.console import Console
 
 from acker.errors import UsageError
 from spout.bolts.bolts import BatchCollector
-from spout.demo.checks import Check, Outcome, checks
-from spout.demo.counts import WordTable, first_difference
-from spout.demo.judge import report_rows
+from spout.demo.judge import Check, Outcome, checks, first_difference, report_rows
 from spout.demo.observer import Tally
 from spout.demo.progress import Progress, status_line
 from spout.demo.stage import DemoOptions
-from spout.demo.text import (
+from spout.demo.words import (
     ALWAYS_FAILS,
     FAILS_TWICE,
     NEVER_ACKED_AT_FIRST,
+    SplitSentence,
+    WordTable,
     count_words,
     demo_lines,
     keys_at,
     lines_of_file,
+    origin_number,
     python_topics,
 )
-from spout.demo.topology import SplitSentence, origin_number
 
 GOOD = Outcome(
     records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,

@@ -1,0 +1,222 @@
+"""The demo's word count: its text, its bolts, and the table that they fill.
+
+What a line does is carried by its record key, so that the text stays the text: the plain count that the
+demo is judged by reads the very same lines.
+
+`CheckLine` is a rich bolt, since a line that is never acked at its first attempt is one that an ordinary
+`BasicBolt` cannot express. `SplitSentence` and `CountWord` work on Arrow batches; `CountWord` stands behind a
+fields grouping, so that the demo's trees have three levels and cross a shuffle.
+
+A word's identity is the origin of its line (the first emission, which a replayed copy names in its headers)
+and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from pydoc_data import topics as pydoc_topics
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acker.errors import UsageError
+from acker.identity import position_at
+from spout.bolts.bolts import ArrowBolt, BatchCollector, Bolt
+from spout.bolts.hooks import BoltContext
+from spout.tuples.collector import OutputCollector, Tuple
+
+ALWAYS_FAILS = b"always-fails"
+"""Key of the line that fails at every attempt and ends as a dead letter."""
+
+FAILS_TWICE = b"fails-twice"
+"""Key of a line that fails at its first two attempts."""
+
+NEVER_ACKED_AT_FIRST = b"never-acked-at-first"
+"""Key of a line that is neither acked nor failed at its first attempt, and times out."""
+
+PLAIN = b""
+"""Key of every other line."""
+
+SPECIAL_LINES_MAX = 5
+"""Lines of each of the two kinds that succeed in the end; of the kind that never does there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One record of the demo: its key, which says what it does, and its text."""
+
+    key: bytes
+    text: str
+
+
+def python_topics() -> list[str]:
+    """Return the lines of the English text that every CPython carries, blank ones dropped."""
+    lines = (line.strip() for text in pydoc_topics.topics.values() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def lines_of_file(path: Path) -> list[str]:
+    """Read a text file, blank lines dropped.
+
+    Raises:
+        UsageError: no such file, not UTF-8 text, or nothing but blank lines.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--input {path}: {error.strerror}; name a text file that can be read") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--input {path}: byte {error.start} is not UTF-8; name a UTF-8 text file"
+        ) from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise UsageError(f"--input {path}: the file holds no line that is not blank; name one with text")
+    return lines
+
+
+def keys_at(records: int) -> dict[int, bytes]:
+    """Say which of `records` lines are special.
+
+    Small demos have fewer: below four lines none is special, below forty there is one of each kind.
+
+    Returns:
+        Index of the line (0 to `records` - 1) to its key; lines that are not in it are plain.
+    """
+    if records < 4:
+        return {}
+    each = min(SPECIAL_LINES_MAX, max(1, records // 40))
+    # in the first fifth: attempts, back-off and timeouts take seconds, while the other lines go through
+    among = max(4, records // 5)
+    chosen = {among // 3: ALWAYS_FAILS}
+    free = [index for index in range(among) if index not in chosen]
+    # spread evenly, so that they meet different batches, partitions and acker states
+    picks = [free[len(free) * (i + 1) // (2 * each + 2)] for i in range(2 * each)]
+    for place, index in enumerate(dict.fromkeys(picks)):
+        chosen[index] = FAILS_TWICE if place % 2 == 0 else NEVER_ACKED_AT_FIRST
+    return chosen
+
+
+def demo_lines(text: list[str], records: int) -> Iterator[Line]:
+    """Yield `records` lines: the text repeated as often as needed, the special ones marked by key."""
+    special = keys_at(records)
+    for index, line in enumerate(islice(cycle(text), records)):
+        yield Line(special.get(index, PLAIN), line)
+
+
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """Count words the plain way; what the demo must arrive at."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line.split())
+    return counts
+
+
+FAILING_ATTEMPTS = 2
+"""Attempts at which a line of the key `FAILS_TWICE` fails."""
+
+
+class PoisonLineError(Exception):
+    """The line fails whatever is done with it."""
+
+
+class FlakyLineError(Exception):
+    """The line fails now and will go through later."""
+
+
+class CheckLine(Bolt):
+    """Hand lines on with their origin; fail, or forget to ack, the lines whose key says so."""
+
+    output = "origin long, line string"
+
+    def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
+        """Keep the collector."""
+        self._collector = collector
+
+    def execute(self, tuple: Tuple) -> None:
+        """Emit (origin, line), anchored on the line, and ack it."""
+        key, line, identity = tuple["key"], tuple["value"].decode(), tuple.message_id
+        if key is None:
+            self._collector.emit((origin_number(identity.origin), line), anchors=tuple)
+            self._collector.ack(tuple)
+            return
+        attempt = identity.attempt
+        if key == ALWAYS_FAILS:
+            self._collector.fail(tuple, PoisonLineError("this line fails at every attempt"))
+            return
+        fails = key == FAILS_TWICE and attempt <= FAILING_ATTEMPTS
+        if fails:
+            words = line.split()
+            line = " ".join(words[: len(words) // 2])  # what is emitted before the failure comes again later
+        self._collector.emit((origin_number(identity.origin), line), anchors=tuple)
+        if fails:
+            self._collector.fail(tuple, FlakyLineError(f"this line fails at attempt {attempt}"))
+        elif key != NEVER_ACKED_AT_FIRST or attempt > 1:
+            self._collector.ack(tuple)
+
+
+class SplitSentence(ArrowBolt):
+    """Split lines into words."""
+
+    output = "origin long, ordinal int, word string"
+    fields = ("origin", "line")
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit (origin, ordinal, word) for every word, anchored on its line."""
+        words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
+        parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
+        lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        ordinals = pa.array(np.arange(len(parents)) - starts, pa.int32())
+        origins = batch.column("origin").take(pa.array(parents))
+        collector.emit([origins, ordinals, pc.list_flatten(words)], parents)
+
+
+class CountWord(ArrowBolt):
+    """Hand every word on to the table that counts it; same word, same task."""
+
+    output = "origin long, ordinal int, word string"
+    fields = ("origin", "ordinal", "word")
+
+    def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit each word with its identity: the table counts identities, so that a replay counts once."""
+        collector.emit(batch.columns, np.arange(batch.num_rows))
+
+
+def origin_number(origin: str) -> int:
+    """Put partition and offset of an origin (``topic/partition@offset``) into one number."""
+    place, _, offset = origin.rpartition("@")
+    return position_at(int(place.rpartition("/")[2]), int(offset))
+
+
+COLUMNS = ("origin", "ordinal", "word")
+
+
+class WordTable:
+    """A table (origin, ordinal) -> word; of the rows with one identity the last one counts."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._written: list[pa.Table] = []
+
+    def upsert(self, rows: pa.Table) -> None:
+        """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``; all or none."""
+        self._written.append(rows.select(COLUMNS))
+
+    def counts(self) -> Counter[str]:
+        """Count the words of all identities."""
+        if not self._written:
+            return Counter()
+        rows = pa.concat_tables(self._written).combine_chunks()
+        origins, ordinals = (rows.column(name).to_numpy() for name in COLUMNS[:2])
+        order = np.lexsort((ordinals, origins))  # stable: what was written last comes last of its identity
+        is_last = np.ones(len(order), np.bool_)
+        by_origin, by_ordinal = origins[order], ordinals[order]
+        is_last[:-1] = (by_origin[1:] != by_origin[:-1]) | (by_ordinal[1:] != by_ordinal[:-1])
+        counted = pc.value_counts(rows.column("word").take(pa.array(order[is_last])))
+        return Counter(dict(zip(*(counted.field(part).to_pylist() for part in (0, 1)), strict=True)))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import sys
+import zipfile
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -21,6 +24,7 @@ from tests.support.gated import GATE
 from tests.support.programs import ROOT, running
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import serving
+from tests.torture.stage.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -46,7 +50,16 @@ def topology_of(folder: Path) -> Path:
     lines = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("trigger:"))
     path = folder / "word_count.yaml"
-    path.write_text(text.replace("examples.word_count:show", "tests.support.gated:show_when_allowed"))
+    text = text.replace("examples.word_count:show", "tests.support.gated:show_when_allowed")
+    path.write_text(f"{text}\nspark: {{spark.pyspark.python: {python_of(folder)}}}\n")
+    return path
+
+
+def python_of(folder: Path) -> Path:
+    """Write an interpreter for Spark's workers that leaves a mark where it runs."""
+    path = folder / "python-of-workers"
+    path.write_text(f'#!/bin/sh\ntouch "{folder}/mark-of-workers"\nexec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
     return path
 
 
@@ -88,6 +101,7 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
         assert "bolt count" in topology.said, "the plan is printed"
         executed = 'windhover_topology_executed_total{component="split",source="lines",stream="default"}'
         topology.until(lambda: scraped(port).get(executed) == 3)
+        assert (tmp_path / "mark-of-workers").exists(), "the file's setting goes before the local session's"
 
         gate.with_suffix(".closed").touch()
         produce(b"the end")
@@ -114,3 +128,53 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
     assert sum(row["pending"] for row in rows) == 0, rows
     producer.close()
     log.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_topology_with_a_master_takes_its_bolts_and_its_python_along(
+    broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """One bolt is beside the file, one in a zip; a worker of the cluster knows neither."""
+    config = config_of(tmp_path, broker, prefix)
+    topics = load(config, {})
+    log = KafkaLog(topics.kafka)
+    producer = log.producer()
+    producer.send(Outgoing(topics.input("sentences").topic, 0, b"the hawk waits"))
+    producer.flush(30_000)
+    producer.close()
+    (tmp_path / "beside_words.py").write_text((ROOT / "examples" / "word_count.py").read_text())
+    with zipfile.ZipFile(tmp_path / "bolts.zip", "w") as shipped:
+        shipped.write(ROOT / "examples" / "word_count.py", "shipped_words.py")
+    text = EXAMPLE.read_text().replace("../topics.yaml", "topics.yaml")
+    text = text.replace("examples.word_count:Split", "shipped_words:Split")
+    text = text.replace("examples.word_count:", "beside_words:")
+    path = tmp_path / "word_count.yaml"
+    (tmp_path / "elsewhere").mkdir()
+    with SparkCluster(tmp_path / "cluster", 1, os.environ) as cluster, serving(config, "acker"):
+        settings = {
+            "spark.master": cluster.master,
+            "spark.pyspark.python": str(python_of(tmp_path)),
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.ui.enabled": False,
+        }
+        path.write_text(f"{text}\nspark: {json.dumps(settings)}\n")
+        arguments = ("-m", "spout.cli", "submit", path, "--py-files", str(tmp_path / "bolts.zip"))
+        with running(arguments, tmp_path / "log", folder=tmp_path / "elsewhere") as topology:
+            topology.until(lambda: any("-Xmx512M" in command_of(each.pid) for each in cluster.executors()))
+            assert topology.ended() == 0, topology.said
+    assert (tmp_path / "mark-of-workers").exists()
+    words = set(re.findall(r"^ *1  (\w+)$", topology.said, re.MULTILINE))
+    assert words == {"the", "hawk", "waits"}, topology.said
+    place = TopicPartition(topics.input("sentences").topic, 0)
+    assert log.committed(topics.input("sentences").group, [place]) == {place: 1}
+    log.close()
+
+
+def command_of(pid: int) -> str:
+    """Return a process's command line; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

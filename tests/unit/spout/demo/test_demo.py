@@ -17,7 +17,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.demo.judge import Check, Outcome, checks, first_difference, report_rows
 from spout.demo.observer import Tally
 from spout.demo.progress import Progress, status_line
-from spout.demo.stage import DemoOptions
+from spout.demo.stage import DemoOptions, patient_ms
 from spout.demo.words import (
     ALWAYS_FAILS,
     FAILS_TWICE,
@@ -188,3 +188,18 @@ def test_a_demo_that_went_well_passes_every_check() -> None:
 def test_each_check_fails_by_name_when_what_it_demands_is_not_so(failed: list[Check], name: str) -> None:
     assert [check.name for check in failed] == [name]
     assert failed[0].found
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "job_s", "longer_ms"),
+    [
+        (5_000, 0.2, 0),
+        (5_000, 0.41, 0),
+        (5_000, 0.42, 6_000),
+        (5_000, 3.7, 45_000),
+        (0, 3.7, 0),
+        (60_000, 3.7, 0),
+    ],
+)
+def test_a_slow_machine_gets_a_longer_timeout(timeout_ms: int, job_s: float, longer_ms: int) -> None:
+    assert patient_ms(timeout_ms, job_s) == longer_ms

@@ -237,7 +237,7 @@ class EmbeddedBroker:
         environ = os.environ if self._environ is None else self._environ
         if self._java is None or self._classpath is None:
             self._java = java.find(environ)
-            self._classpath = Repository.of(self._java, environ).fetch(kafka_jars(), self._report_jars)
+            self._classpath = Repository.of(environ).fetch(kafka_jars(), self._report_jars)
         if self._directory is None:
             directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
             directory.mkdir(parents=True, exist_ok=True)

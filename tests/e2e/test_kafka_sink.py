@@ -11,7 +11,6 @@ from acker.config.topics import load
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
 from spout.local.jars import Repository, kafka_jars, parse_lock
-from spout.local.java import find
 from tests.conftest import lacking
 from tests.integration.spark.test_bolts_spark import World
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
@@ -27,7 +26,7 @@ LOCK = Path(__file__).parents[1] / "data" / "spark_kafka.lock"
 
 def connector() -> str:
     """Return the connector's jars, fetched once as the broker's are, and the client of the broker's jars."""
-    repository = Repository.of(find(os.environ), os.environ)
+    repository = Repository.of(os.environ)
     jars = parse_lock(LOCK.read_text(encoding="ascii"))
     try:
         folder = repository.fetch(jars)

@@ -1,9 +1,8 @@
-"""Fetching jars through Ivy, from a repository that is a folder."""
+"""Fetching jars, from a repository that is a folder."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from acker.errors import Unreachable, UsageError
 from spout.local.jars import Jar, Repository
-from spout.local.java import find
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def jars(tmp_path: Path) -> list[Jar]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     """That repository, with an empty cache."""
-    return Repository(tmp_path / "cache", find(os.environ), f"file://{tmp_path}/repository")
+    return Repository(tmp_path / "cache", f"file://{tmp_path}/repository")
 
 
 def test_jars_are_fetched_once_and_progress_is_told(

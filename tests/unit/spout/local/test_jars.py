@@ -1,30 +1,21 @@
-"""The list of Kafka's jars, what Ivy is told, and the truststore for a Java from PyPI."""
+"""The list of Kafka's jars, and where they come from and go to."""
 
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from acker.errors import UsageError
-from spout.local import truststore
 from spout.local.jars import (
     Jar,
     Repository,
     cache_directory,
-    ivy_jar,
-    ivy_module,
-    ivy_settings,
     kafka_jars,
     mismatches,
     parse_lock,
 )
-from spout.local.java import Java, find
-
-JAVA = Java(Path("/nowhere"), 17, "PATH")
 
 
 def test_the_list_names_39_different_jars_of_one_kafka() -> None:
@@ -42,6 +33,7 @@ def test_a_line_of_the_list_is_a_maven_path_with_a_checksum() -> None:
     jars = parse_lock(f"{sha256}  org/apache/kafka/kafka_2.13/4.3.1/kafka_2.13-4.3.1.jar\n\n")
     assert jars == (Jar(sha256, "org.apache.kafka", "kafka_2.13", "4.3.1"),)
     assert jars[0].file == "kafka_2.13-4.3.1.jar"
+    assert jars[0].path == "org/apache/kafka/kafka_2.13/4.3.1/kafka_2.13-4.3.1.jar"
 
 
 @pytest.mark.parametrize("line", ["ab  org/a/1/a-1.jar", f"{'ab' * 32}  org/a/1/b-1.jar"])
@@ -60,25 +52,6 @@ def test_a_jar_that_is_missing_or_changed_is_found(tmp_path: Path) -> None:
     assert missing == "missing-1.jar is missing"
 
 
-def test_ivy_is_told_every_jar_and_to_add_none() -> None:
-    root = ElementTree.fromstring(ivy_module(kafka_jars()))
-    dependencies = root.findall("./dependencies/dependency")
-    assert len(dependencies) == 39
-    assert {each.get("transitive") for each in dependencies} == {"false"}
-
-
-def test_a_mirror_replaces_maven_central_and_nothing_else() -> None:
-    def resolver(mirror: str | None) -> dict[str, str]:
-        (found,) = ElementTree.fromstring(ivy_settings(mirror)).findall("./resolvers/*")
-        return found.attrib
-
-    central = resolver(None)
-    assert "root" not in central
-    assert resolver("https://mirror.example/maven?a=1&b=2") == central | {
-        "root": "https://mirror.example/maven?a=1&b=2"
-    }
-
-
 @pytest.mark.parametrize(
     ("environ", "folder"),
     [
@@ -93,32 +66,8 @@ def test_the_cache_is_where_the_environment_says(environ: dict[str, str], folder
 
 def test_a_mirror_that_is_no_address_is_refused() -> None:
     with pytest.raises(UsageError, match=r"WINDHOVER_MAVEN_MIRROR='mirror\.example' is no address"):
-        Repository.of(JAVA, {"WINDHOVER_MAVEN_MIRROR": "mirror.example"})
+        Repository.of({"WINDHOVER_MAVEN_MIRROR": "mirror.example"})
 
 
 def test_an_empty_mirror_is_none() -> None:
-    assert Repository.of(JAVA, {"WINDHOVER_MAVEN_MIRROR": "", "HOME": "/h"}).mirror is None
-
-
-def test_the_installed_pyspark_brings_ivy() -> None:
-    assert ivy_jar().is_file()
-
-
-def test_the_named_bundle_of_certificates_goes_before_the_system_s(tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle.pem"
-    bundle.write_text("")
-    assert truststore.system_bundle({"SSL_CERT_FILE": str(bundle)}) == bundle
-    assert truststore.system_bundle({"SSL_CERT_FILE": str(tmp_path / "missing")}) != tmp_path / "missing"
-
-
-def test_java_reads_the_truststore_that_is_written(tmp_path: Path) -> None:
-    certificate = (Path(__file__).parents[3] / "data" / "certificate.pem").read_text()
-    trusted = truststore.certificates(f"# comment\n{certificate}\n{certificate}")
-    assert len(trusted) == 2
-    store = tmp_path / "trusted.jks"
-    store.write_bytes(truststore.jks(trusted))
-    keytool = str(find({"PATH": ""}).home / "bin" / "keytool")
-    command = [keytool, "-list", "-v", "-keystore", str(store), "-storepass", truststore.PASSWORD]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "contains 2 entries" in done.stdout
-    assert "Owner: CN=Windhover test" in done.stdout
+    assert Repository.of({"WINDHOVER_MAVEN_MIRROR": "", "HOME": "/h"}).mirror is None

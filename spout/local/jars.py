@@ -183,7 +183,7 @@ class Repository:
         except (OSError, HTTPException) as error:
             lacks = isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND
             lacks |= isinstance(error, URLError) and isinstance(error.reason, FileNotFoundError)
-            name = f"{jar.group}#{jar.artifact};{jar.version}"
+            name = f"{jar.group}:{jar.artifact}:{jar.version}"
             raise Unreachable(
                 f"{self.mirror or 'Maven Central'} did not deliver Kafka's jars: "
                 f"{name}: {'not found' if lacks else error}. Check the network, "

@@ -65,7 +65,7 @@ def test_a_jar_with_another_content_is_refused_and_nothing_is_kept(
 
 def test_a_jar_that_the_repository_lacks_is_named(repository: Repository, jars: list[Jar]) -> None:
     missing = Jar("00" * 32, "org.example", "four", "1.0")
-    with pytest.raises(Unreachable, match=r"org\.example#four;1\.0: not found.*mirror"):
+    with pytest.raises(Unreachable, match=r"org\.example:four:1\.0: not found.*mirror"):
         repository.fetch([*jars, missing])
 
 

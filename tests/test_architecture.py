@@ -52,7 +52,7 @@ PURE = [
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/origins.py",
 ]  # fmt: skip
-"""What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
+"""What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
 IMPURE = {
     "asyncio", "confluent_kafka", "logging", "multiprocessing", "pyspark", "random", "secrets", "signal",

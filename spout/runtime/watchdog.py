@@ -4,7 +4,7 @@ A daemon thread checks several times within each limit which bolt the task runs,
 that keeps the interpreter's lock stops that thread too. So the thread sets an alarm of `faulthandler`, which
 needs no lock, and sets it anew at each check.
 
-Source: DESIGN.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
+Source: docs/design/protocol.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "conformance.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/design/conformance.md"
 
 _CASE = re.compile(r"^- \*\*([SP][0-9]+)\*\*: (.*?)(?: \*Does not apply:\* (.*)\.)?$", re.MULTILINE)
 _FOUND = _CASE.findall(PAGE.read_text(encoding="utf-8"))

@@ -183,6 +183,11 @@ def test_every_room_stands_in_the_list_and_says_what_it_is_for() -> None:
     assert silent == []
 
 
+def test_the_page_of_the_architecture_lists_every_room_in_order() -> None:
+    page = (PROJECT / "docs/design/architecture.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z]+/[a-z_]+)` \|", page, re.MULTILINE) == ROOMS
+
+
 def test_a_room_imports_from_the_rooms_before_it_alone() -> None:
     wrong = []
     for path in FILES:

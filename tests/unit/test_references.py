@@ -22,8 +22,8 @@ PAGES = sorted((ROOT / "docs" / "design").glob("*.md"))
 PROTOCOL = "docs/design/protocol.md"
 
 PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b|\b[A-Z]+\.md\b")
-REFERENCE = re.compile(r'(docs/[\w/-]+\.md)((?:(?!docs/|"""|\.\s[A-Z]|;|\n\s*\n).)*)', re.DOTALL)
-"""A page, and what follows it up to the end of its sentence or of its part of one."""
+REFERENCE = re.compile(r'(docs/[\w/-]+\.md)(?!")((?:(?!docs/|"""|\.\s[A-Z]|;|\n\s*\n).)*)', re.DOTALL)
+"""A page in prose, and what follows it up to the end of its sentence or of its part of one."""
 RULES = re.compile(r"\brules? ([0-9]+(?:(?:, | and | to )[0-9]+)*)")
 SECTIONS = re.compile(r"(?:\bsections?|,|\band) ([0-9](?:\.[0-9])?)\b")
 LETTER = re.compile(r"\bsections? ([A-Z])\b")

@@ -11,6 +11,7 @@ import pytest
 
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Fails, Init, Take, Taken, Tick, Verdicts
+from tests.simulation.ablations.ablations import ABLATIONS
 from tests.support.documented import ROOT
 
 CODE = sorted(
@@ -121,3 +122,20 @@ def test_the_protocol_has_the_header_of_each_record(kind: type) -> None:
     assert re.search(
         rf"\| `{kind.__name__}` \| `\w+` \| {header} \|", (ROOT / PROTOCOL).read_text(encoding="utf-8")
     )
+
+
+def test_the_page_of_guarantees_has_each_ablation_in_both_tables() -> None:
+    """Once beside the guarantee that falls without it, and once with the checker that sees it fall."""
+    text = (ROOT / "docs/design/guarantees.md").read_text(encoding="utf-8")
+    first, _, second = text.partition("## Ablations")
+    beside = [
+        name for row in re.findall(r"^\|.*\| (.*?) ?\|$", first, re.MULTILINE) for name in row.split(", ")
+    ]
+    fell = re.findall(
+        r"^\| ([a-z-]+)(?: \(with [a-z-]+\))? \| (.*) \| (\w+) \| [0-9]+ \|$", second, re.MULTILINE
+    )
+    assert sorted(set(beside) - {"", "ablation", "---"}) == sorted(ABLATIONS)
+    assert [(name, removes) for name, removes, _ in fell] == [
+        (n, each.removes) for n, each in ABLATIONS.items()
+    ]
+    assert [name for name, _, checker in fell if checker not in ABLATIONS[name].falls] == []

@@ -1,4 +1,4 @@
-"""What the code and the pages of `docs/design` refer to exists: pages, sections, rules, cases and files."""
+"""What code and pages refer to exists: pages, sections, rules, cases and files. Each word is there once."""
 
 from __future__ import annotations
 
@@ -139,3 +139,11 @@ def test_the_page_of_guarantees_has_each_ablation_in_both_tables() -> None:
         (n, each.removes) for n, each in ABLATIONS.items()
     ]
     assert [name for name, _, checker in fell if checker not in ABLATIONS[name].falls] == []
+
+
+def test_the_glossary_has_at_most_forty_words_each_once() -> None:
+    rows = re.findall(
+        r"^\| (.*?) \| (.*) \|$", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    words = [word for word, _ in rows if word != "word"]
+    assert len(words) == len(set(words)) <= 40

@@ -14,8 +14,8 @@ acker partition    ``mix64(mix64(source) + (position >> 16)) % N``
 
 An edge that comes out 0 is 1, since 0 is what a completed tree folds to.
 
-Source: DESIGN.md, section 2; SplitMix64 is from Steele, Lea and Flood, "Fast splittable pseudorandom
-number generators" (2014).
+Source: docs/design/protocol.md, section 2; SplitMix64 is from Steele, Lea and Flood, "Fast splittable
+pseudorandom number generators" (2014).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is told once for each kind, however often it happens: a log that a flood could fill helps nobody.
 
-Source: DESIGN.md, section 4 ("logged once per kind").
+Source: docs/design/protocol.md, section 4 ("logged once per kind").
 """
 
 from __future__ import annotations

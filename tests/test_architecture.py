@@ -52,7 +52,7 @@ PURE = [
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/origins.py",
 ]  # fmt: skip
-"""What needs no clock, thread, log or broker to be understood and tested. DESIGN.md, section 6."""
+"""What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
 IMPURE = {
     "asyncio", "confluent_kafka", "logging", "multiprocessing", "pyspark", "random", "secrets", "signal",
@@ -181,6 +181,11 @@ def test_every_room_stands_in_the_list_and_says_what_it_is_for() -> None:
     assert folders == set(ROOMS)
     silent = [room for room in ROOMS if not ast.get_docstring(tree_of(PROJECT / room / "__init__.py"))]
     assert silent == []
+
+
+def test_the_page_of_the_architecture_lists_every_room_in_order() -> None:
+    page = (PROJECT / "docs/design/architecture.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z]+/[a-z_]+)` \|", page, re.MULTILINE) == ROOMS
 
 
 def test_a_room_imports_from_the_rooms_before_it_alone() -> None:

@@ -1,4 +1,4 @@
-"""Every case of ``tests/support/conformance.py`` is named by a test, or stands in a list with its reason."""
+"""Every case of ``docs/design/conformance.md`` is named by a test, or says why it does not apply."""
 
 from __future__ import annotations
 

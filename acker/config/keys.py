@@ -1,6 +1,6 @@
 """What sections and keys of topics.yaml are made of: the base of a section, and the types of values.
 
-Source: DESIGN.md, section 7.
+Source: docs/design/protocol.md, section 7.
 """
 
 from __future__ import annotations

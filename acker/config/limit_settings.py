@@ -3,7 +3,7 @@
 What happens at each limit says `acker.limits.AckerLimits` and `replay.limits.ReplayLimits`; a key is called
 as the field there, without its ``_ms``. A limit can be set no lower than the parts need to get on.
 
-Source: DESIGN.md, section 3, rule 10.
+Source: docs/design/protocol.md, section 3, rule 10.
 """
 
 from __future__ import annotations

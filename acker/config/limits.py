@@ -1,6 +1,6 @@
 """The acker's limits: each has a name, a default, and a stated behaviour when it is reached.
 
-Source: DESIGN.md, rule 10.
+Source: docs/design/protocol.md, rule 10.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What the keys mean together says `replay.policy.disposition`.
 
-Source: DESIGN.md, section 7; Spring Kafka's retry topics (a list of delays, a total time, exceptions that
-are final at once).
+Source: docs/design/protocol.md, section 7; Spring Kafka's retry topics (a list of delays, a total time,
+exceptions that are final at once).
 """
 
 from __future__ import annotations

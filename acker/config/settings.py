@@ -4,7 +4,7 @@ Every key carries its unit, range and meaning, and the name that Storm has for i
 the messages of refused files are made of them. A duration is written with its unit and kept as int
 milliseconds in a field that ends in ``_ms``.
 
-Source: DESIGN.md, section 7.
+Source: docs/design/protocol.md, section 7.
 """
 
 from __future__ import annotations

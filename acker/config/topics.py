@@ -4,7 +4,7 @@
 each problem, naming file, line, key path, value and cure. No part of it reads a clock or asks the broker;
 what the broker says about the same topics is compared in ``acker.provisioning.provision``.
 
-Source: DESIGN.md, sections 2 and 7.
+Source: docs/design/protocol.md, sections 2 and 7.
 """
 
 from __future__ import annotations

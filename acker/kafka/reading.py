@@ -1,6 +1,6 @@
 """Reads a piece of a partition to a known end, as a restart needs it.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers to a `Take`: what the session may build on, or why not, in parts that fit the wire.
 
-Source: DESIGN.md, section 4, "Take and Taken" and "Fine print".
+Source: docs/design/protocol.md, section 4, "Take and Taken" and "Fine print".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Storm's RotatingMap keeps cohorts by the tick in which they came; here a cohort is an emitted range (cut at
 wire blocks, so that one record of contributions concerns one cut), and its deadline is exact.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A canonical record names each root once: in its runs (the contribution is exactl
 its packed positions. A record of another program may name a root several times; then the XOR of all its
 contributions counts, and the record is *flattened*: every run becomes positions and root edges.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an acker counts, and what it reports: values only, for metrics, logs and tests.
 
-Source: DESIGN.md, rules 10 and 11.
+Source: docs/design/protocol.md, rules 10 and 11.
 """
 
 from __future__ import annotations

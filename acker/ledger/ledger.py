@@ -12,7 +12,7 @@ nothing. In one step the caller applies inits, then `Ledger.fail`, then `Ledger.
 `Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`; this order is what makes FAILED go before ABSENT
 before ACKED.
 
-Source: DESIGN.md, section 3 (rules 1 to 4 and 8) and section 5.3.
+Source: docs/design/protocol.md, section 3 (rules 1 to 4 and 8) and section 5.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ For each lane (one query of one session) the highest `seq` and, for that seq, th
 were applied, each with the CRC-32 of its record. A restart reads contributions again from the safe
 position on, and then needs the marks *as they stood there*; so a `TrailingMarks` keeps both.
 
-Source: DESIGN.md, section 4, "Exactly once into the acker".
+Source: docs/design/protocol.md, section 4, "Exactly once into the acker".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a step wants written and told, collected in order.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An acker that was away for long reads a day's ticks of every group at once, so nothing here may cost more
 where more is waiting: whatever is put in, counted or merged away is found without a search.
 
-Source: DESIGN.md, section 4, "Order between the three topics" (b).
+Source: docs/design/protocol.md, section 4, "Order between the three topics" (b).
 """
 
 from __future__ import annotations

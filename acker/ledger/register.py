@@ -1,6 +1,6 @@
 """The register of live cohorts: found by source and position, by session, and by deadline.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

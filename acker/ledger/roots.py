@@ -19,7 +19,7 @@ Roots are addressed by index, the distance of their position from the start of t
 ascending and distinct unless said otherwise. What was settled is returned as `Hits`: a `range` where
 the roots are neighbours, else an ascending int64 array; both of indices.
 
-Source: DESIGN.md, sections 2 (the fold) and 5.3.
+Source: docs/design/protocol.md, sections 2 (the fold) and 5.3.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ lower session's inits and ticks are refused from there on; but it abandons, and 
 
 Each session has its own clock, of two hands: `counted_ms` expires roots, `read_ms` is told in answers.
 
-Source: DESIGN.md, rules 8 and 9; section 4, "Order between the three topics", "Take and Taken" and "Fine
-print".
+Source: docs/design/protocol.md, rules 8 and 9; section 4, "Order between the three topics", "Take and Taken"
+and "Fine print".
 """
 
 from __future__ import annotations

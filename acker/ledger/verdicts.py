@@ -3,7 +3,7 @@
 Lost roots come by reason (FAILED, TIMED_OUT, ABANDONED), and within a reason by emission time, source and
 position: so a reader that works through them meets the oldest first.
 
-Source: DESIGN.md, rules 2 and 9, section 4.
+Source: docs/design/protocol.md, rules 2 and 9, section 4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`windhover topics create` and `windhover topics check`: topics.yaml held against a broker.
 
-Source: DESIGN.md, sections 2, 4 and 5.4.
+Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 is an error where going on would lose records or verdicts, otherwise a warning. What asks the broker and
 makes topics is ``acker.provisioning.provision``.
 
-Source: DESIGN.md, sections 2, 4 and 5.4.
+Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A record is needed until it is copied for the first time; what is asked for is i
 attempt has ended, so that there is room for a spout or a replay worker that is down for a while, and whoever
 reads a dead letter still finds the record. What waits to be read at all comes on top, and is not counted.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

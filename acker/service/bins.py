@@ -4,7 +4,7 @@ A bin is one record of ``_ack_state``, written again when one of its cohorts cha
 a restart, which looks for it from the end of the log, need not go far back. It names every open root of its
 cohorts with what the root misses, so nothing else of the log is needed for them.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

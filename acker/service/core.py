@@ -1,6 +1,7 @@
 """One acker partition, pure: records of its three topics in, records of the verdict topic out.
 
-A step, as the service drives it; (a) and (b) are the orders between topics of DESIGN.md, section 4:
+A step, as the service drives it; (a) and (b) are the orders between topics of docs/design/protocol.md,
+section 4:
 
 1. `read_inits`: inits open roots; takes and ticks join the line, lower ones are refused; (a)
 2. `set_ends`: what joined the line gets its barrier; (b)
@@ -8,7 +9,7 @@ A step, as the service drives it; (a) and (b) are the orders between topics of D
 4. `count`: takes and ticks whose barrier is reached; (b)
 5. `take_output`: what to write, all in one transaction.
 
-Source: DESIGN.md, sections 3, 4 and 5.3.
+Source: docs/design/protocol.md, sections 3, 4 and 5.3.
 """
 
 from __future__ import annotations

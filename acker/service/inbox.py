@@ -4,7 +4,7 @@ Contributions are fetched first. Then the ends of ``_ack_fail`` and after them t
 asked for, and both topics are read up to there. So whatever a contribution or a fail speaks of was opened by
 an init that is in the inbox too, and every fail that was flushed before a contribution is there before it.
 
-Source: DESIGN.md, section 4, "Order between the three topics" (a).
+Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
 
 from __future__ import annotations

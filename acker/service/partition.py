@@ -6,7 +6,7 @@ transaction holds it, an owner that was fenced cannot commit one. The group's of
 Output is kept until it has committed. An aborted one is written again; when that does not help, the
 partition is restored, which reads the same records and decides the same.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A root's acker partition is computed from N. Partitions that were added to an ack topic would be written and
 read by nobody, and a process that is started with the new number would look for open roots elsewhere.
 
-Source: DESIGN.md, section 4: every process stops when broker, topics.yaml and State disagree.
+Source: docs/design/protocol.md, section 4: every process stops when broker, topics.yaml and State disagree.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the same partition, under the key ``passed-over/`` and the offset. So who may re
 a mark lasts as long as what it is about, and nobody looks for marks who has not met such a record. What a
 mark holds is text: older versions pass over it as over any garbage.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

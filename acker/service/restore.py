@@ -9,7 +9,7 @@ again: what they opened stands in State, and what they failed was settled by the
 
 The order of 2 and 3 does not matter to the result; this one folds less.
 
-Source: DESIGN.md, section 5.3, "Restore".
+Source: docs/design/protocol.md, section 5.3, "Restore".
 """
 
 from __future__ import annotations

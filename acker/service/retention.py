@@ -1,6 +1,6 @@
 """Shortens the ack topics: what no restart, no replay worker and no reader of verdicts needs any more.
 
-Source: DESIGN.md, section 4: "ackers delete records below what is still needed".
+Source: docs/design/protocol.md, section 4: "ackers delete records below what is still needed".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ An object with `AckerService.step`; whoever runs it brings the loop, the clock a
    (``acker.service.partition``);
 4. now and then shorten the logs (``acker.service.retention``).
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

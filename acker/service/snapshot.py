@@ -1,6 +1,6 @@
 """From an acker partition to the State that a restart needs, and back.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

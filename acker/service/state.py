@@ -3,7 +3,7 @@
 One `State` with every step, cut into pieces where it is long, and one `Carried` for each bin that changed.
 All of a step's records stand in its transaction, so the last value of each key is one consistent whole.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the last State of an acker partition from the end of ``_ack_state``.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ roots miss is not looked at, so no contribution is read.
 A view is as old as the State that it was made from: an acker writes one at least every second while
 anything happens (``acker.limits.put_off``), and none while nothing does.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only ackers write there, so such a record is none of theirs: its readers pass over it whole. Each check
 returns what is wrong, in a few words, or an empty text.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ capitals without parentheses: no exception was raised there, and no rule for exc
 Where an exception was raised stands at the end of the cause's message, ``no words (split.py:12)``: a label of
 a metric is the class alone, and has no line in it.
 
-Source: DESIGN.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
+Source: docs/design/protocol.md, section 3 rule 11; the texts stand in `Fails` and `Verdicts` (section 4).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Such a record is quarantined whole; nothing of it is applied. Each function returns what is wrong, in a few
 words, or an empty text.
 
-Source: DESIGN.md, section 4, "Fine print".
+Source: docs/design/protocol.md, section 4, "Fine print".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A `Codec` is a closed set of record types, each a frozen value of ``acker.wire.e
 that has state of its own to keep) and the Avro schema beside it. A published schema is never edited; a
 new version is a further schema, of the same type or of a further one, and every old one stays readable.
 
-Source: Avro 1.12 specification, "Single-object encoding"; DESIGN.md, section 4.
+Source: Avro 1.12 specification, "Single-object encoding"; docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

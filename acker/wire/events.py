@@ -5,7 +5,7 @@ uint64, little-endian), so that a record can be compared, hashed and handed on w
 and `values` look at them as NumPy arrays. Runs are half-open: [start, end). Times are milliseconds, of the
 session's clock unless the field is called ``wall``.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

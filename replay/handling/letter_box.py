@@ -3,7 +3,7 @@
 Each partition is read to its stable end, since the mark of a letter stands behind it. Only what is told of a
 letter is kept, never its payload, and of at most `KEPT_MAX` letters.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

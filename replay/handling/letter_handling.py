@@ -5,7 +5,7 @@ copy is written in one transaction with the mark of its letter, under one transa
 dead-letter topic. Who begins ends the transaction of whoever was at it before, fences them, and only then
 reads which letters have their mark. What is committed is known; what is not was never done.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ new worker does: this ends and fences the transaction of its owner. It writes th
 worker that was fenced opens the partition anew after `ReplayLimits.fenced_pause_ms`, and finds the pause
 gone.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

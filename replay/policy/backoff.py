@@ -1,7 +1,7 @@
 """How long a lost root waits before it is replayed.
 
-Source: DESIGN.md, section 5.4; Storm's KafkaSpoutRetryExponentialBackoff, whose power overflows from the
-44th failure on and then retries at once.
+Source: docs/design/protocol.md, section 5.4; Storm's KafkaSpoutRetryExponentialBackoff, whose power overflows
+from the 44th failure on and then retries at once.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one more would, or when in a window more than `max_ratio` of the settled roots w
 enough to tell. Whoever asks it for room and gets none pauses the input (`replay.worker.partition`), and a
 person resumes it. What a breaker has seen is lost with the process.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A rule fits by the exception's class, or one of its parents, by the bolt that fa
 Behind the rules of an input stand those of `DEFAULT_RULES`. Without a rule that fits, a root is retried as
 its policy says.
 
-Source: DESIGN.md, section 5.4; Spring Kafka's fatal exceptions, JetStream's ``AckTerm``, Kafka's REJECT.
+Source: docs/design/protocol.md, section 5.4; Spring Kafka's fatal exceptions, JetStream's ``AckTerm``,
+Kafka's REJECT.
 """
 
 from __future__ import annotations

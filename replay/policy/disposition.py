@@ -14,7 +14,7 @@ In this order:
 
 What is not given up is replayed, not before its back-off is over.
 
-Source: DESIGN.md, section 3 rule 9 and section 5.4.
+Source: docs/design/protocol.md, section 3 rule 9 and section 5.4.
 """
 
 from __future__ import annotations

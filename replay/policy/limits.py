@@ -1,6 +1,6 @@
 """Every limit of the replay worker, with its default and what happens when it is reached.
 
-Source: DESIGN.md, section 3 rule 10.
+Source: docs/design/protocol.md, section 3 rule 10.
 """
 
 from __future__ import annotations

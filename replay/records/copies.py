@@ -1,6 +1,6 @@
 """The copy of a lost record that goes to its input's replay topic.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

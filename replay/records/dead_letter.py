@@ -14,7 +14,7 @@ windhover.timestamp              the record's own timestamp, ms; the letter's is
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
 
-Source: KIP-1191, "Dead-letter queues for share groups"; DESIGN.md, section 5.4.
+Source: KIP-1191, "Dead-letter queues for share groups"; docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

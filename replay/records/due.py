@@ -6,7 +6,7 @@ on: it is written together with the roots, so it is exact where a committed grou
 and it can point into the middle of a large verdict record. A key ``pause/<input id>`` stands there while
 the input is paused (`replay.handling.resume` removes it).
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

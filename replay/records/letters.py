@@ -14,7 +14,7 @@ windhover.why               for what reason, as they gave it
 
 What is neither of the two was written by somebody else, and is left alone.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ These prove it:
 These do not: a timeout and a takeover, which also meet what was announced and never read; a failure without
 an operator; a batch that the sink skipped, since its roots may be failed without having been read again.
 
-Source: DESIGN.md, section 3 rule 5.
+Source: docs/design/protocol.md, section 3 rule 5.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ size of what was read, and a larger one is jumped over. Reading stops at the las
 without a record is answered with why there is none; what does not fit into the bytes of one call is not
 answered, and asked for again.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A verdict record may name more lost roots than one transaction should hold, so a
 of a record; `Progress` says where. Nothing here is forgotten before `advance` was told that a transaction
 committed, so an aborted one is simply made again.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is known of roots that are due: from memory, or read from `_ack_due` again.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ known: one dead letter too many is better than a record that is lost silently.
 
 A key that is of no root of a tracked input was never ours, and is passed over.
 
-Source: DESIGN.md, section 3 rule 5 and section 5.4.
+Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
 """
 
 from __future__ import annotations

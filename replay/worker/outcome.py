@@ -3,7 +3,7 @@
 Kafka's id of the topic is compared with the verdict's before the fetch and again after it: offsets of a
 topic that was created again name other records.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

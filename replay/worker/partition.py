@@ -13,7 +13,7 @@ much dies is paused: a note in `_ack_due` keeps every owner of the partition fro
 What is kept in memory changes only after a commit. When a transaction was aborted, or it is not known what
 became of it, the partition is dropped and opened again: what is durable says what is still to be done.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a replay worker tells: events for the log, counters for status and metrics.
 
-Source: DESIGN.md, section 3 rules 10 and 11.
+Source: docs/design/protocol.md, section 3 rules 10 and 11.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Of a waiting root only its due time is read here; the rest is decoded when it is due. Where garbage stands
 under a root's key, the topic is read once more for what is to be mended (`replay.worker.mending`).
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ its time has come. Entries stand in sorted chunks, each behind the other; what w
 beside them, at most a 64th of all, and is sorted in when there is more. So neither adding nor taking moves
 more than what lies in the chunks concerned, and ten million entries need no more than their bytes.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

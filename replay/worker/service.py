@@ -9,7 +9,7 @@ in `_ack_due`, counted and told, until a worker with a newer file decides it (`R
 does what waits of an input that its breaker has paused, or of which a topic is missing or forbidden; others
 go on.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows are packed and reduced whenever they have doubled, so that memory follows what waits, not what the log
 holds: a compacted log may hold many times as much.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ verdict proves that there was one all the same, it is gone (`replay.records.proo
 A root whose input cannot go on is put aside: it stands in `_ack_due` as its verdict has it, so that the
 progress of the verdicts goes on, and is decided when its input can (`decided`).
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It mirrors `_ack_due`: it changes only after a transaction has committed. What does not fit into the memory
 that is kept for it is read from `_ack_due` again when its time has come.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One input's trouble is its own. Where a topic of it is missing, forbidden, or do
 does, the input is left alone for a while (`Trouble`), and so is one that topics.yaml does not have, until it
 does. Its roots wait in `_ack_due`; those of all others go on.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

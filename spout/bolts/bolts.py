@@ -6,7 +6,7 @@ a `BasicBolt` for whole Arrow batches, for work that PyArrow or NumPy does at on
 
 A bolt is pickled once, when the query is built, and every task works on its own copy.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One emission has as many deliveries as there are tasks that receive it, times its anchors, each with an edge
 of its own: the ordinal counts the deliveries of one parent on one subscription.
 
-Source: DESIGN.md, section 2 ("child edge").
+Source: docs/design/protocol.md, section 2 ("child edge").
 """
 
 from __future__ import annotations

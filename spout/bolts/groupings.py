@@ -2,7 +2,7 @@
 
 The number of tasks is fixed: what Spark's adaptive execution coalesces would depend on the data.
 
-Source: DESIGN.md, section 5.2; Storm's ``fieldsGrouping`` and ``shuffleGrouping``.
+Source: docs/design/protocol.md, section 5.2; Storm's ``fieldsGrouping`` and ``shuffleGrouping``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a call emits and acks is written with one micro-batch, so that an emission needs no anchor: the tuples
 are acked when the row is written, or neither is.
 
-Source: DESIGN.md, section 5.2; Storm's tick tuples.
+Source: docs/design/protocol.md, section 5.2; Storm's tick tuples.
 """
 
 from __future__ import annotations

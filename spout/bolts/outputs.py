@@ -1,6 +1,6 @@
 """What a bolt declares, read as Spark reads it.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ a JSON object   counts what one call did: tuples and ns, each   none
 A call counts in a row, since Spark runs it where nothing may report to the ledger by itself; the next step
 does. Rows of an evaluation that does not count are not counted either.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A keyed bolt ends the chain: Spark shuffles by its key, and keeps its state.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a tracked stream says of itself: its bolts' work, its roots, and what came too late.
 
-Source: DESIGN.md, section 5.2; Storm's metrics of a bolt.
+Source: docs/design/protocol.md, section 5.2; Storm's metrics of a bolt.
 """
 
 from __future__ import annotations

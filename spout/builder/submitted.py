@@ -1,6 +1,6 @@
 """A topology that was submitted: what it does, and how it is paused, resumed and ended.
 
-Source: DESIGN.md, section 5.2; Storm's ``activate``, ``deactivate`` and ``kill``.
+Source: docs/design/protocol.md, section 5.2; Storm's ``activate``, ``deactivate`` and ``kill``.
 """
 
 from __future__ import annotations

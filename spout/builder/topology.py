@@ -11,7 +11,7 @@
 The graph is checked and cut into stages without Spark (`spout.topology.graph`, `spout.topology.stages`);
 `spout.builder.stage_frames` makes the DataFrame, `spout.builder.submitted` runs it.
 
-Source: DESIGN.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
+Source: docs/design/protocol.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every tuple knows its deliveries. A tuple that a rich bolt keeps stays open across the batches of the task,
 up to the bolt's `cleanup`; what is open then is outstanding.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

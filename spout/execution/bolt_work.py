@@ -4,7 +4,7 @@ All three forms of a bolt come down to one: a tuple is received, emissions are a
 failed. A `BasicBolt` and an `ArrowBolt` have that done for them; what they emitted in a failed call is not
 delivered.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What is written stands in memory that the parent shares, so it is there when the child is not. A culprit's
 call is not made. Around the bolts nothing changes: the passes of a task run guards as they run bolts.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What leaves a task of a topology: rows for later stages and for the sink, as `spout.topology.stage_pass`
 says.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

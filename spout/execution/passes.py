@@ -4,7 +4,7 @@
 it keeps is which input row each emitted row descends from, as arrays. `spout.execution.anchored.AnchoredRun`
 serves passes with a rich `Bolt`, where a tuple has places in trees and a state of its own.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

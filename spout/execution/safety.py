@@ -6,7 +6,7 @@ having asked for its end. Tasks that read are told with their share; those behin
 the planning process, the driver and the workers are on one machine. Elsewhere a task is tried several times,
 and the second attempt knows by its number.
 
-Source: DESIGN.md, section 5.2; FACTS ("Source runner, restart").
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

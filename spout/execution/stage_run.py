@@ -3,7 +3,7 @@
 Tuples go through the stage's bolts in the order of the graph; what belongs to a later stage, or to the sink,
 is put on rows and leaves the task.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An exception of user code fails the input that it was raised for, and nothing th
 input is delivered; one that the bolt stops on ends the task. Untracked, `FailTuple` drops the input and any
 other exception ends the task, since nobody would replay it.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A bolt that settles its tuples by itself is timed by the batch of rows, so that counting costs nothing for a
 tuple; one with hooks, and a rich one, by the tuple.
 
-Source: DESIGN.md, section 5.2; `spout.execution.bolt_work` does the same in a topology.
+Source: docs/design/protocol.md, section 5.2; `spout.execution.bolt_work` does the same in a topology.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Everything here is harmless from a zombie of the same session: a repeated init lies below the watermark, the
 highest tick counts, and an absent root that is settled stays as it is. A lower session is refused.
 
-Source: DESIGN.md, sections 4 and 5.1.
+Source: docs/design/protocol.md, sections 4 and 5.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The commits are for tools that show lag. The truth is what the ackers know, so a commit that fails costs
 nothing and is tried again.
 
-Source: DESIGN.md, sections 2 (generation) and 5.1; CONFORMANCE S87, S100.
+Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87, S100.
 """
 
 from __future__ import annotations

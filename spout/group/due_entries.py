@@ -1,6 +1,6 @@
 """What waits of ordered inputs, root by root, as `_ack_due` holds it.
 
-Source: DESIGN.md, section 5.4; `spout.planner.order_watch` says when what stands here is exact.
+Source: docs/design/protocol.md, section 5.4; `spout.planner.order_watch` says when what stands here is exact.
 """
 
 from __future__ import annotations

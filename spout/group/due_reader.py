@@ -1,6 +1,6 @@
 """Reads `_ack_due` from its beginning, for those who keep what waits in their own way.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 A root leaves the list in the transaction that writes its copy or its dead letter, so once the list is empty
 every copy stands on the replay topic.
 
-Source: DESIGN.md, sections 5.1 (`availableNow`) and 5.4.
+Source: docs/design/protocol.md, sections 5.1 (`availableNow`) and 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The session takes again, naming only what is new; nothing is abandoned by it, an
 that are known go on. They go on too while the replay topic has fewer partitions than its topic: what is new
 is left alone until it has as many. A topic that was re-created stops the query: its records are others.
 
-Source: DESIGN.md, section 4 ("Take and Taken"); CONFORMANCE S135.
+Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
 
 from __future__ import annotations

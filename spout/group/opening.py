@@ -16,7 +16,7 @@
 Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
 behind its answer already concerns the session; it is kept until all have answered.
 
-Source: DESIGN.md, sections 4 ("Take and Taken") and 5.1.
+Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """
 
 from __future__ import annotations

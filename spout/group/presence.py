@@ -10,7 +10,7 @@ a group that a living one holds. What was written before the first look is as ol
 clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`; what comes after it is new,
 whatever its time says.
 
-Source: DESIGN.md, rule 9, and section 4, "Take and Taken".
+Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ before may live
 
 and when the other one is gone for certain, the acker partitions are asked what it told last.
 
-Source: DESIGN.md, rule 8.
+Source: docs/design/protocol.md, rule 8.
 """
 
 from __future__ import annotations

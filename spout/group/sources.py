@@ -1,6 +1,6 @@
 """The sources that one planning process reads: the partitions of its inputs and of their replay topics.
 
-Source: DESIGN.md, section 2.
+Source: docs/design/protocol.md, section 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Where a source begins for a group, and whether what the group committed is still ours.
 
-Source: DESIGN.md, section 5.1 ("Start of a group without history here"); CONFORMANCE P15.
+Source: docs/design/protocol.md, section 5.1 ("Start of a group without history here");
+docs/design/conformance.md, P15.
 """
 
 from __future__ import annotations

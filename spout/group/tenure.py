@@ -2,7 +2,7 @@
 
 Pure bookkeeping: the planner does the reading and writing.
 
-Source: DESIGN.md, sections 3 and 5.1.
+Source: docs/design/protocol.md, sections 3 and 5.1.
 """
 
 from __future__ import annotations

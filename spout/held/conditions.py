@@ -2,7 +2,7 @@
 
 Spark evaluates the condition into a column; a bolt behind it fails those rows and hands on the others.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

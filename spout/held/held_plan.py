@@ -1,6 +1,6 @@
 """What Spark's plan says of rows that are held: whether all of them reach what acks them, and each once.
 
-Source: DESIGN.md, sections 3 (rule 3) and 5.2.
+Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
 
 from __future__ import annotations

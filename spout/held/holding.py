@@ -16,7 +16,7 @@
 that Spark's state store, and with it the checkpoint, has what is still to be acked; in a join they are there
 as its rows are. `ack_anchors` acks them when the row that came of them is written.
 
-Source: DESIGN.md, section 5.2; ``spout.publishing.delayed``.
+Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
 
 from __future__ import annotations

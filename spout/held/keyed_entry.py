@@ -7,7 +7,7 @@ from the tuple's way from its root, so a stage that runs again gives the state s
 A tuple has one anchor in the state, so one root. A tuple that is anchored on several tuples of one root is
 held by the sum of its edges; one of several roots fails them all; one of none is held, and best effort.
 
-Source: DESIGN.md, sections 2 ("child edge") and 5.2.
+Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 """
 
 from __future__ import annotations

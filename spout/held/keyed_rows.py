@@ -5,7 +5,7 @@
     sessions = lines.transform(spout.hold(None)).transform(spout.keyed(Session(), by=["user"]))
     query = spout.start(sessions.writeStream.outputMode("append").format("parquet")...)
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``windhover dlq`` does, on the port: which inputs and letters are meant, and an order carried out.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ it on the replay topic. What became of an emission is known from the first of th
 acker's view (open, or not emitted yet), a verdict, or the history that a later copy or dead letter carries.
 What no topic that was read speaks of is unknown, and is said to be.
 
-Source: DESIGN.md, sections 2 and 5.4.
+Source: docs/design/protocol.md, sections 2 and 5.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is open in a group, oldest first: ``windhover roots``.
 
-Source: DESIGN.md, section 5.3.
+Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ unless the operator wants it: then the query is told that it was superseded, by 
 safe at any moment, and nothing is lost. A rewind also begins a new
 generation of each partition, in which the offsets from the new place on are emitted (again).
 
-Source: DESIGN.md, sections 4 ("Take and Taken") and 5.3.
+Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.3.
 """
 
 from __future__ import annotations

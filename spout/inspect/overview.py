@@ -4,7 +4,7 @@ What the acker partitions know is read from their State, what waits for its repl
 died from the dead-letter topics, and where the group stands from its commits. What cannot be known is None,
 never 0: an acker that has not written its State yet, a topic with more records than a look reads.
 
-Source: DESIGN.md, sections 2 and 5; CONFORMANCE S146.
+Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S146.
 """
 
 from __future__ import annotations

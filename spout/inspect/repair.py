@@ -1,6 +1,6 @@
 """Finds the records of the ack topics that stop their readers, and lets all pass over them.
 
-Source: `acker.service.passed_over`; DESIGN.md, section 4.
+Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

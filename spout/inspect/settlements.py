@@ -1,6 +1,6 @@
 """Finds what the topics of ackers and replay workers say of a few roots.
 
-Source: DESIGN.md, sections 4 and 5.4.
+Source: docs/design/protocol.md, sections 4 and 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing is asked of a process, only of topics: the record's own, its replay and 
 State, verdicts and inits, and ``_ack_due``. Of each partition no more than the last `RECORDS_MAX` records are
 read (see `spout.runtime.tails`); where that was not all, the story says so.
 
-Source: DESIGN.md, sections 2, 4 and 5.
+Source: docs/design/protocol.md, sections 2, 4 and 5.
 """
 
 from __future__ import annotations

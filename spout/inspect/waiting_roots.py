@@ -3,7 +3,7 @@
 Some stand in ``_ack_due``; those of the last verdicts may not, until a replay worker has taken them over. Its
 record ``progress`` says up to where it has.
 
-Source: DESIGN.md, section 5.4.
+Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The child has all that the worker had when it was forked, and none of the worker
 the clients of Kafka there, nor Spark's sockets. It speaks over a socket pair of its own, frame by frame.
 It dies with the worker, and before it where memory runs out.
 
-Source: DESIGN.md, section 5.2; fork(2), prctl(2), proc(5) on ``oom_score_adj``.
+Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on ``oom_score_adj``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pickles of builtins and of this package's own values, between a process and its own child alone.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

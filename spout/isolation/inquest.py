@@ -1,6 +1,6 @@
 """What the end of a child says: which tuple was the cause, or that no record can be blamed for it.
 
-Source: DESIGN.md, section 3 rule 11.
+Source: docs/design/protocol.md, section 3 rule 11.
 """
 
 from __future__ import annotations

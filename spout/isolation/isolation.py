@@ -19,7 +19,8 @@ What the dead child had done is kept or done again:
 
 So nothing is acked of which the work was lost, and nothing fails but culprits.
 
-Source: DESIGN.md, section 5.2; Spark's own retry of a task, of which this is the same with less to repeat.
+Source: docs/design/protocol.md, section 5.2; Spark's own retry of a task, of which this is the same with less
+to repeat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Starts a pass in the task that this process works on: in the process itself, or in a child of it.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

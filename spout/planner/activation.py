@@ -5,7 +5,7 @@ committed and the clock told as before. Both processes run on one machine (see `
 Spark asks for the next batch when the one before has ended, sink and commit included; so the answer that the
 planning process leaves says as well that nothing runs any more.
 
-Source: DESIGN.md, section 5.1; Storm's ``deactivate`` and ``activate``.
+Source: docs/design/protocol.md, section 5.1; Storm's ``deactivate`` and ``activate``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
 
-Source: DESIGN.md, section 5.1, "Planning".
+Source: docs/design/protocol.md, section 5.1, "Planning".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A planning process that has taken its group: settles, ticks, commits, and looks for new partitions.
 
-Source: DESIGN.md, sections 3 (rules 6 and 8) and 5.1.
+Source: docs/design/protocol.md, sections 3 (rules 6 and 8) and 5.1.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ between two batches of a partition.
 The records' keys are not in `_ack_due`: each is read once, from where the replay worker reads the record. One
 that is gone holds back nobody.
 
-Source: DESIGN.md, sections 5.1 and 5.4; `spout.planning.order`.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning.order`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 Single-threaded; time is an argument. `poll` alone may run beside the other calls.
 
-Source: DESIGN.md, sections 3, 4 and 5.1.
+Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A query that `spout.start` started is published by a listener, some time after i
 planning process waits longer for the mark; a file of the stream says so. What the listener could not publish
 it writes into that file, and the planning process, which Spark does ask, raises it.
 
-Source: DESIGN.md, section 5.2 ("The ledger that is published").
+Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
 
 from __future__ import annotations

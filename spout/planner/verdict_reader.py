@@ -1,6 +1,6 @@
 """Reads `_ack_verdict` for a planning process, from where it ends when the process starts.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each acker partition has a watermark of its own, so after a crash between the pa
 some blocks may lie initialised behind others that are not. What lies free below the highest watermark are
 the gaps; they are planned before anything above.
 
-Source: DESIGN.md, sections 3 (rule 1) and 4 ("Take and Taken": which position is new).
+Source: docs/design/protocol.md, sections 3 (rule 1) and 4 ("Take and Taken": which position is new).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Choose what a batch takes: replays first, then fair shares of the inputs; a pure function.
 
-Source: DESIGN.md, section 5.1, "Planning".
+Source: docs/design/protocol.md, section 5.1, "Planning".
 """
 
 from __future__ import annotations

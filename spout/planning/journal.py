@@ -16,7 +16,7 @@ Spark compares offsets as text, so the order of keys is fixed.
 The offset before the first batch is empty and names no session. Spark asks for it again when it re-runs
 batch 0 in a new process, where drawing another session would take over from the very batch that is re-run.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ only after every record of its line with a lower origin was acked, or became a d
 
 Nothing here is remembered from batch to batch: after a restart the same is read off the same topics.
 
-Source: DESIGN.md, sections 5.1 and 5.4; Kafka Streams' and Spring Kafka's blocking retries by key.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; Kafka Streams' and Spring Kafka's blocking retries by
+key.
 """
 
 from __future__ import annotations

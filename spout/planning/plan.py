@@ -3,7 +3,7 @@
 A plan is a pure function of what Spark journalled (``spout.planning.journal``), so a batch that is run again
 has the same positions in the same order. Blobs speak of a root by its index into the plan.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
 Sessions of a group are ordered by (epoch, id). The clock is what the session's ticks say. It moves only
 when it is looked at, by at most a second, so a process that slept times nothing out; it stands still while
-no process of the session runs, or the one that runs has no root open. The design lets it jump to wall time
-there; ours never does: a process that has none open cannot know what another one of the session holds, and
-its clock must not be ahead of that one's. For the seconds in which two processes live, see
-`spout.group.sibling`.
+no process of the session runs, or the one that runs has no root open. It does not jump to wall time there:
+a process that has no root open cannot know what another one of the session has open, and its clock must not
+be ahead of that one's. For the seconds in which two processes live, see `spout.group.sibling`.
 
-Source: DESIGN.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
+Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much a batch takes, and from which source: fair shares, and what the timeout allows.
 
-Source: DESIGN.md, section 5.1, "Planning".
+Source: docs/design/protocol.md, section 5.1, "Planning".
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ search: one hole with a million settled roots behind it costs one interval.
 A verdict for a root that is not pending changes nothing; it is counted as `late` below the highest emitted
 position, as `unknown` above it.
 
-Source: DESIGN.md, sections 3 (rules 5 and 6) and 5.1; CONFORMANCE S57, S58, S87 to S102, P1 to P6.
+Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1; docs/design/conformance.md, S57, S58, S87
+to S102, P1 to P6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Plain builtins are pickled and deflated. Only the tasks of our own queries write blobs, and only the driver
 that started them reads them.
 
-Source: DESIGN.md, section 5.2 ("The ledger goes beside the data").
+Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
 
 from __future__ import annotations

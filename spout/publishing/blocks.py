@@ -4,7 +4,7 @@ A plan's ranges ascend, so a block is a stretch of indices: what concerns it is 
 ends, in one search for all blocks, however many sources and causes there are. What a batch contributes to
 roots of earlier batches is in positions already, and may stand in blocks of its own.
 
-Source: DESIGN.md, section 4 ("Wire").
+Source: docs/design/protocol.md, section 4 ("Wire").
 """
 
 from __future__ import annotations

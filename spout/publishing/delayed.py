@@ -8,7 +8,7 @@ through the state is an anchor, (source, position, edge): it needs no memory of 
 A tuple that a watermark drops never reaches the state. Spark does not say which these are, so each held tuple
 brings the event time from which on a watermark drops it, and the driver compares.
 
-Source: DESIGN.md, sections 2 ("The fold") and 4 ("Wire").
+Source: docs/design/protocol.md, sections 2 ("The fold") and 4 ("Wire").
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ root's edge: every other edge comes twice. So nobody computes edges that cancel.
 
 Most batches have none. `spout.publishing.settle` puts the reports of a batch together.
 
-Source: DESIGN.md, sections 2 ("The fold") and 5.2.
+Source: docs/design/protocol.md, sections 2 ("The fold") and 5.2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A task knows a root by its index; the driver has the batch's plan, and so the record's place in its topic.
 
-Source: DESIGN.md, section 3 rule 11.
+Source: docs/design/protocol.md, section 3 rule 11.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ only, so that reading one can never fail for want of an import.
 `LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
 SparkContext. What goes wrong is recorded in the value, and `Ledger.take` raises it.
 
-Source: DESIGN.md, section 5.2; FACTS ("The accumulator as the ledger's side channel").
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

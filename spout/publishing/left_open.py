@@ -4,7 +4,7 @@ A report lists, as outstanding, every tuple that a bolt left open, and what was 
 misses them. The bolt that is named is the one that received the tuple, not those that acked what was emitted
 on it. Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are listed apart, and are not told of.
 
-Source: DESIGN.md, section 5.2; Storm says nothing until the timeout (S81).
+Source: docs/design/protocol.md, section 5.2; Storm says nothing until the timeout (S81).
 """
 
 from __future__ import annotations

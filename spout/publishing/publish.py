@@ -4,7 +4,7 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
 again is recognised by its bytes.
 
-Source: DESIGN.md, section 4 ("Wire", "Fine print").
+Source: docs/design/protocol.md, section 4 ("Wire", "Fine print").
 """
 
 from __future__ import annotations

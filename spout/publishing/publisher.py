@@ -1,6 +1,6 @@
 """Writes a batch's records to the ack topics; the only place that acks and fails, in the driver.
 
-Source: DESIGN.md, section 4, order (a): the fails are durable before the acks are sent.
+Source: docs/design/protocol.md, section 4, order (a): the fails are durable before the acks are sent.
 """
 
 from __future__ import annotations

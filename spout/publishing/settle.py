@@ -12,7 +12,7 @@ be those that the sink got. So is, in a partition that is read in order, what st
 or is not done (`spout.planning.order`). Where two branches of one stream are joined, Spark reads the batch
 for each of them: the source is evaluated twice, and what holds each side once.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows partitions from their log start, or from given offsets: each look reads what came since, within a
 bound.
 
-Source: DESIGN.md, section 3 rule 10.
+Source: docs/design/protocol.md, section 3 rule 10.
 """
 
 from __future__ import annotations

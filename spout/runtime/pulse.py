@@ -3,7 +3,7 @@
 A pass writes one pair for each call of a bolt, or for each batch of rows where the number of rows that are
 done can be read beside it; so watching costs a bolt that works row by row nothing for a row.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

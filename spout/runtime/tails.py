@@ -1,6 +1,6 @@
 """Reads the last records of partitions for one question, and notes what was left unread.
 
-Source: DESIGN.md, section 3 rule 10.
+Source: docs/design/protocol.md, section 3 rule 10.
 """
 
 from __future__ import annotations

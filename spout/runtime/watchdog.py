@@ -1,9 +1,10 @@
 """Ends a worker whose bolt hangs, with a stack trace; the task is tried again, with the record isolated.
 
-A daemon thread looks at what the task is at. A C extension that keeps the interpreter's lock stops that
-thread too, so it winds up an alarm of `faulthandler`, which needs no lock, and again each time it looks.
+A daemon thread checks several times within each limit which bolt the task runs, and since when. A C extension
+that keeps the interpreter's lock stops that thread too. So the thread sets an alarm of `faulthandler`, which
+needs no lock, and sets it anew at each check.
 
-Source: DESIGN.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
+Source: docs/design/protocol.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Watchdog:
     """Watches one task as long as the context lasts; a limit of 0 watches nothing."""
 
     def __init__(self, pulse: Pulse, limit_ms: int, expire: Callable[[str, int], None] = end_worker) -> None:
-        """Pulse what a task says that it is at; `expire` is called for a bolt that takes longer."""
+        """Watch what `pulse` shows of a task; call `expire` for a bolt that works longer than the limit."""
         self._pulse = pulse
         self._limit_ms = limit_ms
         self._expire = expire
@@ -64,7 +65,7 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Pulse no longer."""
+        """Stop watching."""
         if self._limit_ms:
             self._stopping.set()
             self._thread.join()

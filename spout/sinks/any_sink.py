@@ -1,6 +1,6 @@
 """`spout.start`: a tracked stream into any of Spark's sinks.
 
-Source: DESIGN.md, section 5.2 ("For sinks without foreachBatch").
+Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a micro-batch, whoever tells it: what its tasks reported is settled and published.
 
-Source: DESIGN.md, section 5.2 ("The ledger that is published").
+Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
 
 from __future__ import annotations

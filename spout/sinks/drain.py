@@ -13,7 +13,7 @@ reported in several jobs counts together, since each of them evaluates the same 
 
 Only the number goes through Python, as a filter that keeps every row; the rows stay in the JVM.
 
-Source: DESIGN.md, section 5.2 ("The ledger that is published").
+Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ under the same id, and the ackers recognise its records. Where Spark shuffles ro
 function gets them through a drain (`spout.sinks.drain`), since the bolts' reports do not tell what it has
 read.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

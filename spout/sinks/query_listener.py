@@ -12,7 +12,7 @@ A sink that finds that it had written a batch before (files, memory, Delta, afte
 commit log) leaves it unevaluated. What its bolts did in the run whose rows stand is lost, so its roots are
 failed, as `spout.skipped` does.
 
-Source: DESIGN.md, section 5.2 ("For sinks without foreachBatch").
+Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
 
 from __future__ import annotations

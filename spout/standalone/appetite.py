@@ -4,7 +4,7 @@ A record that is planned is pending, and its timeout runs. So no more are planne
 and as many again as they opened within a short while before: with nobody there nothing is planned, and a
 client that keeps on opening need not wait for a plan.
 
-Source: DESIGN.md, section 5.1; the quarter of the timeout that a batch of Spark may take.
+Source: docs/design/protocol.md, section 5.1; the quarter of the timeout that a batch of Spark may take.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One client of a spout, with Kestrel's verbs.
 
-Source: CONFORMANCE S154 to S166.
+Source: docs/design/conformance.md, S154 to S166.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One thread plans: it reads the inputs, takes verdicts in, ticks and commits. One
 Clients come from any thread; what they touch is behind one lock. An error in a thread stops the spout, and
 surfaces in every call from then on.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`KafkaSpout`: a group without Spark, as Storm's ``ISpout`` and as the home of Kestrel's clients.
 
-Source: DESIGN.md, section 5.1; CONFORMANCE section H.
+Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, section H.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 `read` and `step` belong to one thread, `publish` to one; what they share is the desk, under the guard.
 
-Source: DESIGN.md, sections 3, 4 and 5.1.
+Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 """
 
 from __future__ import annotations

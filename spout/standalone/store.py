@@ -5,7 +5,7 @@ left. A client opens the oldest that wait, under one `Lease`; what of a lease is
 its place, so the oldest always comes first. A lease may have a deadline, after which what is left of it is
 given back.
 
-Source: CONFORMANCE S154 to S166; Kestrel's ``PersistentQueue``.
+Source: docs/design/conformance.md, S154 to S166; Kestrel's ``PersistentQueue``.
 """
 
 from __future__ import annotations

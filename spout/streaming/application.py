@@ -3,7 +3,7 @@
 One `Application` belongs to one SparkContext and is stored on it, so that `spout.sink` finds what
 `spout.read_stream` made without being handed anything.
 
-Source: DESIGN.md, sections 5.1 (one session of a group in an application) and 5.2.
+Source: docs/design/protocol.md, sections 5.1 (one session of a group in an application) and 5.2.
 """
 
 from __future__ import annotations

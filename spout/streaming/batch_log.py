@@ -3,7 +3,7 @@
 Spark writes the log before a batch runs. It is asked for batches in which nothing was read (a watermark moved
 on, and Spark evicts state), and for those that hold tuples.
 
-Source: DESIGN.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
+Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
 
 from __future__ import annotations

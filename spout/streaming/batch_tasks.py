@@ -1,6 +1,6 @@
 """From the options of a `read_stream` call to what the planner is asked, and to a batch's read tasks.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

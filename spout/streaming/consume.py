@@ -5,7 +5,7 @@ ends with the first message at or behind the end, or with the partition's EOF ev
 12 ms to make, so one that stands where the next batch goes on is kept in the worker process; a `seek` would
 cost as much, and throw away what was fetched ahead.
 
-Source: DESIGN.md, section 5.1; FACTS.md, "librdkafka and the broker".
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

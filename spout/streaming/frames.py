@@ -3,7 +3,7 @@
 A `Node` describes a DataFrame that this package made. It is stored on the DataFrame object; any operator of
 Spark makes a new object, which has none. There the hidden column's metadata tells what its anchors are.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a task does for a pass that is not inside the source: behind a grouping, or behind Spark's operators.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

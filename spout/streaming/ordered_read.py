@@ -4,7 +4,7 @@ All copies that are out stand in the batch (`spout.planner.order_watch`), and ev
 before has a lower origin than what is new. So the copies are read whole and sorted, and the new records
 follow as the log has them.
 
-Source: DESIGN.md, section 5.1; `spout.planning.order`.
+Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
 
 from __future__ import annotations

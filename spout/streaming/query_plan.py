@@ -3,7 +3,7 @@
 Before a query runs it tells the streams that are read, what cuts them short, and operators that are called
 alike; while a batch runs, whether rows are shuffled behind the last bolt.
 
-Source: DESIGN.md, sections 5.1 and 5.2.
+Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an executor does: read the exact ranges of a task, run the bolts behind the source, and report.
 
-Source: DESIGN.md, sections 5.1 ("Executors read exact ranges") and 5.2 ("inside the source's own read
-task").
+Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") and 5.2 ("inside the source's
+own read task").
 """
 
 from __future__ import annotations

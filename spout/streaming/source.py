@@ -7,7 +7,7 @@ a crash begins with `partitions`. An error in it surfaces at the next `latestOff
 
 The reader is pickled to the workers that read; it takes nothing along but its options.
 
-Source: DESIGN.md, section 5.1.
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ bolt directly behind `read_stream`, or behind another bolt, is joined to it: the
 one more bolt in the same Python pass, inside the source's read task where that can be. Behind Spark's own
 operators it runs in a `mapInArrow` of its own, and finds its roots by the hidden column ``_windhover``.
 
-Source: DESIGN.md, sections 5.1 and 5.2.
+Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The compiled plan of a topology in words: stages, shuffles, and where edges are carried; pure.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 field, a cycle (with its path), a direct grouping of a stream that is not direct, and two subscriptions whose
 names have one CRC-32, since the edges of a tree are told apart by it.
 
-Source: DESIGN.md, sections 2 ("child edge") and 5.2; Storm's ``TopologyBuilder``.
+Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``TopologyBuilder``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ does: behind it nothing can be anchored, since its tuples are acked when its row
 the sink gets nothing, since what passes by the state store would be another branch of the query, which reads
 and runs everything again.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

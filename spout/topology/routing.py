@@ -5,7 +5,8 @@ Spark may run a task again, and its tuples must take the same ways, or some woul
 Storm's partial key grouping looks at the load instead; here a tuple's place in its tree decides between its
 two tasks, which splits a hot key evenly as well.
 
-Source: DESIGN.md, section 2 ("Ids are deterministic"); Storm's ``FieldsGrouper``, ``PartialKeyGrouping``.
+Source: docs/design/protocol.md, section 2 ("Ids are deterministic"); Storm's ``FieldsGrouper``,
+``PartialKeyGrouping``.
 """
 
 from __future__ import annotations

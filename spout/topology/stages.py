@@ -7,7 +7,7 @@ What a later stage or the sink reads passes through those between. So every batc
 nothing is read twice, however the graph branches and joins. A keyed bolt is the last stage, by itself: behind
 all others stands Spark's state store.
 
-Source: DESIGN.md, section 5.2.
+Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations

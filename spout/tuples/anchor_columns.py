@@ -3,7 +3,7 @@
 A held row carries one anchor. What Spark makes of several held rows carries an array: `collect_anchors` makes
 one of a group's rows, `join_anchors` one of the two sides of a join. `spout.ack_anchors` takes an array.
 
-Source: DESIGN.md, section 5.2; ``spout.publishing.delayed``.
+Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
 Of all but HOPS the subscriptions along the hops are the same for all rows of a stream, so they stand in the
 pass, not in the rows.
 
-Source: DESIGN.md, sections 2 and 5.2.
+Source: docs/design/protocol.md, sections 2 and 5.2.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ out:
 * an emission is anchored on tuples that are not settled yet;
 * what is neither acked nor failed keeps its root open until the root times out.
 
-Source: DESIGN.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCollector``.
+Source: docs/design/protocol.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCollector``.
 """
 
 from __future__ import annotations

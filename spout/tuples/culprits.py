@@ -6,7 +6,7 @@ place, so that everything else comes out as if the bolt itself had failed the tu
 an `ArrowBolt`'s, nobody knows which one it was: the next child makes two calls, for a half of the rows each,
 and so on.
 
-Source: DESIGN.md, section 3 rules 5, 6 and 11.
+Source: docs/design/protocol.md, section 3 rules 5, 6 and 11.
 """
 
 from __future__ import annotations

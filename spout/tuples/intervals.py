@@ -1,6 +1,6 @@
 """A set of positions, kept as disjoint half-open intervals: its cost is the number of holes, not of members.
 
-Source: DESIGN.md, section 5.1 (the pending window); CONFORMANCE S101.
+Source: docs/design/protocol.md, section 5.1 (the pending window); docs/design/conformance.md, S101.
 """
 
 from __future__ import annotations

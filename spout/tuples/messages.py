@@ -3,7 +3,7 @@
 A tuple looks at the client's message; a field is fetched when it is asked for. Columns are built for those
 who want Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
 
-Source: DESIGN.md, section 5.1; the columns are those of Spark's Kafka connector.
+Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
 """
 
 from __future__ import annotations

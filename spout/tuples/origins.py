@@ -4,7 +4,7 @@ Within a batch a root is its index into the batch's plan, which only read tasks 
 the topology, rows that leave a task name the source and position beside it: a task knows those of all tuples
 that it was given, and emits on no others.
 
-Source: DESIGN.md, sections 2 and 5.2.
+Source: docs/design/protocol.md, sections 2 and 5.2.
 """
 
 from __future__ import annotations

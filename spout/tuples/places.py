@@ -4,7 +4,7 @@ Where every tuple has one anchor and came the same number of hops, which is so i
 rich bolts and joins, a block's places are arrays: the root of each tuple, and one number for each hop. A
 tuple's own place is made when somebody asks for it. Everywhere else places are a list.
 
-Source: DESIGN.md, section 2 ("child edge").
+Source: docs/design/protocol.md, section 2 ("child edge").
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, 
 ROOTS = 10_000_000
 BLOCK = 1 << WIRE_BLOCK_BITS
 OPEN_ROOT_BYTES = 10
-"""What DESIGN 5.3 allows for an open root."""
+"""What docs/design/protocol.md allows for an open root, section 5.3."""
 
 
 @pytest.fixture

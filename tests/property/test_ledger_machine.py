@@ -1,7 +1,7 @@
 """The acker against a model of plain dicts; re-reading, crash and restore are ordinary rules.
 
-Rules 1 to 4 and 7 of DESIGN.md hold when both agree on every verdict, whatever is written, repeated,
-contradicted or killed.
+Rules 1 to 4 and 7 of docs/design/protocol.md hold when both agree on every verdict, whatever is written,
+repeated, contradicted or killed.
 """
 
 from __future__ import annotations

@@ -287,4 +287,4 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ("InOrder",), _ordered(flaky=0.5, sleep=0.05),
     ),
 }  # fmt: skip
-"""By name. DESIGN.md names most of them; the others were found on the way."""
+"""By name. docs/design/protocol.md marks many of them with †; the others were found on the way."""

@@ -1,4 +1,4 @@
-"""The rules of DESIGN.md, section 3: one checker for each, which watches the logs from outside.
+"""The rules of docs/design/protocol.md, section 3: one checker for each, which watches the logs from outside.
 
 A checker knows nothing of what any process keeps in memory: only what was written, in which order, and what
 really happened to each record (``tests.simulation.truth.truth``).

@@ -1,4 +1,4 @@
-"""Rules 7 to 11 of DESIGN.md, section 3: what is lost, when, and what becomes of it. See `checkers`."""
+"""Rules 7 to 11 of docs/design/protocol.md, section 3: what is lost, and its fate. See `checkers`."""
 
 from __future__ import annotations
 

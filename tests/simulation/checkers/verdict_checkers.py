@@ -1,4 +1,4 @@
-"""Rules 1 to 6 of DESIGN.md, section 3: what is emitted, and which verdict it gets. See `checkers`."""
+"""Rules 1 to 6 of docs/design/protocol.md, section 3: what is emitted, and its verdict. See `checkers`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ tasks run again.
 
 What a replay worker's death costs needs no rule: a root that was lost has one copy or dead letter, or not.
 
-Source: DESIGN.md, rules 7, 8 and 9, section 4 ("Order between the three topics").
+Source: docs/design/protocol.md, rules 7, 8 and 9, section 4 ("Order between the three topics").
 """
 
 from __future__ import annotations

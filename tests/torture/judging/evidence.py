@@ -3,7 +3,7 @@
 Times are when the broker appended a record (the run's broker stamps that into every topic of the ackers), so
 they are of one clock and in the log's order, whoever wrote the record and however wrong its clock was.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

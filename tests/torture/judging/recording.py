@@ -1,6 +1,6 @@
 """What was read of a run's topics, kept as the simulation's checkers ask for it.
 
-Source: DESIGN.md, section 4.
+Source: docs/design/protocol.md, section 4.
 """
 
 from __future__ import annotations

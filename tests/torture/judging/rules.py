@@ -11,7 +11,7 @@ What only a simulation knows is not judged here: which evaluation's output stood
 ``tests.torture.judging.judge``), for how long each process of a session lived, what a process knew
 when it rested.
 
-Source: DESIGN.md, section 3.
+Source: docs/design/protocol.md, section 3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes, ticks and inits: the fine print of DESIGN.md, section 4, sentence by sentence."""
+"""Takes, ticks and inits: the fine print of docs/design/protocol.md, section 4, sentence by sentence."""
 
 from __future__ import annotations
 

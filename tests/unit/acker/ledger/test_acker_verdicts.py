@@ -1,6 +1,6 @@
-"""Storm's acker, case by case (CONFORMANCE A, B and I), on the real service over the in-memory log.
+"""Storm's acker, case by case (sections A, B and I), on the real service over the in-memory log.
 
-What of it is elsewhere, or does not apply, says ``tests/support/conformance.py``.
+``docs/design/conformance.md`` has the cases, and says which of them do not apply.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ def test_what_waits_survives_compaction_and_restart(world: World) -> None:
 
 
 def test_a_group_offset_that_expired_costs_nothing(world: World) -> None:
-    """FACTS: a committed offset is never the only copy of a truth; `_ack_due` holds the progress too."""
+    """A committed offset is never the only copy of a truth; `_ack_due` holds the progress too."""
     first = world.worker()
     world.lose(world.emit(b"x"), reason=Reason.ABANDONED)
     world.settle(first)

@@ -337,7 +337,7 @@ def test_replays_are_emitted_before_new_records() -> None:
 
 
 def test_nothing_beyond_an_open_transaction_is_emitted() -> None:
-    """DESIGN 5.1: up to the last stable offset."""
+    """docs/design/protocol.md, section 5.1: up to the last stable offset."""
     world = World()
     world.produce(3)
     writer = world.log.transactions("t")
@@ -353,7 +353,7 @@ def test_nothing_beyond_an_open_transaction_is_emitted() -> None:
 
 
 def test_records_that_left_the_log_stop_the_query_by_default() -> None:
-    """DESIGN 5.1: decided once, in planning."""
+    """docs/design/protocol.md, section 5.1: decided once, in planning."""
     world = World()
     world.produce(10)
     planner = world.ready(start="earliest")
@@ -394,7 +394,7 @@ def test_a_group_without_history_begins_where_it_is_told(start: str | int, first
 
 @pytest.mark.parametrize("moved_to", [2, 8])
 def test_a_committed_offset_that_someone_moved_is_refused_with_the_way_out(moved_to: int) -> None:
-    """P15, as DESIGN 5.1 has it."""
+    """P15, as docs/design/protocol.md, section 5.1 has it."""
     world = World()
     world.produce(10)
     planner = world.ready()
@@ -535,7 +535,7 @@ def test_closing_commits_what_is_settled() -> None:
 
 
 def test_a_batch_over_half_of_the_timeout_is_told() -> None:
-    """DESIGN 5.1: warns over half, errors over the whole."""
+    """docs/design/protocol.md, section 5.1: warns over half, errors over the whole."""
     world = World()
     world.produce(4)
     planner = world.ready()
@@ -627,7 +627,7 @@ def test_a_root_that_was_decided_before_it_was_planned_is_not_emitted() -> None:
 
 @pytest.mark.parametrize("durable", [0, 1])
 def test_a_crash_between_the_parts_of_an_init_loses_no_record(durable: int) -> None:
-    """DESIGN 5.1: blocks of one acker partition may be initialised and others not."""
+    """docs/design/protocol.md, section 5.1: some blocks may be initialised and others not."""
     world = World(YAML.replace("200000", "1000000").replace("4s", "0"))
     world.produce(300_000)
     faults = FlushesLeft()

@@ -56,7 +56,7 @@ def test_a_share_ends_with_a_block_when_that_gives_up_less_than_a_quarter() -> N
 
 
 def test_replays_come_before_new_records() -> None:
-    """DESIGN 5.1; P9."""
+    """docs/design/protocol.md, section 5.1; P9."""
     taken = choose(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, IDS, Room(60, {1: 1_000}))
     assert taken == [SourceRun(A, 0, 20), SourceRun(B, 0, 20), SourceRun(REPLAY, 5, 25)]
 
@@ -129,7 +129,7 @@ def test_positions_used_out_of_order_leave_a_gap() -> None:
 
 
 def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:
-    """DESIGN 5.1: 10,000, then what the measured rate allows."""
+    """docs/design/protocol.md, section 5.1: 10,000, then what the measured rate allows."""
     pace = Pace(30_000)
     assert pace.allowed() == FIRST_BATCH_RECORDS_MAX == 10_000
     pace.emitted(10_000, 0)

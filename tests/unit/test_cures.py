@@ -26,7 +26,7 @@ ARGUMENTS = {
     "KafkaSpout": set(inspect.signature(KafkaSpout).parameters),
 }
 SPARKS_OWN = {"checkpointLocation", "path", "topic", "kafka.bootstrap.servers"}
-COMMAND = re.compile(r"`windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
+COMMAND = re.compile(r"(?:`|\$ |uv run )windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
 CALL = re.compile(r"\b(read_stream|KafkaSpout)\(([^()]*=[^()]*)\)")
 OPTION = re.compile(r"\.option\(\s*[\"']([^\"']+)[\"']")
 NAME = re.compile(r"\bspout\.([A-Za-z_]+)\(")

@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import ast
 import doctest
+import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 import spout
+from acker import errors
 from acker.config.topics import parse
 from acker.ledger.counters import AckerStatus, Counts
 from replay.worker.report import ReplayStatus
+from spout.cli import main as cli
 from tests.support.documented import ROOT, kestrel_names, plain_names
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+BASES = ("WindhoverError", "SessionError", "LogError")
+"""Errors that are raised by their subclasses alone."""
 README_LINES_MAX = 200
 README_WORDS_MAX = 1_800
 
@@ -189,3 +197,42 @@ def test_the_page_of_metrics_names_only_metrics_of_ackers_that_exist() -> None:
     there = {field.name for kind in (AckerStatus, Counts) for field in fields(kind)} - {"counts"}
     assert named <= there
     assert {field.name for field in fields(AckerStatus)} - {"counts"} <= named
+
+
+def test_the_page_of_errors_has_every_error_with_its_exit_code() -> None:
+    text = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8").split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (`.*?) \| (\d+) \|", text, re.M)
+    found = {name: int(code) for names, code in rows for name in re.findall(r"`(\w+)`", names)}
+    there = {
+        name: each.exit_code
+        for name, each in vars(errors).items()
+        if inspect.isclass(each) and issubclass(each, errors.WindhoverError) and name not in BASES
+    }
+    assert found == there
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    text = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    named: set[str] = set()
+    for row in re.findall(r"^\| (`windhover .*?) \|", text, re.M):
+        first, *more = re.findall(r"`([^`]*)`", row)
+        words = [word for word in first.split()[1:] if word.islower()]
+        named |= {" ".join(words), *(" ".join([*words[:-1], last]) for last in more)}
+    assert named == set(commands_of(typer.main.get_command(cli.app)))
+
+
+def test_the_page_of_public_names_is_filled_from_their_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "hooks")
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    filled = import_module("api").on_page_markdown(page)
+    assert re.findall(r"^## (\w+)$", filled, re.M) == list(spout.__all__)
+    assert "- `partitions`: how many tasks share the values" in filled
+
+
+def commands_of(command: Any, above: str = "") -> Iterator[str]:
+    """Yield each command with its words."""
+    for name, each in getattr(command, "commands", {}).items():
+        if hasattr(each, "commands"):
+            yield from commands_of(each, f"{above}{name} ")
+        else:
+            yield f"{above}{name}"

@@ -1,8 +1,8 @@
 """The sections of topics.yaml below its top level, as frozen values.
 
-Every key carries its unit, range and meaning, and the name that Storm has for it; the README's table and
-the messages of refused files are made of them. A duration is written with its unit and kept as int
-milliseconds in a field that ends in ``_ms``.
+Every key carries its unit, range and meaning, and the name that Storm has for it; the table in
+docs/reference/topics.md and the messages of refused files are made of them. A duration is written with its
+unit and kept as int milliseconds in a field that ends in ``_ms``.
 
 Source: docs/design/protocol.md, section 7.
 """

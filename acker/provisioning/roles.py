@@ -1,8 +1,8 @@
 """What each role must be allowed to do at a broker that asks: the least with which all of it works.
 
-`RULES` is the whole of it, as data. The README's table, what `windhover acls` prints, the messages of
-`NotAuthorized` and the tests are made of it. In Kafka, Read, Write, Delete and Alter include Describe, and an
-idempotent producer needs no right of its own beside Write; both are made use of.
+`RULES` is the whole of it, as data. The table in docs/operate/security.md, what `windhover acls` prints, the
+messages of `NotAuthorized` and the tests are made of it. In Kafka, Read, Write, Delete and Alter include
+Describe, and an idempotent producer needs no right of its own beside Write; both are made use of.
 
 Not here: whoever writes source topics, and what a query does beside Windhover; those are the user's own.
 

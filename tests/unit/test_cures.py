@@ -26,7 +26,7 @@ ARGUMENTS = {
     "KafkaSpout": set(inspect.signature(KafkaSpout).parameters),
 }
 SPARKS_OWN = {"checkpointLocation", "path", "topic", "kafka.bootstrap.servers"}
-COMMAND = re.compile(r"`windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
+COMMAND = re.compile(r"(?:`|\$ |uv run )windhover((?: [a-z][a-z-]*)+)((?: --[a-z-]+)*)")
 CALL = re.compile(r"\b(read_stream|KafkaSpout)\(([^()]*=[^()]*)\)")
 OPTION = re.compile(r"\.option\(\s*[\"']([^\"']+)[\"']")
 NAME = re.compile(r"\bspout\.([A-Za-z_]+)\(")
@@ -101,6 +101,6 @@ def test_cures_are_there_to_be_found() -> None:
     named = {
         (path.name, call) for path, text in SAID for call, name in _arguments(text) if name == "take_over"
     }
-    assert {(name, "read_stream") for name in ("sources.py", "operate.py", "README.md")} <= named
+    assert {(name, "read_stream") for name in ("sources.py", "operate.py", "runbook.md")} <= named
     assert ("service.py", "KafkaSpout") in named
     assert sum(len(COMMAND.findall(text)) for _, text in SAID) > 20

@@ -1,4 +1,4 @@
-"""What README.md tells a stranger to do works as it stands there."""
+"""What README.md and docs/ tell a stranger to do works as it stands there."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from spout.runtime.child import Child
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NIGHT = (ROOT / "docs" / "operate" / "night.md").read_text(encoding="utf-8")
 DEMO_SECONDS_MAX = 280
 DEMO_RECORDS = 20_000
 """The demo's own number takes a minute of two cores."""
 LINES = ["the hawk hovers", "the hawk waits"]
 
 
-def commands() -> list[str]:
-    """The commands of the README's console blocks, without the prompt."""
-    blocks = re.findall(r"```console\n(.*?)```", README, re.S)
+def commands(page: str = README) -> list[str]:
+    """The commands of the console blocks of a page, without the prompt."""
+    blocks = re.findall(r"```console\n(.*?)```", page, re.S)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
@@ -56,12 +57,12 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaLog]:
 
 
 def test_the_readme_names_the_two_commands() -> None:
-    assert commands()[:2] == ["uv run windhover demo", "uv run --group dev pytest"]
+    assert commands() == ["uv run windhover demo", "uv run --group dev pytest"]
 
 
 def test_the_commands_of_an_operator_run(served: KafkaLog, capsys: pytest.CaptureFixture[str]) -> None:
     """On a group that nobody has taken yet: what is not known is said, and nothing is changed."""
-    operators = [line.split() for line in commands()[2:]]
+    operators = [line.split() for line in commands(NIGHT)]
     assert {words[1] for words in operators} == {"status", "roots", "inspect", "dlq"}
     for program, *words in operators:
         assert program == "windhover"

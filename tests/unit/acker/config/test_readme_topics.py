@@ -1,4 +1,4 @@
-"""README's table of topics.yaml says what the models say."""
+"""The table of keys in docs/reference/topics.md says what the models say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from acker.config.settings import AckerSettings, Input
 from acker.config.topics import Topics
 
 PROJECT = Path(__file__).resolve().parents[4]
-HEADING = "## topics.yaml"
+PAGE = "docs/reference/topics.md"
+HEADING = "## All keys"
 HEADER = "| key | default | unit | range | Storm | what it does |"
 
 COMPUTED = {
@@ -46,7 +47,7 @@ def rows(model: type[BaseModel], above: str) -> Iterator[str]:
 
 
 def table() -> list[str]:
-    """Return the whole table, as README has it."""
+    """Return the whole table, as the page has it."""
     kafka = Topics.model_fields["kafka"]
     extra = kafka.json_schema_extra
     assert isinstance(extra, dict)
@@ -70,10 +71,10 @@ def _written(default: object) -> str:
     return '""' if default == "" else f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def test_the_readme_lists_every_key_with_unit_default_and_range() -> None:
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    assert HEADING in readme, "README.md has no section topics.yaml"
-    section = readme.split(HEADING, 1)[1].split("\n## ", 1)[0]
+def test_the_page_lists_every_key_with_unit_default_and_range() -> None:
+    page = (PROJECT / PAGE).read_text(encoding="utf-8")
+    assert HEADING in page, f"{PAGE} has no section of all keys"
+    section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
 
     missing = [row for row in table() if row not in section.splitlines()]
     assert missing == []

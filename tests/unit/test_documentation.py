@@ -1,0 +1,241 @@
+"""README.md and docs/: short enough, in plain words, and with examples that work.
+
+A Python example is one of three kinds. One that begins with ``>>>`` runs here, with the names of
+`tests.support.documented`. Others are excerpts of a file in examples/, which tests/e2e/test_examples_run.py
+runs. A whole program (it has a line ``spark = ...``) is README's first pipeline, or that of the tutorial:
+their bolts run here, and they start their queries by the same lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+import spout
+from acker import errors
+from acker.config.topics import parse
+from acker.ledger.counters import AckerStatus, Counts
+from replay.worker.report import ReplayStatus
+from spout.cli import main as cli
+from tests.support.documented import ROOT, kestrel_names, plain_names
+
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+BASES = ("WindhoverError", "SessionError", "LogError")
+"""Errors that are raised by their subclasses alone."""
+README_LINES_MAX = 200
+README_WORDS_MAX = 1_800
+
+RETIRED = (
+    "appetite", "buried", "bury", "but for", "comes to", "deed", "desk", "ground", "heard", "hungry",
+    "in vain", "is at(?! or )", "sheet", "shelf", "stir", "told",
+)  # fmt: skip
+"""Words that once stood for several things each, and say nothing that a plainer word does not."""
+
+LISTS = ("docs/design/conformance.md", "docs/design/guarantees.md")
+"""Pages that list what the code and its sources say, in their words."""
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+KEY_ROW = re.compile(r"^\| `(?:kafka|acker|replay|inputs)\b.*$", re.M)
+"""A row of the table of keys, which the models write."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    return [text for of, text in BLOCK.findall(page.read_text(encoding="utf-8")) if of == kind]
+
+
+def prose(page: Path) -> str:
+    """Return a page without blocks, code and the table of keys."""
+    text = KEY_ROW.sub("", BLOCK.sub("", page.read_text(encoding="utf-8")))
+    return re.sub(r"`[^`]*`", "", text)
+
+
+def stripped(text: str) -> str:
+    """Return lines without indentation and without empty ones, which ruff sets in pages as it likes."""
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def is_program(block: str) -> bool:
+    return re.search(r"^spark = ", block, re.M) is not None
+
+
+def program(page: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return what the program of a page defines, and the lines that start its query."""
+    (block,) = filter(is_program, blocks(page, "python"))
+    definitions, start = block.split("spark = ", 1)
+    names: dict[str, Any] = {"__name__": "program"}
+    exec(compile(definitions, name_of(page), "exec"), names)
+    return names, start.splitlines()
+
+
+def emitted(bolt: spout.BasicBolt, value: bytes) -> list[tuple[Any, ...]]:
+    """Return what a bolt emits for a record."""
+    rows: list[tuple[Any, ...]] = []
+    record: Any = type("Record", (dict,), {"message_id": SimpleNamespace(origin="orders/0@1")})(value=value)
+    bolt.execute(record, spout.BasicCollector(rows.append))
+    return rows
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= README_LINES_MAX
+    assert len(text.split()) <= README_WORDS_MAX
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in LISTS], ids=name_of)
+def test_a_page_uses_no_retired_word(page: Path) -> None:
+    text = prose(page)
+    assert [word for word in RETIRED if re.search(rf"\b{word}\b", text, re.I)] == []
+
+
+def test_a_retired_word_is_found(tmp_path: Path) -> None:
+    """So the test above is worth something."""
+    page = tmp_path / "page.md"
+    page.write_text("It is told `told`.\n\n```\ntold\n```\n")
+    assert prose(page).count("told") == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ">>> " in page.read_text()], ids=name_of)
+def test_the_examples_of_a_page_do_what_they_say(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names = {"__name__": "__main__", **plain_names(), **kestrel_names()}
+    for block in blocks(page, "python"):
+        if not block.startswith(">>> "):
+            continue
+        said: list[str] = []
+        test = doctest.DocTestParser().get_doctest(block, names, name_of(page), name_of(page), 0)
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append, clear_globs=False)
+        assert not said, "".join(said)
+
+
+def test_all_other_examples_are_excerpts_of_files_that_tests_run() -> None:
+    files = [stripped(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").glob("*.py"))]
+    fix = stripped(blocks(DOCS / "tutorial.md", "python")[-1])
+    unknown = [
+        f"{name_of(page)}:\n{block}"
+        for page in PAGES
+        for block in blocks(page, "python")
+        if not block.startswith(">>> ") and not is_program(block)
+        and stripped(block) != fix and not any(stripped(block) in file for file in files)
+    ]  # fmt: skip
+    assert not unknown, "\n".join(unknown)
+
+
+def test_the_bolt_of_the_first_pipeline_splits_a_line() -> None:
+    names, _ = program(README)
+    assert emitted(names["SplitSentence"](), b"the hawk") == [
+        ("the", "orders/0@1#0"),
+        ("hawk", "orders/0@1#1"),
+    ]
+
+
+def test_the_tutorials_bolt_fails_by_the_record_and_line_that_it_names_and_its_fix_works() -> None:
+    page = DOCS / "tutorial.md"
+    names, _ = program(page)
+    assert emitted(names["Total"](), b"ada 3.50") == [("ada", 3.5, "orders/0@1")]
+    with pytest.raises(ValueError, match="'4,20'") as failed:
+        emitted(names["Total"](), b"bob 4,20")
+    assert f"{failed.value} (pipeline.py:{failed.traceback[-1].lineno + 1})" in page.read_text(
+        encoding="utf-8"
+    )
+
+    *_, whole, fix = blocks(page, "python")
+    (line,) = (each for each in whole.splitlines() if "collector.emit" in each)
+    mended: dict[str, Any] = {"__name__": "program"}
+    exec(whole.replace(line, fix.rstrip()).split("spark = ", 1)[0], mended)
+    assert emitted(mended["Total"](), b"bob 4,20") == [("bob", 4.2, "orders/0@1")]
+
+
+def test_the_tutorial_starts_its_query_as_the_readme_does() -> None:
+    _, first = program(README)
+    _, own = program(DOCS / "tutorial.md")
+    text = "\n".join(first)
+    for old, new in (("sentences", "orders"), ("SplitSentence", "Total"), ("words", "rows")):
+        text = text.replace(old, new)
+    assert "\n".join(own) == text
+    ast.parse("spark = " + text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_example_of_topics_yaml_is_accepted(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        if "inputs" not in yaml.safe_load(block) or "spouts" in yaml.safe_load(block):
+            continue
+        environ = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p"}
+        assert parse(block, file="topics.yaml", environ=environ).inputs
+
+
+def test_the_page_of_metrics_names_every_field_of_a_replay_workers_status_and_no_other() -> None:
+    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`windhover_replay_([a-z_]+?)(?:_total)?`", text)) - {"last_step_age_seconds", ""}
+    assert named == {field.name for field in fields(ReplayStatus)}
+
+
+def test_the_page_of_metrics_names_only_metrics_of_ackers_that_exist() -> None:
+    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`windhover_acker_([a-z_]+?)(?:_total)?`", text)) - {"last_step_age_seconds", ""}
+    there = {field.name for kind in (AckerStatus, Counts) for field in fields(kind)} - {"counts"}
+    assert named <= there
+    assert {field.name for field in fields(AckerStatus)} - {"counts"} <= named
+
+
+def test_the_page_of_errors_has_every_error_with_its_exit_code() -> None:
+    text = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8").split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (`.*?) \| (\d+) \|", text, re.M)
+    found = {name: int(code) for names, code in rows for name in re.findall(r"`(\w+)`", names)}
+    there = {
+        name: each.exit_code
+        for name, each in vars(errors).items()
+        if inspect.isclass(each) and issubclass(each, errors.WindhoverError) and name not in BASES
+    }
+    assert found == there
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    text = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    named: set[str] = set()
+    for row in re.findall(r"^\| (`windhover .*?) \|", text, re.M):
+        first, *more = re.findall(r"`([^`]*)`", row)
+        words = [word for word in first.split()[1:] if word.islower()]
+        named |= {" ".join(words), *(" ".join([*words[:-1], last]) for last in more)}
+    assert named == set(commands_of(typer.main.get_command(cli.app)))
+
+
+def test_the_page_of_public_names_is_filled_from_their_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "hooks")
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    filled = import_module("api").on_page_markdown(page)
+    assert re.findall(r"^## (\w+)$", filled, re.M) == list(spout.__all__)
+    assert "- `partitions`: how many tasks share the values" in filled
+
+
+def commands_of(command: Any, above: str = "") -> Iterator[str]:
+    """Yield each command with its words."""
+    for name, each in getattr(command, "commands", {}).items():
+        if hasattr(each, "commands"):
+            yield from commands_of(each, f"{above}{name} ")
+        else:
+            yield f"{above}{name}"

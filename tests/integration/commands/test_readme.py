@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,17 @@ from acker.kafka.port import Outgoing
 from acker.provisioning import provision
 from spout.cli.main import run
 from spout.local.embedded import EmbeddedBroker
+from spout.local.ports import free_port
 from spout.local.up import BOOTSTRAP
+from spout.runtime import tether
 from spout.runtime.child import Child
+from tests.conftest import lacking
+from tests.support.programs import Program
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NIGHT = (ROOT / "docs" / "operate" / "night.md").read_text(encoding="utf-8")
+INSTALL_SECONDS_MAX = 120
 DEMO_SECONDS_MAX = 280
 DEMO_RECORDS = 20_000
 """The demo's own number takes a minute of two cores."""
@@ -34,6 +44,13 @@ def commands(page: str = README) -> list[str]:
     """The commands of the console blocks of a page, without the prompt."""
     blocks = re.findall(r"```console\n(.*?)```", page, re.S)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def pipeline(kind: str) -> list[str]:
+    """The blocks of one kind in the README's first pipeline."""
+    section = re.search(r"\n## A first pipeline\n(.*?)\n## ", README, re.S)
+    assert section is not None, "README.md has no first pipeline"
+    return re.findall(rf"```{kind}\n(.*?)```", section[1], re.S)
 
 
 @pytest.fixture
@@ -102,3 +119,65 @@ def test_the_test_command_finds_the_tests() -> None:
     )
     assert ran.returncode == 0, ran.stdout
     assert "test_demo.py" in ran.stdout
+
+
+def installed(folder: Path) -> Path:
+    """Install the package as a wheel into a new environment; return the folder of its programs.
+
+    What the package needs comes from the environment of the tests: it would take minutes to install.
+    """
+    uv = shutil.which("uv") or lacking("uv is not in the PATH")
+    wheels, env = folder / "wheels", folder / ".venv"
+    for words in (
+        ["build", "--wheel", "--out-dir", wheels, ROOT],
+        ["venv", "--python", sys.executable, env],
+    ):
+        subprocess.run([uv, *words], check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
+    wheel = next(wheels.glob("*.whl"))
+    subprocess.run(
+        [uv, "pip", "install", "--python", env, "--no-deps", wheel],
+        check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX,
+    )  # fmt: skip
+    site = next(env.glob("lib/python*/site-packages"))
+    # a folder that a .pth file names is searched, but not for further .pth files: not for the checkout
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return env / "bin"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_first_pipeline_runs_as_it_stands_from_the_installed_package(tmp_path: Path) -> None:
+    """In a new directory, the processes in README's order; Spark's workers find the package by themselves."""
+    port = str(free_port())
+    bin_folder = installed(tmp_path)
+    for name, kind in (("topics.yaml", "yaml"), ("pipeline.py", "python")):
+        (tmp_path / name).write_text(pipeline(kind)[0].replace("9092", port))
+    commands = [shlex.split(line) for line in pipeline("sh")[1].replace("9092", port).splitlines()]
+    assert [words[:3] for words in commands] == [
+        ["uv", "run", "windhover"], ["uv", "run", "python"], ["uv", "run", "python"],
+    ]  # fmt: skip
+    # not the environment's folder before all others, as `uv run` would have it: python3 is another one
+    environ = {
+        name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")
+    }
+    environ["PATH"] = os.defpath if shutil.which("java", path=os.defpath) else os.environ["PATH"]
+    environ["PYTHONUNBUFFERED"] = "1"
+
+    with ExitStack() as stack:
+
+        def start(number: int) -> Program:
+            program, *words = commands[number][2:]
+            log = tmp_path / f"log{number}"
+            command = tether.Command([str(bin_folder / program), *words], log, tmp_path, environ)
+            process = tether.start(command)
+            stack.callback(lambda: tether.stop(process, 60_000) if process.poll() is None else None)
+            return Program(process, log)
+
+        up = start(0)
+        up.until(lambda: "\nready: " in up.said)
+        query = start(1)
+        assert start(2).ended() == 0
+        words = [f"{word} sentences/" for word in ("the", "hawk", "waits")]
+        query.until(lambda: all(word in query.said for word in words))
+        assert "workers_run_this_python" in query.said

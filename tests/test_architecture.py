@@ -38,8 +38,8 @@ FILES_MAX = 15
 PURE = [
     "acker/identity.py", "acker/wire/events.py", "acker/wire/codec.py", "acker/errors.py",
     "acker/ledger/ledger.py", "acker/config/topics.py", "acker/config/settings.py",
-    "acker/config/limit_settings.py", "acker/config/limits.py", "acker/config/keys.py",
-    "acker/config/conflicts.py", "acker/config/problems.py", "replay/policy/limits.py",
+    "acker/config/limits.py", "acker/config/keys.py",
+    "acker/config/conflicts.py", "acker/config/problems.py",
     "acker/config/kafka_settings.py", "acker/config/yaml_text.py", "acker/units.py",
     "acker/provisioning/topic_specs.py", "acker/provisioning/topic_times.py", "acker/kafka/rights.py",
     "acker/provisioning/roles.py", "replay/policy/backoff.py", "replay/policy/disposition.py",

@@ -33,8 +33,7 @@ from acker.config.keys import (
     Whole,
     key,
 )
-from acker.config.limit_settings import AckerLimitSettings
-from acker.config.limits import AckerLimits
+from acker.config.limits import VERDICT_RETENTION, AckerLimits, AckerLimitSettings
 from acker.config.retry_settings import Retry
 from acker.identity import INPUT_ID_MAX, PARTITION_MAX
 from acker.units import UNITS_MS
@@ -99,7 +98,7 @@ class AckerSettings(Section):
     verdict_retention_ms: DurationMs = key(
         "How long verdicts are kept beyond the time at which nothing needs them any more.",
         unit="duration", range="a duration, 1h to 365d", alias="verdict_retention",
-        default="7d", ge=UNITS_MS["h"], le=365 * _DAY,
+        default=VERDICT_RETENTION, ge=UNITS_MS["h"], le=365 * _DAY,
     )  # fmt: skip
     limits: AckerLimitSettings = key(
         "How far one acker may go.", range="a section", default_factory=AckerLimitSettings

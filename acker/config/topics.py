@@ -19,7 +19,7 @@ from acker.config import problems
 from acker.config.conflicts import conflicts
 from acker.config.kafka_settings import KafkaSettings, kafka_settings
 from acker.config.keys import FROM_FILE, NAME_KEY, Section, key
-from acker.config.limit_settings import ReplaySettings
+from acker.config.limits import ReplaySettings
 from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.retry_settings import CauseRule, Retry
 from acker.config.settings import AckerSettings, AckTopics, DeadLetter, Input

@@ -5,7 +5,7 @@ Source: docs/design/protocol.md, section 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from acker.errors import DataLoss, Unreachable
@@ -16,8 +16,9 @@ POLLS: Final = 20
 
 
 def read_piece(
-    log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int
-) -> Iterator[Record]:
+    log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int,
+    alive: Callable[[], None] = lambda: None,
+) -> Iterator[Record]:  # fmt: skip
     """Return the records of a partition from `start` up to, not including, `end`.
 
     Args:
@@ -27,6 +28,7 @@ def read_piece(
         end: an end, as `Log.ends` or, for what is committed, `Log.stable_ends` has told it.
         committed: leave out what is not committed.
         wait_ms: how long to wait for progress.
+        alive: called before each poll, so that a long read does not count as hung.
 
     Raises:
         Unreachable: nothing came for `wait_ms`, short of the end.
@@ -39,9 +41,10 @@ def read_piece(
         reader.assign({partition: start})
         idle = 0
         while (at := reader.position(partition)) < end:
-            for record in reader.poll(max(1, wait_ms // POLLS)):
-                if record.offset < end:
-                    yield record
+            alive()
+            records = reader.poll(max(1, wait_ms // POLLS))
+            within = not records or records[-1].offset < end
+            yield from records if within else [record for record in records if record.offset < end]
             idle = 0 if reader.position(partition) > at else idle + 1
             if idle >= POLLS:
                 raise Unreachable(

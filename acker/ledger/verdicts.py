@@ -16,7 +16,7 @@ import numpy as np
 from acker.identity import I64
 from acker.ledger.cohort import Emission
 from acker.sorted_arrays import Hits, as_array
-from acker.wire.events import Lost, Reason, SourceRun, Verdicts, pack_positions
+from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
 
 RUN_BYTES: Final = 24
 """A run on the wire, at most: source 4 bytes, two positions 10 each."""
@@ -86,15 +86,12 @@ class RunSet:
         scattered = self._scattered.get(source)
         if scattered:
             positions = np.sort(np.concatenate(scattered))
-            breaks = np.flatnonzero(np.diff(positions) != 1)
-            starts.append(positions[np.concatenate(([0], breaks + 1))])
-            ends.append(positions[np.concatenate((breaks, [len(positions) - 1]))] + 1)
+            firsts, lasts = joined_bounds(positions, positions + 1)
+            starts.append(firsts)
+            ends.append(lasts)
         all_starts, all_ends = np.concatenate(starts), np.concatenate(ends)
         order = np.argsort(all_starts)
-        all_starts, all_ends = all_starts[order], all_ends[order]
-        gaps = np.flatnonzero(all_starts[1:] != all_ends[:-1])
-        first, last = np.concatenate(([0], gaps + 1)), np.concatenate((gaps, [len(all_ends) - 1]))
-        return all_starts[first], all_ends[last]
+        return joined_bounds(all_starts[order], all_ends[order])
 
 
 class Settlements:

@@ -10,8 +10,10 @@ Source: docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -213,9 +215,54 @@ def runs_of(sorted_positions: I64) -> list[Run]:
     Returns:
         Ascending runs that do not touch each other; empty for no positions.
     """
-    if not len(sorted_positions):
-        return []
-    breaks = np.flatnonzero(np.diff(sorted_positions) != 1)
-    starts = sorted_positions[np.concatenate(([0], breaks + 1))]
-    ends = sorted_positions[np.concatenate((breaks, [len(sorted_positions) - 1]))] + 1
+    starts, ends = joined_bounds(sorted_positions, sorted_positions + 1)
     return [Run(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
+    """Join ascending, disjoint runs that touch each other; of each run its start and its end, both (n,)."""
+    if not len(starts):
+        return starts, ends
+    gaps = np.flatnonzero(starts[1:] != ends[:-1])
+    return starts[np.concatenate(([0], gaps + 1))], ends[np.concatenate((gaps, [len(ends) - 1]))]
+
+
+def joined(runs: Iterable[tuple[int, int]]) -> Iterator[Run]:
+    """Yield what ascending runs [start, end) cover together: runs that neither overlap nor touch."""
+    rest = iter(runs)
+    for start, end in rest:
+        for other_start, other_end in rest:
+            if other_start > end:
+                yield Run(start, end)
+                start, end = other_start, other_end
+            elif other_end > end:
+                end = other_end
+        yield Run(start, end)
+
+
+def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
+    """Return what runs of several sources cover together, ascending, disjoint and joined."""
+    by_source = groupby(sorted(run for run in runs if run.start < run.end), lambda run: run.source)
+    return tuple(
+        SourceRun(source, *run) for source, found in by_source for run in joined(each[1:] for each in found)
+    )
+
+
+def difference(
+    these: Iterable[tuple[int, int]], without: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of ascending, disjoint runs that are in none of other ascending runs."""
+    cuts = iter(without)
+    cut = next(cuts, None)
+    for start, end in these:
+        while cut is not None and cut[1] <= start:
+            cut = next(cuts, None)
+        while cut is not None and cut[0] < end:
+            if start < cut[0]:
+                yield start, cut[0]
+            start = max(start, cut[1])
+            if cut[1] > end:
+                break  # it reaches into the next run
+            cut = next(cuts, None)
+        if start < end:
+            yield start, end

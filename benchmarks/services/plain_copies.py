@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import confluent_kafka
 
+from acker.config.limits import ReplayLimits
 from acker.errors import CheckFailed
 from acker.identity import I64
-from replay.policy.limits import ReplayLimits
 
 PATIENCE_S = 30.0
 CONSUMED = 10_000

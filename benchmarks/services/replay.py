@@ -19,6 +19,7 @@ import confluent_kafka
 import numpy as np
 from rich.console import Console
 
+from acker.config.limits import ReplayLimits
 from acker.errors import CheckFailed
 from acker.identity import I64, source_of
 from acker.kafka.cluster import KafkaLog
@@ -29,7 +30,6 @@ from benchmarks.measure import Figure, print_report
 from benchmarks.services.letters import letters_replayed
 from benchmarks.services.plain_copies import copies_a_second
 from benchmarks.world import INPUT, World, bench_world
-from replay.policy.limits import ReplayLimits
 from replay.worker.schedule import Schedule
 from replay.worker.service import ReplayService
 

@@ -18,11 +18,11 @@ from itertools import islice
 from typing import Final
 
 from acker.collection import uncollected
+from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.errors import LogError, TopicError, Unreachable
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, look_through
-from replay.policy.limits import ReplayLimits
 from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_of
 from replay.worker.fetch import Absence, Fetcher, Wanted
 from replay.worker.worker import bytes_max

@@ -17,7 +17,7 @@ from contextlib import closing
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.kafka.reading import read_piece
-from replay.records.due import PAUSE_KEY, Pause, pause_key, sound_if_known
+from replay.records.due import DueView, Pause, pause_key
 
 
 def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
@@ -67,12 +67,7 @@ def _paused(log: Log, topics: Topics, number: int) -> dict[int, Pause]:
     place = TopicPartition(topics.ack_topics.due, number)
     start, end = log.starts([place])[place], log.stable_ends([place])[place]
     wait_ms = topics.replay.limits.operation_timeout_ms
-    found: dict[bytes, Pause] = {}
+    found = DueView()
     for record in read_piece(log, place, start, end, committed=True, wait_ms=wait_ms):
-        if record.key is None or not record.key.startswith(PAUSE_KEY):
-            continue
-        found.pop(record.key, None)
-        value = None if record.value is None else sound_if_known(record)
-        if isinstance(value, Pause):
-            found[record.key] = value
-    return {pause.input: pause for pause in found.values()}
+        found.put(record)
+    return found.pauses()

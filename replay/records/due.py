@@ -295,6 +295,36 @@ def sound_if_known(record: Record) -> Stored | None:
         return None
 
 
+class DueView:
+    """What `_ack_due` says besides the roots that wait; of each key the last record counts.
+
+    Garbage says nothing here, nor does what a newer replay worker wrote: who works by it tells of it.
+
+    Attributes:
+        progress: how far each verdict partition is taken over.
+    """
+
+    def __init__(self) -> None:
+        """Begin with an empty log."""
+        self.progress: dict[int, Progress] = {}
+        self._pauses: dict[tuple[int, bytes], Pause] = {}
+
+    def put(self, record: Record) -> None:
+        """Take the next record of a partition."""
+        if record.key is None or len(record.key) == ROOT_KEY_BYTES:
+            return
+        value = None if record.value is None else sound_if_known(record)
+        self._pauses.pop((record.partition, record.key), None)
+        if isinstance(value, Pause):
+            self._pauses[record.partition, record.key] = value
+        elif isinstance(value, Progress):
+            self.progress[record.partition] = value
+
+    def pauses(self) -> dict[int, Pause]:
+        """Return the inputs that are paused somewhere, by their ids."""
+        return {pause.input: pause for pause in self._pauses.values()}
+
+
 def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     """Append a loss to a history, within its limits: the first loss and the latest ones stay.
 

@@ -17,10 +17,10 @@ from enum import Enum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, TopicError, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Log, Picker, Record, TopicPartition, record_bytes
 from acker.made import made
-from replay.policy.limits import ReplayLimits
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000

@@ -8,20 +8,19 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from acker.errors import CodecError, UnknownVersion, Unreachable
+from acker.errors import CodecError, UnknownVersion
 from acker.identity import Root
 from acker.kafka.port import Record, TopicPartition
+from acker.kafka.reading import read_piece
 from acker.service.passed_over import marked_offset
 from acker.wire.checks import wrong_source
 from replay.records.due import Pause, Progress, flaw_of, parse_root_key, pause_key
 from replay.worker.mending import SPOILED_MAX, Mend, last_words, mends_of
 from replay.worker.table import DueTable
 from replay.worker.worker import Worker, newer
-
-_POLL_MS = 100
 
 
 class Restored(NamedTuple):
@@ -83,21 +82,9 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
 
 
-def _stored(worker: Worker, due: TopicPartition) -> Iterable[Record]:
-    log, limits = worker.log, worker.limits
-    start, end = log.starts([due])[due], log.stable_ends([due])[due]
-    if start >= end:
-        return
-    reader = log.reader(committed=True)
-    try:
-        reader.assign({due: start})
-        patience_ms = limits.operation_timeout_ms
-        while (position := reader.position(due)) < end:
-            worker.at(f"reading what waits in partition {due.partition}")
-            yield from reader.poll(_POLL_MS)
-            moved = reader.position(due) != position
-            patience_ms = limits.operation_timeout_ms if moved else patience_ms - _POLL_MS
-            if patience_ms < 0:
-                raise Unreachable(f"{due.topic}/{due.partition} does not answer at offset {position}")
-    finally:
-        reader.close()
+def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
+    start, end = worker.log.starts([due])[due], worker.log.stable_ends([due])[due]
+    return read_piece(
+        worker.log, due, start, end, committed=True, wait_ms=worker.limits.operation_timeout_ms,
+        alive=lambda: worker.at(f"reading what waits in partition {due.partition}"),
+    )  # fmt: skip

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
-from replay.policy.limits import ReplayLimits
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import ReplayStatus, Report, silent
 from replay.worker.worker import Worker, unwatched
@@ -54,7 +54,7 @@ class ReplayService:
             report: is told what is worth a line in the log.
             at: called with each bounded thing that a step begins, for whoever watches that none hangs.
         """
-        self._limits = limits or ReplayLimits(**topics.replay.limits.model_dump())
+        self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
         self._make = partial(Worker, log, jitter=jitter, report=report, at=at)
         self._topics = topics
@@ -120,7 +120,7 @@ class ReplayService:
         Raises:
             Disagreement: something differs that a running worker cannot change; it goes on as before.
         """
-        limits = self._fixed_limits or ReplayLimits(**topics.replay.limits.model_dump())
+        limits = self._fixed_limits or topics.replay.limits
         for name, here, there in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),

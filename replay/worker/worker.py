@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeVar
 
+from acker.config.limits import ReplayLimits
 from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
@@ -27,7 +28,6 @@ from replay.policy.backoff import Backoff
 from replay.policy.breaker import Breaker
 from replay.policy.causes import Action, Rule
 from replay.policy.disposition import Policy
-from replay.policy.limits import ReplayLimits
 from replay.records.due import due_codec
 from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report

@@ -5,18 +5,17 @@ Source: docs/design/protocol.md, section 5.2; Storm's metrics of a bolt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
-from spout.builder.tuple_metrics import Labels, root_metrics, tuple_metrics
+from spout.builder.tuple_metrics import Labels, status_metrics
 from spout.planner.status import PlannerStatus, read_status
-from spout.runtime.metrics import serve
+from spout.runtime.metrics import Scraped, serve
 from spout.streaming.application import Application, Stream
 from spout.streaming.query_plan import streams_read
 from spout.tuples.collector import Cause
@@ -62,34 +61,13 @@ class StreamStatus:
 _PREFIX: Final = "windhover_stream"
 
 
-class StreamCollector(Collector):
-    """Asks for the statuses, one for each group, when it is scraped."""
-
-    def __init__(self, statuses: Callable[[], Sequence[StreamStatus]]) -> None:
-        """Tell what `statuses` returns."""
-        self._statuses = statuses
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counters of tuples by group, component and stream, then those of roots."""
-        statuses = self._statuses()
-        yield from tuple_metrics(_PREFIX, {(each.group,): each.counts for each in statuses}, ["group"])
-        late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
-        for each in statuses:
-            late.add_metric([each.group], each.late)
-        yield late
-        planners: dict[Labels, PlannerStatus] = {
-            (each.group,): each.spout for each in statuses if each.spout is not None
-        }
-        yield from root_metrics(_PREFIX, planners, ["group"])
-
-
-def serve_streams(statuses: Callable[[], Sequence[StreamStatus]], port: int | str) -> None:
-    """Serve the metrics of streams over HTTP, on a thread of the library's own.
-
-    Raises:
-        UsageError: the port is in use, or no port; see `spout.runtime.metrics.address_of`.
-    """
-    serve(StreamCollector(statuses), port)
+def stream_metrics(statuses: Iterable[StreamStatus]) -> Iterator[Metric]:
+    """Yield the metrics of streams, one status for each group."""
+    every: dict[Labels, StreamStatus] = {(each.group,): each for each in statuses}
+    late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
+    for of, each in every.items():
+        late.add_metric(of, each.late)
+    yield from status_metrics(_PREFIX, every, late, ["group"])
 
 
 def stream_status(rows: DataFrame) -> StreamStatus:
@@ -141,7 +119,7 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
             Connect.
     """
     application = Application.of(spark)
-    serve_streams(lambda: statuses(application), port)
+    serve(Scraped(lambda: stream_metrics(statuses(application))), port)
 
 
 def statuses(application: Application) -> list[StreamStatus]:

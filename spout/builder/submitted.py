@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -19,9 +18,9 @@ from acker.errors import UsageError
 from spout.bolts.outputs import parse_output
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.stage_frames import TopologyFrame, frame_of
-from spout.builder.tuple_metrics import root_metrics, tuple_metrics
+from spout.builder.tuple_metrics import status_metrics
 from spout.planner.status import PlannerStatus, read_status
-from spout.runtime.metrics import serve
+from spout.runtime.metrics import Scraped, serve
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic
@@ -82,31 +81,12 @@ class TopologyStatus:
 _PREFIX: Final = "windhover_topology"
 
 
-class TopologyCollector(Collector):
-    """Asks for the status when it is scraped."""
-
-    def __init__(self, status: Callable[[], TopologyStatus]) -> None:
-        """Tell what `status` returns."""
-        self._status = status
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counters of tuples by component and stream, then those of roots."""
-        status = self._status()
-        yield from tuple_metrics(_PREFIX, {(): status.counts})
-        isolated = CounterMetricFamily(f"{_PREFIX}_isolated", "records that ended a worker", labels=["error"])
-        for error, records in status.isolated.items():
-            isolated.add_metric([error], records)
-        yield isolated
-        yield from root_metrics(_PREFIX, {} if status.spout is None else {(): status.spout})
-
-
-def serve_topology(status: Callable[[], TopologyStatus], port: int | str) -> None:
-    """Serve a topology's metrics over HTTP, on a thread of the library's own.
-
-    Raises:
-        UsageError: the port is in use, or no port; see `spout.runtime.metrics.address_of`.
-    """
-    serve(TopologyCollector(status), port)
+def topology_metrics(status: TopologyStatus) -> Iterator[Metric]:
+    """Yield the metrics of a topology."""
+    isolated = CounterMetricFamily(f"{_PREFIX}_isolated", "records that ended a worker", labels=["error"])
+    for error, records in status.isolated.items():
+        isolated.add_metric([error], records)
+    yield from status_metrics(_PREFIX, {(): status}, isolated)
 
 
 class SubmittedTopology:
@@ -292,7 +272,7 @@ def submit(
     submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
     port = options.get("metrics_port")
     if port is not None:
-        serve_topology(submitted.status, port)
+        serve(Scraped(lambda: topology_metrics(submitted.status())), port)
     if options.get("active", True):
         submitted.resume()
     return submitted

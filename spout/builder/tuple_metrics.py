@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -26,14 +26,37 @@ _RISING: Final = ("batches", "emitted", "replayed", "acked", "absent", "failed",
 _LEVELS: Final = ("pending", "oldest_pending_ms")
 
 
-def tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str] = ()) -> Iterator[Metric]:
-    """Yield a metric for each thing that is counted, and for those that take time another one.
+class WorkStatus(Protocol):
+    """What the status of a topology and that of a stream have in common."""
+
+    @property
+    def spout(self) -> PlannerStatus | None:
+        """What the planning process says of its roots; None before it runs."""
+
+    @property
+    def counts(self) -> Counts:
+        """What the components did."""
+
+
+def status_metrics(
+    prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str] = ()
+) -> Iterator[Metric]:
+    """Yield the counters of tuples by component and stream, then those of roots.
 
     Args:
         prefix: what the metrics' names begin with.
-        every: what was counted, by the values of the labels.
+        every: the statuses, by the values of the labels.
+        own: what only a topology has, or only a stream.
         names: the labels.
     """
+    yield from _tuple_metrics(prefix, {of: each.counts for of, each in every.items()}, names)
+    yield own
+    spouts = {of: each.spout for of, each in every.items() if each.spout is not None}
+    yield from root_metrics(prefix, spouts, names)
+
+
+def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Iterator[Metric]:
+    """Yield a metric for each thing that is counted, and for those that take time another one."""
     for what in What:
         sent = what in (What.EMITTED, What.TRANSFERRED)
         labels = [*names, "component", "stream"] if sent else [*names, "component", "source", "stream"]

@@ -85,7 +85,6 @@ def dlq_list(
 def dlq_show(places: Places = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Print everything about letters: every attempt, cause, headers, and the payload's beginning."""
     from acker.errors import UsageError
-    from replay.policy.limits import ReplayLimits
     from replay.records.letters import Filter
     from spout.inspect.dead_letters import records_of
     from spout.inspect.letter_rows import details_of
@@ -93,7 +92,7 @@ def dlq_show(places: Places = None, output: As = Output.TABLE, config: Config = 
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
-        limits = ReplayLimits(**topics.replay.limits.model_dump())
+        limits = topics.replay.limits
         letters = _read(topics, log, None, places, Filter(handled=True))
         details = [details_of(found, record) for found, record in records_of(log, letters.found, limits)]
     if not details:

@@ -39,9 +39,8 @@ from spout.cli.operate import DEFAULT_CONFIG, Config, offsets_app, release, wall
 from spout.cli.submit import MetricsPort, submit
 
 if TYPE_CHECKING:
-    from acker.config.limits import AckerLimits
+    from acker.config.limits import AckerLimits, ReplayLimits
     from acker.config.topics import Topics
-    from replay.policy.limits import ReplayLimits
     from spout.runtime.process import Service
 
 INTERRUPTED: Final = 130
@@ -256,11 +255,10 @@ def replay_run(
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.kafka.cluster import KafkaLog
-    from replay.policy.limits import ReplayLimits
     from replay.worker.service import ReplayService
 
     topics = _load(config)
-    limits = ReplayLimits(**topics.replay.limits.model_dump())
+    limits = topics.replay.limits
     tell = _logger(context)
     with closing(KafkaLog(topics.kafka, client_id="windhover-replay")) as log:
 

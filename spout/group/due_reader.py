@@ -12,12 +12,11 @@ from acker.errors import UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.passed_over import CURE, is_passed_over
 from replay.records.due import Due, Pause, Progress, sound
+from spout.runtime.follow import Follower
 
-POLL_MS: Final = 10
-POLLS_MAX: Final = 20
-"""One look reads so often; what is left is read by the next."""
-
-POLL_RECORDS_MAX: Final = 10_000
+PATIENCE_MS: Final = 10
+READ_MAX: Final = 200_000
+"""A planning process does not wait: what one look leaves is read by the next."""
 
 Put = Callable[[Record, Due | None], None]
 """Takes a record of a root with what it holds: None of a tombstone, and of garbage, which has a value."""
@@ -35,9 +34,8 @@ class DueReader:
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._put = put
-        self._places = [TopicPartition(topic, number) for number in range(partitions)]
-        self._reader = log.reader(committed=True)
-        self._reader.assign(log.starts(self._places))
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        self._follower = Follower(log, places, READ_MAX, patience_ms=PATIENCE_MS)
 
     def read(self) -> bool:
         """Read on; tell whether everything was read that was stable when this was called.
@@ -46,20 +44,13 @@ class DueReader:
             UnknownVersion: a newer replay worker wrote a record.
             Unreachable: the broker does not answer.
         """
-        ends = self._log.stable_ends(self._places)
-        for _ in range(POLLS_MAX):
-            records = self._reader.poll(POLL_MS, POLL_RECORDS_MAX)
-            for record in records:
-                self._take(record)
-            if all(self._reader.position(place) >= end for place, end in ends.items()):
-                return True
-            if not records:
-                break
-        return False
+        for record in self._follower.look():
+            self._take(record)
+        return self._follower.is_whole
 
     def close(self) -> None:
         """Leave."""
-        self._reader.close()
+        self._follower.close()
 
     def _take(self, record: Record) -> None:
         try:

@@ -10,13 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
 from replay.handling.letter_box import KEPT_MAX, look_through
 from replay.handling.letter_handling import Left, LetterHandling, Order, Pace
-from replay.policy.limits import ReplayLimits
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, Wanted
@@ -127,7 +127,7 @@ def carry_out(
         Unreachable: the broker does not answer; repeat the command.
     """
     outcome = Outcome()
-    limits = ReplayLimits(**topics.replay.limits.model_dump())
+    limits = topics.replay.limits
     for one, wanted in meant:
         handling = LetterHandling(
             log, one, replace(order, wanted=wanted), owner=topics.acker.replay_group, limits=limits

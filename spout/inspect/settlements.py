@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from acker.config.settings import AckTopics
-from acker.errors import CodecError, UnknownVersion
+from acker.errors import CodecError
 from acker.identity import Root, acker_partition
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
@@ -17,7 +17,7 @@ from acker.wire.answer_checks import read_verdicts
 from acker.wire.checks import wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions
-from replay.records.due import PROGRESS_KEY, Due, Progress, root_key, sound
+from replay.records.due import Due, DueView, Progress, root_key, sound_if_known
 from replay.records.headers import location
 from spout.inspect.lookup import Verdict
 from spout.runtime.tails import Tails
@@ -107,37 +107,24 @@ class Settlements:
     def waiting(self, roots: Iterable[Root]) -> Waiting:
         """Find what waits of roots in ``_ack_due``."""
         dues: dict[Root, Due] = {}
-        progress: dict[int, Progress] = {}
+        view = DueView()
         for number, members in self._by_acker(roots).items():
             keys = {root_key(root): root for root in members}
             for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
-                if record.key == PROGRESS_KEY or record.key in keys:
-                    _take(record, keys, dues, progress)
-        return Waiting(dues, progress)
+                view.put(record)
+                if (root := keys.get(record.key or b"")) is None:
+                    continue
+                if record.value is None:
+                    dues.pop(root, None)
+                elif isinstance(value := sound_if_known(record), Due):
+                    dues[root] = value
+        return Waiting(dues, view.progress)
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
         found: dict[int, list[Root]] = {}
         for root in roots:
             found.setdefault(self.acker_of(root), []).append(root)
         return found
-
-
-def _take(
-    record: Record, keys: Mapping[bytes, Root], dues: dict[Root, Due], progress: dict[int, Progress]
-) -> None:
-    root = keys.get(record.key or b"")
-    if record.value is None:
-        if root is not None:
-            dues.pop(root, None)
-        return
-    try:
-        value = sound(record)
-    except UnknownVersion:
-        return  # the replay worker tells it
-    if isinstance(value, Progress):
-        progress[record.partition] = value
-    elif isinstance(value, Due) and root is not None:
-        dues[root] = value
 
 
 def _contributes(event: Acks, root: Root) -> bool:

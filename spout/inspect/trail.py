@@ -21,7 +21,6 @@ from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.view import AckerView, Observer
 from replay.handling.letter_box import LetterBox
-from replay.policy.limits import ReplayLimits
 from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
@@ -60,7 +59,7 @@ class Trail:
         """
         self._log = log
         self._topics = topics
-        self._limits = ReplayLimits(**topics.replay.limits.model_dump())
+        self._limits = topics.replay.limits
         self._records_max = records_max
 
     def follow(self, here: Here) -> Evidence:

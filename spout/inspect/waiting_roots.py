@@ -20,16 +20,7 @@ from acker.kafka.reading import read_piece
 from acker.wire.answer_checks import read_verdicts
 from acker.wire.causes import HELD
 from acker.wire.events import positions
-from replay.records.due import (
-    PAUSE_KEY,
-    PROGRESS_KEY,
-    Due,
-    Pause,
-    Progress,
-    due_codec,
-    parse_root_key,
-    sound_if_known,
-)
+from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_if_known
 from replay.records.headers import parse_location
 from spout.runtime.follow import Follower
 
@@ -65,12 +56,11 @@ class WaitingRoots:
         self._verdicts = [TopicPartition(names.verdict, number) for number in numbers]
         self._due = Follower(log, [TopicPartition(names.due, number) for number in numbers], read_max)
         self._waiting: dict[tuple[int, bytes], Place] = {}
-        self._progress: dict[int, Progress] = {}
+        self._view = DueView()
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
         self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
         self._held_since = Counter[Place]()
         self._aside: dict[tuple[int, bytes], Place] = {}
-        self._pauses: dict[tuple[int, bytes], Pause] = {}
 
     def count(self) -> Counter[Place] | None:
         """Return how many roots of each place wait; None when not all was read.
@@ -87,7 +77,7 @@ class WaitingRoots:
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
         for where in self._verdicts:
-            progress = self._progress.get(where.partition) or Progress(committed.get(where, 0), 0)
+            progress = self._view.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
             first, end = max(progress.next, starts[where]), ends[where]
             if end - first > self._read_max:
                 return None
@@ -115,28 +105,18 @@ class WaitingRoots:
 
     def pauses(self) -> Mapping[int, Pause]:
         """Return the inputs that are paused somewhere, by their ids, as `count` has read it."""
-        return {pause.input: pause for pause in self._pauses.values()}
+        return self._view.pauses()
 
     def close(self) -> None:
         """Leave."""
         self._due.close()
 
     def _put(self, record: Record) -> None:
-        if record.key == PROGRESS_KEY and record.value is not None:
-            progress = sound_if_known(record)
-            if isinstance(progress, Progress):
-                self._progress[record.partition] = progress
-        if record.key is None:
+        self._view.put(record)
+        root = parse_root_key(record.key)
+        if root is None or record.key is None:
             return
         name = record.partition, record.key
-        if record.key.startswith(PAUSE_KEY):
-            pause = None if record.value is None else sound_if_known(record)
-            self._pauses.pop(name, None)
-            if isinstance(pause, Pause):
-                self._pauses[name] = pause
-        root = parse_root_key(record.key)
-        if root is None:
-            return
         self._waiting.pop(name, None)
         self._aside.pop(name, None)
         self._dues.pop(name, None)

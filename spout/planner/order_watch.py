@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
+from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source, generation_of, position_at
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.events import Verdicts
-from replay.policy.limits import ReplayLimits
 from replay.worker.fetch import Fetcher, Wanted
 from spout.group.due_entries import DueEntries, Entry
 from spout.group.ground import Ground

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from acker.errors import Disagreement
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import Run, SourceRun, difference
 from spout.planning.order import LineUp, line_up_of
 
 VERSION = 1
@@ -48,13 +48,7 @@ class SourceMark(NamedTuple):
 
     def emitted(self, start: int, end: int) -> list[Run]:
         """Return what of [start, end) was emitted, ascending."""
-        found: list[Run] = []
-        end = min(end, self.next)
-        for gap in self.gaps:
-            if start < min(gap.start, end):
-                found.append(Run(start, min(gap.start, end)))
-            start = max(start, gap.end)
-        return [*found, Run(start, end)] if start < end else found
+        return [Run(*part) for part in difference([(start, min(end, self.next))], self.gaps)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,22 @@ from typing import TypedDict
 import numpy as np
 
 from acker.identity import I64
-from acker.wire.events import Acks, FailCause, Fails, Run, SourceRun, pack_positions, pack_values, runs_of
+from acker.wire.events import (
+    Acks,
+    FailCause,
+    Fails,
+    SourceRun,
+    difference,
+    joined,
+    pack_positions,
+    pack_values,
+    runs_of,
+    united,
+)
 from spout.planning.plan import BatchPlan
 from spout.publishing.blocks import NO_POSITIONS, Block, blocks_of
 from spout.publishing.fold import Outcome
 from spout.tuples.collector import Cause, cut
-from spout.tuples.intervals import united
 
 CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""
@@ -78,14 +88,14 @@ def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
     kept = ~np.isin(block.at, taken)
     at, value = block.at[kept], block.values[kept]
     said = value != 0
-    elsewhere = [runs_of(np.sort(np.concatenate([*failed, at])))] if failed or len(at) else []
+    elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
     return Acks(
         **_header(block, plan, lane),
-        runs=_without(block.runs, sorted([*block.absent, *(run for runs in elsewhere for run in runs)])),
+        runs=tuple(joined(difference(block.runs, sorted([*block.absent, *elsewhere])))),
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
         # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-        absent=_without(block.absent, runs_of(np.sort(taken))),
+        absent=tuple(joined(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
     )
@@ -108,35 +118,6 @@ def _header(block: Block, plan: BatchPlan, lane: Lane) -> _Header:
         lane=lane.name, seq=lane.seq, group=plan.group, session=plan.session, epoch=plan.epoch,
         source=block.source, block=block.number,
     )  # fmt: skip
-
-
-def _joined(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Join ascending runs that touch each other."""
-    joined: list[Run] = []
-    for run in runs:
-        if joined and joined[-1].end == run.start:
-            joined[-1] = Run(joined[-1].start, run.end)
-        else:
-            joined.append(run)
-    return tuple(joined)
-
-
-def _without(runs: Sequence[Run], taken: Sequence[Run]) -> tuple[Run, ...]:
-    """Return what is left of ascending runs without others, ascending and joined."""
-    left: list[Run] = []
-    place = 0
-    for start, end in runs:
-        while place < len(taken) and taken[place].end <= start:
-            place += 1
-        at = place
-        while at < len(taken) and taken[at].start < end:
-            if start < taken[at].start:
-                left.append(Run(start, taken[at].start))
-            start = max(start, taken[at].end)
-            at += 1
-        if start < end:
-            left.append(Run(start, end))
-    return _joined(left)
 
 
 def _fails(block: Block, plan: BatchPlan, lane: Lane) -> Fails:

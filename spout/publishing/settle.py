@@ -26,7 +26,7 @@ from acker.errors import TrackingError
 from acker.identity import I64
 from acker.sorted_arrays import among, distinct
 from acker.wire.causes import HELD
-from acker.wire.events import SourceRun
+from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import LATE, split
@@ -34,7 +34,6 @@ from spout.publishing.fold import Evaluated, Outcome, TaskReport, residuals
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import Cause
 from spout.tuples.counts import added
-from spout.tuples.intervals import united
 
 _NONE: I64 = np.empty(0, np.int64)
 
@@ -212,20 +211,14 @@ def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
 
 
 def _covers(reports: Sequence[TaskReport]) -> bool:
-    """Tell whether the tasks' shares, put together, are the plan."""
+    """Tell whether the tasks' shares, put together, are the plan, each position once."""
     plan = reports[0].plan
-    shares = sorted(run for report in reports for run in report.ranges)
-    return plan is not None and _merged(shares) == _merged(plan.ranges)
-
-
-def _merged(ranges: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
-    merged: list[SourceRun] = []
-    for run in ranges:
-        if merged and merged[-1].source == run.source and merged[-1].end == run.start:
-            merged[-1] = SourceRun(run.source, merged[-1].start, run.end)
-        else:
-            merged.append(run)
-    return tuple(merged)
+    shares = [run for report in reports for run in report.ranges]
+    return (
+        plan is not None
+        and united(shares) == united(plan.ranges)
+        and sum(run.end - run.start for run in shares) == plan.count
+    )
 
 
 def _direct(stages: Stages) -> bool:

@@ -12,8 +12,8 @@ from typing import Final
 from acker.errors import OutOfRange
 from acker.kafka.port import Log, Record, TopicPartition
 
-POLLS_EMPTY: Final = 50
-"""Polls in a row that may bring nothing before a look ends early."""
+PATIENCE_MS: Final = 5_000
+"""Nothing may come for so long before a look ends early."""
 
 POLL_MS: Final = 100
 
@@ -27,6 +27,7 @@ class Follower:
     def __init__(
         self, log: Log, places: Sequence[TopicPartition], read_max: int = READ_MAX, *,
         first: Mapping[TopicPartition, int] | None = None, committed: bool = True,
+        patience_ms: int = PATIENCE_MS,
     ) -> None:  # fmt: skip
         """Begin.
 
@@ -36,9 +37,11 @@ class Follower:
             read_max: records that one look reads at most.
             first: where to begin in each; None: at the log starts.
             committed: whether only committed records count, and an open transaction holds back what follows.
+            patience_ms: a look ends early when nothing comes for so long.
         """
         self._log = log
         self._read_max = read_max
+        self._patience_ms = patience_ms
         self._reader = log.reader(committed=committed)
         self._ends = log.stable_ends if committed else log.ends
         self._at: dict[TopicPartition, int] = dict(log.starts(places) if first is None else first)
@@ -53,21 +56,22 @@ class Follower:
         """
         self.is_whole = False
         ends = self._ends(self._at)
-        left, empty = self._read_max, 0
-        while left > 0 and empty < POLLS_EMPTY:
-            if all(self._reader.position(place) >= end for place, end in ends.items()):
-                self.is_whole = True
+        poll_ms = min(POLL_MS, self._patience_ms)
+        left, idle_ms = self._read_max, 0
+        while any(self._reader.position(place) < end for place, end in ends.items()):
+            if left <= 0 or idle_ms >= self._patience_ms:
                 return
             try:
-                records = self._reader.poll(POLL_MS, min(left, 1_000))
+                records = self._reader.poll(poll_ms, min(left, 1_000))
             except OutOfRange:
                 # What was deleted under us is gone for every reader: go on where the log begins now.
                 starts = self._log.starts(self._at)
                 self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
                 records = ()
             left -= len(records)
-            empty = 0 if records else empty + 1
+            idle_ms = 0 if records else idle_ms + poll_ms
             yield from records
+        self.is_whole = True
 
     def close(self) -> None:
         """Leave."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
@@ -28,6 +28,18 @@ def flatten(status: Any) -> dict[str, Any]:
         value = getattr(status, field.name)
         flat.update(flatten(value) if is_dataclass(value) else {field.name: value})
     return flat
+
+
+class Scraped(Collector):
+    """Asks for metrics whenever somebody scrapes."""
+
+    def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
+        """Ask `metrics`, on the thread that serves."""
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Return what there is to tell now."""
+        return self._metrics()
 
 
 class StatusCollector(Collector):

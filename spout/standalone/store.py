@@ -17,7 +17,7 @@ from itertools import count as counting
 from typing import Final
 
 from acker.errors import TupleError
-from acker.wire.events import Run
+from acker.wire.events import Run, joined
 from spout.tuples.intervals import IntervalSet
 
 NOBODY: Final = ""
@@ -305,10 +305,4 @@ def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozen
 
 def runs_of_serials(serials: Iterable[int]) -> list[Run]:
     """Group distinct items into maximal runs, ascending."""
-    runs: list[Run] = []
-    for serial in sorted(serials):
-        if runs and runs[-1].end == serial:
-            runs[-1] = Run(runs[-1].start, serial + 1)
-        else:
-            runs.append(Run(serial, serial + 1))
-    return runs
+    return list(joined((serial, serial + 1) for serial in sorted(serials)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import Run, difference
 
 
 class IntervalSet:
@@ -89,7 +89,7 @@ class IntervalSet:
         if low >= high:
             return 0
         old = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
-        kept = list(_difference(old, wanted))
+        kept = list(difference(old, wanted))
         removed = sum(end - start for start, end in old) - sum(end - start for start, end in kept)
         self._starts[low:high] = [start for start, _ in kept]
         self._ends[low:high] = [end for _, end in kept]
@@ -106,36 +106,8 @@ class IntervalSet:
 
     def outside(self, start: int, end: int) -> list[Run]:
         """Return what of [start, end) is not in the set, ascending."""
-        return list(map(Run._make, _difference([(start, end)], self.within(start, end))))
+        return list(map(Run._make, difference([(start, end)], self.within(start, end))))
 
     def overlaps(self, start: int, end: int) -> bool:
         """Tell whether a position of [start, end) is in the set."""
         return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)
-
-
-def _difference(
-    these: Iterable[tuple[int, int]], without: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ascending, disjoint runs that are in none of other ascending, disjoint runs."""
-    cuts = iter(without)
-    cut = next(cuts, None)
-    for start, end in these:
-        while cut is not None and cut[1] <= start:
-            cut = next(cuts, None)
-        while cut is not None and cut[0] < end:
-            if start < cut[0]:
-                yield start, cut[0]
-            start = max(start, cut[1])
-            if cut[1] > end:
-                break  # it reaches into the next run
-            cut = next(cuts, None)
-        if start < end:
-            yield start, end
-
-
-def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return what runs of several sources cover together, ascending, disjoint and joined."""
-    found: dict[int, IntervalSet] = {}
-    for source, start, end in runs:
-        found.setdefault(source, IntervalSet()).add(start, end)
-    return tuple(SourceRun(source, *run) for source in sorted(found) for run in found[source])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from acker.config.limits import AckerLimits
+from acker.config.limits import AckerLimits, ReplayLimits
 from acker.kafka.port import TopicPartition
 from acker.service.service import AckerService
-from replay.policy.limits import ReplayLimits
 from replay.worker.service import ReplayService
 from tests.simulation.world.process import Process, Setting
 

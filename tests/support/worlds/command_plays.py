@@ -17,7 +17,6 @@ from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.view import Observer
 from acker.wire.events import Init, SourceRun
 from replay.handling.letter_handling import Order, Pace
-from replay.policy.limits import ReplayLimits
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
 from replay.records.letters import Deed, Filter
@@ -113,7 +112,7 @@ def _open_root(log: Log, topics: Topics) -> str:
 
 
 def _look_at_letters(log: Log, topics: Topics) -> None:
-    limits = ReplayLimits(**topics.replay.limits.model_dump())
+    limits = topics.replay.limits
     meant = by_place(inputs_named(topics, ()), (), Filter(handled=True))
     letters = look(log, meant, wait_ms=limits.operation_timeout_ms).found
     if not letters or len(list(records_of(log, letters, limits))) < len(letters):

@@ -12,10 +12,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics, parse
 from acker.identity import offset_of, partition_of, source_of
 from acker.kafka.cluster import KafkaLog
@@ -39,7 +40,6 @@ from acker.wire.events import (
     Verdicts,
     pack_positions,
 )
-from replay.policy.limits import ReplayLimits
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
@@ -172,7 +172,9 @@ class Stagehand:
 def play_acker(topics: Topics, stagehand: Stagehand) -> None:
     """Restore, answer a question, quarantine garbage, and delete what nothing needs."""
     stagehand.write(stagehand.names.init, b"garbage", Take(stagehand.input.group, "q?", 0, now_ms(), 1, ()))
-    limits = replace(topics.acker.all_limits, retention_interval_ms=200, verdict_retention_ms=0)
+    limits = topics.acker.all_limits.model_copy(
+        update={"retention_interval_ms": 200, "verdict_retention_ms": 0}
+    )
     verdict = TopicPartition(stagehand.names.verdict, 0)
     stagehand.log.commit(topics.acker.replay_group, {verdict: stagehand.log.ends([verdict])[verdict]})
     before = _starts(stagehand)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from acker.config import topics as topics_yaml
+from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
 from acker.identity import position_at, source_of
 from acker.kafka.port import Headers, Membership, Outgoing, Record, TopicPartition
 from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Event, Lost, Reason, SourceRun, Verdicts, pack_positions
-from replay.policy.limits import ReplayLimits
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from tests.support.memory.clients import Faults, NoFaults
@@ -326,4 +325,4 @@ def history(record: Record) -> list[dict[str, object]]:
 
 def limits(**changed: int) -> ReplayLimits:
     """Return the world's limits with some changed."""
-    return replace(LIMITS, **changed)
+    return LIMITS.model_copy(update=changed)

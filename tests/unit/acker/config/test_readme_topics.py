@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from acker.config.limit_settings import ReplaySettings
+from acker.config.limits import ReplaySettings
 from acker.config.problems import items_of, keys_of
 from acker.config.settings import AckerSettings, Input
 from acker.config.topics import Topics

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from acker.config.limit_settings import ReplayLimitSettings, ReplaySettings
-from acker.config.limits import AckerLimits
+from acker.config.limits import AckerLimits, ReplayLimits, ReplaySettings
 from acker.config.topics import parse
-from replay.policy.limits import ReplayLimits
 from tests.support.worlds.replay_world import World, topics
 
 
@@ -30,7 +28,7 @@ replay: {limits: {poll: 1s, fetch_gap_bytes: 0}}
 
 def test_a_replay_worker_keeps_to_the_limits_of_its_file() -> None:
     world = World()
-    few = ReplaySettings(limits=ReplayLimitSettings(waiting_max=4))
+    few = ReplaySettings(limits=ReplayLimits(waiting_max=4))
     worker = world.worker(limits=None, of=topics().model_copy(update={"replay": few}))
     world.lose(*[world.emit(b"%d" % number) for number in range(10)])
     world.settle(worker)

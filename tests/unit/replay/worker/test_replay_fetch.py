@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Outgoing, Reader, Record, TopicPartition
-from replay.policy.limits import ReplayLimits
 from replay.worker.fetch import Absence, Answers, Fetcher, Wanted
 from tests.support.memory.clients import MemoryReader, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from spout.builder.streams import StreamCollector, StreamStatus
+from spout.builder.streams import StreamStatus, stream_metrics
 from spout.planner.status import PlannerStatus
+from spout.runtime.metrics import Scraped
 from spout.tuples.collector import StreamId
 from spout.tuples.counts import Counted, Measure, What
 
@@ -15,7 +16,7 @@ SPLIT = StreamId("spout")
 def registry(*statuses: StreamStatus) -> CollectorRegistry:
     """Collect what streams say."""
     found = CollectorRegistry()
-    found.register(StreamCollector(lambda: statuses))
+    found.register(Scraped(lambda: stream_metrics(statuses)))
     return found
 
 

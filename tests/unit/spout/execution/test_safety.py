@@ -12,7 +12,7 @@ from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
 from replay.policy.causes import Action, Rule, action_of
 from spout.bolts.work_done import WorkDone
-from spout.builder.submitted import TopologyCollector, TopologyStatus
+from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import Outcome
@@ -99,7 +99,7 @@ def test_isolated_records_stand_in_a_topology_s_metrics() -> None:
     status = TopologyStatus("active", None, {}, isolated={HUNG: 2})
     samples = [
         (sample.labels, sample.value)
-        for metric in TopologyCollector(lambda: status).collect()
+        for metric in topology_metrics(status)
         for sample in metric.samples
         if sample.name == "windhover_topology_isolated_total"
     ]

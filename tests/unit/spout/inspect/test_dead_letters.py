@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -300,7 +299,7 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
     bury(world, b"last", key=b"k")
     handling = LetterHandling(
         world.cluster.log(), INPUT, Order(Deed.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
-        limits=replace(LIMITS, fetch_bytes_max=100),
+        limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
     )  # fmt: skip
     assert handling.open() == 2
     assert [handling.step(10, world.now_ms), handling.step(10, world.now_ms)] == [1, 1]

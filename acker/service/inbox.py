@@ -191,7 +191,7 @@ class Inbox:
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
     def _read_control(self, numbers: list[int]) -> None:
-        """Read fails and inits to their ends; the fails' ends are fetched first, so that no init is missed."""
+        """Read fails and inits to their ends. The fails' ends are fetched first, so no init is missing."""
         fails = self._log.ends([self._fail(number) for number in numbers])
         inits = self._log.ends([self._init(number) for number in numbers])
         ends = {**fails, **inits}

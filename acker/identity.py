@@ -1,18 +1,18 @@
-"""Names of things on the wire: sources, positions, roots, edges and acker partitions.
+"""How the wire names sources, positions, roots, edges and acker partitions.
 
-Every identity is computed, never drawn, so that a task that Spark runs twice, a restarted acker and a
-program in another language all arrive at the same number.
+Every identity is computed, never drawn at random. So a task that Spark runs twice, a restarted acker and a
+program in another language all compute the same number.
 
 =================  =========================================================================
 source             int32: ``input id << 16 | partition``; a replay topic has ``input id + 16384``
-position           int64: ``generation << 48 | offset``; the positions of a source only ever rise
+position           int64: ``generation << 48 | offset``; the positions of a source only rise
 root               (source, position): one emission of one record
 root edge          ``mix64(mix64(source) + position)``
 child edge         ``mix64(parent_edge + mix64(crc32(subscription) << 32 | ordinal))``
 acker partition    ``mix64(mix64(source) + (position >> 16)) % N``
 =================  =========================================================================
 
-An edge that comes out 0 is 1, since 0 is what a completed tree folds to.
+An edge that is computed as 0 becomes 1, since the fold of a completed tree is 0.
 
 Source: docs/design/protocol.md, section 2; SplitMix64 is from Steele, Lea and Flood, "Fast splittable
 pseudorandom number generators" (2014).
@@ -42,18 +42,18 @@ OFFSET_BITS = 48
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
 
 ACKER_BLOCK_BITS = 16
-"""Neighbouring positions that share an acker partition: 65,536."""
+"""Blocks of 2^16 = 65,536 neighbouring positions share an acker partition."""
 
 WIRE_BLOCK_BITS = 15
-"""Positions that one Acks or Fails record may speak of: 32,768, so that it stays below 900,000 bytes."""
+"""An Acks or Fails record is about one block of 2^15 = 32,768 positions, so it stays below 900,000 bytes."""
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _M1 = 0xBF58476D1CE4E5B9
 _M2 = 0x94D049BB133111EB
 
-# One block of intermediate values (256 KiB) stays in the second-level cache; whole arrays would make
-# the mix memory-bound and twenty times slower.
+# One block of intermediate values (256 KiB) stays in the second-level cache. Mixing whole arrays at once
+# would be limited by memory, and twenty times slower.
 _CHUNK = 32_768
 
 
@@ -68,7 +68,7 @@ def mix64(x: int) -> int:
     """Mix 64 bits as SplitMix64 does.
 
     Args:
-        x: any integer; taken modulo 2^64.
+        x: any integer; only its value modulo 2^64 counts.
 
     Returns:
         An integer in [0, 2^64).
@@ -80,7 +80,7 @@ def mix64(x: int) -> int:
 
 
 def source_of(input_id: int, partition: int, *, replay: bool = False) -> Source:
-    """Name the source that a partition of an input, or of its replay topic, is.
+    """Return the source that stands for one partition of an input, or of its replay topic.
 
     Args:
         input_id: the input's id, 1 to 16,383.
@@ -98,7 +98,7 @@ def source_of(input_id: int, partition: int, *, replay: bool = False) -> Source:
 
 
 def input_id_of(source: int) -> int:
-    """Return the input's id (1 to 16,383), for a replay source that of its input."""
+    """Return the id of a source's input (1 to 16,383); a replay source belongs to the input it replays."""
     wire_id = source >> 16
     return wire_id - REPLAY_ID_OFFSET if wire_id >= REPLAY_ID_OFFSET else wire_id
 
@@ -109,17 +109,17 @@ def partition_of(source: int) -> int:
 
 
 def is_replay(source: int) -> bool:
-    """Tell whether a source is a partition of a replay topic."""
+    """Return whether a source is a partition of a replay topic."""
     return source >> 16 >= REPLAY_ID_OFFSET
 
 
 def first_source(source: int) -> Source:
-    """Return the source of the same input and partition that first emissions are of."""
+    """Return the source of the first emissions (the input topic) for the same input and partition."""
     return Source(source - (REPLAY_ID_OFFSET << 16) if is_replay(source) else source)
 
 
 def copies_source(source: int) -> Source:
-    """Return the source of the same input and partition that copies are of."""
+    """Return the source of the copies (the replay topic) for the same input and partition."""
     return Source(source if is_replay(source) else source + (REPLAY_ID_OFFSET << 16))
 
 
@@ -137,7 +137,7 @@ def position_at(generation: int, offset: int) -> Position:
 
 
 def generation_of(position: int) -> int:
-    """Return the generation that a position lies in."""
+    """Return the generation of a position."""
     return position >> OFFSET_BITS
 
 
@@ -152,12 +152,12 @@ def acker_partition(source: int, position: int, partitions: int) -> int:
 
 
 def root_edge(source: int, position: int) -> Edge:
-    """Return the edge of a root: what the fold of its tree must equal for the root to be complete."""
+    """Return the edge of a root. The root is complete when the XOR of its contributions equals this edge."""
     return Edge(mix64(mix64(source) + position) or 1)
 
 
 def subscription_key(producer: str, stream: str, consumer: str) -> int:
-    """Return the 32-bit key of a subscription: who emits, on which stream, to whom."""
+    """Return the 32-bit key of a subscription: which component emits, on which stream, to which one."""
     return zlib.crc32(f"{producer}/{stream}/{consumer}".encode())
 
 
@@ -165,17 +165,17 @@ def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
     """Return the edge of one delivery.
 
     Args:
-        parent: edge of the tuple it is anchored on.
-        subscription: `subscription_key` of the subscription that delivers it.
-        ordinal: how many deliveries of that parent on that subscription came before, 0 to 2^32 - 1.
+        parent: edge of the anchor.
+        subscription: `subscription_key` of the subscription that delivers the tuple.
+        ordinal: number of earlier deliveries of the same parent on the same subscription, 0 to 2^32 - 1.
     """
     return Edge(mix64(parent + mix64(subscription << 32 | ordinal)) or 1)
 
 
 def mix64_in_place(values: U64) -> None:
-    """Mix every value of a contiguous uint64 array, in place.
+    """Mix every value of a contiguous uint64 array as `mix64` does, in place.
 
-    Source: as `mix64`; unsigned NumPy arithmetic wraps modulo 2^64 by definition.
+    Unsigned NumPy arithmetic wraps modulo 2^64 by definition.
     """
     scratch = np.empty(min(_CHUNK, len(values)), np.uint64)
     for start in range(0, len(values), _CHUNK):
@@ -198,7 +198,7 @@ def _never_zero(values: U64) -> None:
 
 
 def root_edges(source: int, positions: I64) -> U64:
-    """Return the root edge of each position, uint64, one for one."""
+    """Return the root edge of each position: uint64, same length and order."""
     edges = positions.astype(np.uint64)
     edges += np.uint64(mix64(source))
     mix64_in_place(edges)
@@ -216,7 +216,7 @@ def root_edges_of_run(source: int, start: int, end: int) -> U64:
 
 
 def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.integer]) -> U64:
-    """Return the edge of each delivery, uint64, one for one with its parent's edge and its ordinal."""
+    """Return the edge of each delivery as uint64; delivery i has ``parents[i]`` and ``ordinals[i]``."""
     edges = ordinals.astype(np.uint64)
     edges |= np.uint64(subscription << 32)
     mix64_in_place(edges)

@@ -1,4 +1,6 @@
-"""Answers to a `Take`: what the session may build on, or why not, in parts that fit the wire.
+"""Answers to a `Take`: the sources and open roots of the session, or why it is refused.
+
+An answer is cut into parts, each small enough for one record.
 
 Source: docs/design/protocol.md, section 4, "Take and Taken" and "Fine print".
 """
@@ -14,7 +16,7 @@ from acker.ledger.verdicts import RECORD_BUDGET_BYTES, RUN_BYTES
 from acker.wire.events import SourceRun, Taken, TakenSource
 
 SOURCE_BYTES: Final = 40
-"""A source on the wire, without its topic id: five numbers of at most 10 bytes, most of them shorter."""
+"""A source on the wire, without its topic id: a few numbers of at most 10 bytes, most of them shorter."""
 
 Watermark = Callable[[int], int]
 
@@ -26,14 +28,14 @@ def accepted(
     before_ms: int | None,
     open_runs: Sequence[SourceRun],
 ) -> list[Taken]:
-    """Answer a session that has taken its group.
+    """Answer a session that owns its group now.
 
     Args:
-        sessions: what this acker partition knows.
-        watermark: the watermark of a source, 0 before any init.
+        sessions: the groups and sources of this acker partition.
+        watermark: returns the watermark of a source, 0 before its first init.
         session: the session.
-        before_ms: the clock of the session before it; None for a restart, which is told its own.
-        open_runs: its open roots.
+        before_ms: what the former owner's clock showed; None for a restart, whose answer has its own clock.
+        open_runs: the session's open roots.
     """
     clock_ms = sessions.clock(session).read_ms if before_ms is None else before_ms
     sources = _sources(sessions.sources_of(session.group), watermark)
@@ -48,16 +50,16 @@ def accepted(
 
 
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:
-    """Answer a session that does not get a group, naming the session that holds it.
+    """Answer a session that does not get a group; the answer names the session that owns it.
 
-    A refusal is one part; of more than some 12,000 sources only the first are told.
+    A refusal has one part: of more than some 12,000 sources it contains only the first.
 
     Args:
-        sessions: what this acker partition knows.
-        watermark: the watermark of a source, 0 before any init.
-        group: the group asked for.
-        asked_by: id of the session that asked.
-        why: why not; not empty.
+        sessions: the groups and sources of this acker partition.
+        watermark: returns the watermark of a source, 0 before its first init.
+        group: the group.
+        asked_by: id of the session that does not get it.
+        why: the reason; not empty.
     """
     known = sessions.groups.get(group)
     holder = known.holder if known else Session(group, 0, "")
@@ -76,7 +78,7 @@ def _sources(known: Sequence[tuple[int, KnownSource]], watermark: Watermark) -> 
 def _cut(
     sources: Sequence[TakenSource], runs: Sequence[SourceRun]
 ) -> list[tuple[list[TakenSource], list[SourceRun]]]:
-    """Spread sources, then runs, over as few parts as fit; one part at least."""
+    """Distribute sources, then runs, in order over parts below the size limit; at least one part."""
     cuts: list[tuple[list[TakenSource], list[SourceRun]]] = [([], [])]
     used = 0
     for source in sources:

@@ -1,7 +1,7 @@
-"""A cohort: the roots that were emitted together, which expire together at their own deadline.
+"""A cohort: roots that were emitted together and expire together.
 
-Storm's RotatingMap keeps cohorts by the tick in which they came; here a cohort is an emitted range (cut at
-wire blocks, so that one record of contributions concerns one cut), and its deadline is exact.
+Storm's RotatingMap groups roots by the tick in which they came. Here a cohort is an emitted range with its
+own, exact deadline. Ranges are cut at wire blocks, so that one record of contributions concerns one piece.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -22,7 +22,7 @@ NEVER: Final = (1 << 63) - 1
 
 
 class Session(NamedTuple):
-    """A session of a group; sessions of one group are ordered by (epoch, id)."""
+    """A session of a group. The sessions of one group are ordered by (epoch, id)."""
 
     group: str
     epoch: int
@@ -31,7 +31,7 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What all roots of one `Init` share. Times in ms, of the session's clock but for `wall_ms`."""
+    """What all roots of one `Init` share. Times are ms of the session's clock, except `wall_ms`."""
 
     session: Session
     topic: str
@@ -41,28 +41,34 @@ class Emission:
     timeout_ms: int
 
     def deadline_ms(self, since_ms: int) -> int:
-        """Return when a root expires that showed life at `since_ms`; `NEVER` without a timeout."""
+        """Return when a root expires that was emitted or touched at `since_ms`; `NEVER` without a timeout."""
         return since_ms + self.timeout_ms if self.timeout_ms > 0 else NEVER
 
 
 class Pin(NamedTuple):
-    """A place in a log that must stay readable: its offset, and the bytes that came before it."""
+    """A place in a log that a restart must still be able to read.
+
+    Attributes:
+        offset: its offset.
+        bytes: size of the records that this process has read or written there before it; only differences
+            between two pins of a log mean anything.
+    """
 
     offset: int
     bytes: int
 
 
 class Cohort:
-    """A live range: its roots, its deadline, and what of the logs a restart needs for it.
+    """An emitted range with open roots: its deadline, and which records a restart needs for it.
 
     Attributes:
         roots: the open roots.
-        emission: the `Init` that opened them.
+        emission: what the roots of their `Init` share.
         serial: a number that rises with every cohort of a ledger.
         ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
-        ack_pin: the first contribution to a root that may still be open, or None.
-        verdict_pin: a lower bound of the first verdict of one of the roots, or None.
-        bin: the part of State that carries the cohort by value, or None.
+        ack_pin: place of the first contribution to a root that may still be open; None before one.
+        verdict_pin: place of the first verdict of one of the roots, or a place before it; None before one.
+        bin: number of the bin of State that carries the cohort by value; None if none does.
     """
 
     __slots__ = (
@@ -71,7 +77,7 @@ class Cohort:
     )  # fmt: skip
 
     def __init__(self, roots: Roots, emission: Emission, ack_from: int, serial: int) -> None:
-        """Keep the roots of one emission; see the class for the arguments."""
+        """Create a cohort; the class describes the arguments."""
         self.roots = roots
         self.emission = emission
         self.ack_from = ack_from
@@ -94,7 +100,7 @@ class Cohort:
         return self.roots.start + self.roots.size
 
     def touch(self, at: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of the open ones of the roots at `at`, and only theirs; never backwards.
+        """Move the deadlines of those roots at `at` that are open. A deadline never moves backwards.
 
         Returns:
             Whether any deadline moved.
@@ -114,7 +120,7 @@ class Cohort:
         return True
 
     def expire(self, clock_ms: int) -> Hits:
-        """Settle the open roots that are due: those whose deadline the clock has reached."""
+        """Settle and return the open roots whose deadline the clock has reached."""
         if clock_ms < self.deadline_ms:
             return range(0)
         later = self._later_at[self._later_ms > clock_ms]
@@ -124,17 +130,17 @@ class Cohort:
         return self.roots.settle(open_at[~among(open_at, later)])
 
     def next_deadline_ms(self, clock_ms: int) -> int:
-        """Return when the next open root is due, after `expire` at the same clock; `NEVER` if none."""
+        """Return the next deadline of an open root, after `expire` at the same clock; `NEVER` if none."""
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
         at, later_ms = self.touched()
         return int(later_ms.min()) if len(at) else NEVER
 
     def touched(self) -> tuple[I64, I64]:
-        """Return the open roots whose deadline was moved, and to when."""
+        """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
         kept = self.roots.is_open(self._later_at)
         return self._later_at[kept], self._later_ms[kept]
 
     def load_touched(self, at: I64, later_ms: I64) -> None:
-        """Set the deadlines that were moved."""
+        """Set the moved deadlines, as `touched` returns them."""
         self._later_at, self._later_ms = at.copy(), later_ms.copy()

@@ -1,8 +1,8 @@
-"""What one `Acks` record contributes, brought into a form that folds fast.
+"""What one `Acks` record contributes, in a form that the ledger folds fast.
 
-A canonical record names each root once: in its runs (the contribution is exactly the root edge) or among
-its packed positions. A record of another program may name a root several times; then the XOR of all its
-contributions counts, and the record is *flattened*: every run becomes positions and root edges.
+A canonical record contains each root once: in a run (the contribution is exactly the root edge) or among its
+packed positions. A record of another program may contain a root several times. Then the XOR of all its
+contributions counts, and the record is *flattened*: every run becomes positions with their root edges.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -20,7 +20,7 @@ from acker.sorted_arrays import Hits, as_array, is_ascending
 from acker.wire.events import Acks, Run, positions, values
 
 FEW_RUNS: Final = 8
-"""Up to this many runs are folded one by one; more are folded together, as one array of indices."""
+"""Up to this many runs are folded one after the other; more are folded together, as one array of indices."""
 
 _NOWHERE = np.zeros(0, np.int64)
 _NOTHING = np.zeros(0, np.uint64)
@@ -31,19 +31,20 @@ class Contribution:
 
     Attributes:
         source: the source.
-        start: the first position named.
-        end: the position after the last one named; `start` if none is.
+        start: the first position in the record.
+        end: the position after the last one; `start` if there is none.
         count: number of contributions.
-        runs: ascending and disjoint; each contribution is the root edge.
-        positions: int64, ascending and distinct unless the record was flattened; disjoint from the runs.
-        values: uint64, one for one with the positions.
+        runs: ascending and disjoint; the contribution to each of their roots is its root edge.
+        positions: int64, ``(n,)``, disjoint from the runs; a canonical record has them ascending and
+            distinct.
+        values: uint64, ``(n,)``, the contributions at the positions.
         outside: whether a position lies outside the record's block; such a record must not be folded.
     """
 
     __slots__ = ("_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
 
     def __init__(self, record: Acks) -> None:
-        """Look at a record whose shape is right (see ``acker.wire.checks``)."""
+        """Unpack a record that ``acker.wire.checks`` found to be well formed."""
         self.source = record.source
         self.runs: Sequence[Run] = record.runs
         self.positions, self.values, self._distinct = _NOWHERE, _NOTHING, True
@@ -60,10 +61,10 @@ class Contribution:
         )
 
     def complete(self, cohort: Cohort) -> tuple[int, list[Hits]]:
-        """Fold what concerns a cohort and settle the roots that are complete.
+        """Fold the contributions to the roots of a cohort, and settle those that they complete.
 
         Returns:
-            How many contributions counted, and what was settled.
+            How many contributions counted, and the roots settled.
         """
         roots = cohort.roots
         counted, hits = 0, []
@@ -81,7 +82,7 @@ class Contribution:
         return counted, hits
 
     def add(self, cohort: Cohort) -> int:
-        """Fold what concerns the open roots of a cohort and settle nothing.
+        """Fold the contributions to the open roots of a cohort, and settle none.
 
         Returns:
             How many contributions counted.
@@ -99,7 +100,7 @@ class Contribution:
         return counted
 
     def _canonical(self) -> bool:
-        """Tell whether no root is named in two runs, or in a run and among the positions."""
+        """Return whether no root is in two runs, or in a run and among the positions."""
         if len(self.runs) > 1:
             pairs = zip(self.runs, self.runs[1:], strict=False)
             if any(after.start < before.end for before, after in pairs):
@@ -133,7 +134,7 @@ class Contribution:
         return (min(starts), max(ends)) if starts else (nowhere, nowhere)
 
     def _clipped(self, cohort: Cohort) -> list[Run]:
-        """Return the runs as indices of a cohort, those outside left out."""
+        """Return the parts of the runs that lie in a cohort, as indices."""
         start, end = cohort.start, cohort.end
         return [
             Run(max(run.start, start) - start, min(run.end, end) - start)
@@ -148,7 +149,7 @@ class Contribution:
         return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
     def _packed(self, cohort: Cohort) -> tuple[Hits, U64]:
-        """Return the positions that lie in a cohort, as its indices, and their values."""
+        """Return the positions that lie in a cohort, as indices, and their values."""
         start, end = cohort.start, cohort.end
         found, part = self.positions, self.values
         if start > self.start or end < self.end:
@@ -164,12 +165,12 @@ class Contribution:
 
 
 def clip(named: I64, cohort: Cohort) -> I64:
-    """Return those of ascending positions that lie in a cohort, as its indices."""
+    """Return those of ascending positions that lie in a cohort, as indices."""
     first, last = np.searchsorted(named, [cohort.start, cohort.end])
     return named[first:last] - cohort.start
 
 
 def at_or_above(watermark: int, runs: Sequence[Run], named: I64 | None) -> int:
-    """Count the positions, of runs and of an array, that are not below a watermark."""
+    """Count the positions in runs and in an array that are not below a watermark."""
     count = sum(max(0, run.end - max(run.start, watermark)) for run in runs)
     return count if named is None else count + int(np.count_nonzero(named >= watermark))

@@ -1,4 +1,4 @@
-"""What an acker counts, and what it reports: values only, for metrics, logs and tests.
+"""What an acker counts and reports, as plain values for metrics, logs and tests.
 
 Source: docs/design/protocol.md, rules 10 and 11.
 """
@@ -11,25 +11,26 @@ from enum import StrEnum
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started. Roots, unless the name says otherwise.
+    """Totals since the process started.
 
     Attributes:
         initialised: roots that were opened.
-        ignored: positions of an ``Init`` below the watermark (emitted before).
-        refused: positions of an ``Init``, and ticks, of a session, generation or source that does not count.
+        ignored: positions of an ``Init`` that were below the watermark (emitted before).
+        refused: positions of an ``Init`` of a lower session, or of a source or generation that no ``Take``
+            announced; and ticks of a lower session.
         acked: verdicts ACKED.
         failed: verdicts FAILED.
         timed_out: verdicts TIMED_OUT.
         abandoned: verdicts ABANDONED.
         absent: verdicts ABSENT.
         folded: contributions that counted.
-        late: contributions and fails for roots that had their verdict, or belong to another session.
+        late: contributions and fails for roots that had their verdict already, or are of another session.
         above: contributions and fails for positions that were never initialised.
-        repeated_records: records that were applied before, and were ignored.
-        nondeterministic_records: records that came again with other content.
+        repeated_records: records that were applied before, and were ignored now.
+        nondeterministic_records: records that came again with different content.
         quarantined_records: records that no acker can apply.
-        undecodable_records: records of the verdict topic that no acker wrote; a restart passed over them.
-        refused_takes: takes that were answered with why not.
+        undecodable_records: records of the verdict topic that a restart could not use and passed over.
+        refused_takes: takes that were answered with a refusal.
         carried: ranges that were moved into State with their values.
         restores: times that a partition was restored.
         transactions: transactions committed.
@@ -56,22 +57,22 @@ class Counts:
     transactions: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add another count, field by field."""
+        """Add other counts, field by field."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 @dataclass(frozen=True, slots=True)
 class AckerStatus:
-    """A look at an acker service. `counts` is a copy.
+    """The state of an acker service at one moment. `counts` is a copy.
 
     Attributes:
         partitions: acker partitions that this process owns now, ascending.
-        open_roots: roots without a verdict, over all owned partitions.
-        ranges: emitted ranges that hold them.
-        never_expiring: open roots whose timeout is 0.
-        sessions: sessions that hold a group, as ``group/session``.
-        pending: ticks and takes that are read and do not count yet.
+        open_roots: roots without a verdict, in all owned partitions.
+        ranges: emitted ranges with such roots.
+        never_expiring: open roots without a timeout.
+        sessions: sessions that own a group, as ``group/session``.
+        pending: ticks and takes that were read and do not count yet.
         counts: totals since the process started.
     """
 
@@ -85,7 +86,7 @@ class AckerStatus:
 
 
 class AckerEventKind(StrEnum):
-    """What an acker tells whoever runs it."""
+    """What kinds of events an acker reports to the code that runs it."""
 
     OWNED = "partition_owned"
     RESTORED = "partition_restored"
@@ -104,7 +105,7 @@ class AckerEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AckerEvent:
-    """One thing that happened. `detail` is a sentence without secrets or payload."""
+    """Something that happened in an acker partition. `detail` is a sentence without secrets or payload."""
 
     kind: AckerEventKind
     partition: int

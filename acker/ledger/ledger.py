@@ -1,15 +1,15 @@
-"""The ledger: one value for each open root, one verdict for each root, nothing for a settled one.
+"""The ledger: one value for each open root, one verdict for each root, and no memory of a settled one.
 
-Pure: records and positions in, verdicts out; no clock, no log.
+The ledger is pure: records and positions go in, verdicts come out. It reads no clock and no log.
 
-For each source the ledger keeps a watermark: positions below it were initialised and are never again. Above
-it nothing exists. So a root is in one of three states, and goes through them once::
+For each source it keeps a watermark. Positions below the watermark were initialised and cannot be initialised
+again; positions from the watermark on have no root yet. So a root passes once through three states::
 
     at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
 
-Whatever names a root that is not open, or is of another session than the root, is counted and changes
-nothing. In one step the caller applies inits, then `Ledger.fail`, then `Ledger.absent`, then
-`Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`; this order is what makes FAILED go before ABSENT
+A contribution or fail for a root that is not open, or that belongs to another session, is counted and changes
+nothing else. In one step the caller applies inits, then `Ledger.fail`, then `Ledger.absent`, then
+`Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order FAILED goes before ABSENT, and ABSENT
 before ACKED.
 
 Source: docs/design/protocol.md, section 3 (rules 1 to 4 and 8) and section 5.3.
@@ -37,14 +37,14 @@ class Ledger:
     """The open roots of one acker partition.
 
     Attributes:
-        settled: what was decided since `take_settled`.
+        settled: the verdicts since the last `take_settled`.
         counts: running totals.
         open: number of open roots.
-        verdict_next: a lower bound of where the next verdict will stand in the verdict log.
+        verdict_next: the next verdict will have this offset in the verdict log, or a higher one.
     """
 
     def __init__(self) -> None:
-        """Begin without any root."""
+        """Start without any root."""
         self.settled = Settlements()
         self.counts = Counts()
         self.open = 0
@@ -56,18 +56,18 @@ class Ledger:
         self._verdict_pins: deque[Cohort] = deque()
         self._changed: set[int] = set()
 
-    # -- what is there
+    # -- reading
 
     def watermark(self, source: int) -> int:
-        """Return the first position of a source that was never initialised here; 0 before any."""
+        """Return the first position of a source that was never initialised here; 0 before the first init."""
         return self._watermarks.get(source, 0)
 
     def set_watermark(self, source: int, position: int) -> None:
-        """Set the watermark of a source, as State has it."""
+        """Set the watermark of a source to the one in State."""
         self._watermarks[source] = position
 
     def cohorts(self) -> Iterator[Cohort]:
-        """Return all live cohorts, in the order in which they were emitted."""
+        """Return all cohorts with open roots, in the order in which they were emitted."""
         return iter(self._register.live())
 
     def sessions(self, group: str) -> list[Session]:
@@ -75,26 +75,26 @@ class Ledger:
         return self._register.sessions(group)
 
     def open_runs(self, session: Session) -> list[SourceRun]:
-        """Return the open roots of a session: maximal runs, ascending."""
+        """Return the open roots of a session as maximal, ascending runs."""
         runs = RunSet()
         for cohort in self._register.of(session):
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
         return runs.runs()
 
     def take_settled(self) -> Settlements:
-        """Hand over what was decided since the last call."""
+        """Return the verdicts since the last call, and start a new collection."""
         settled, self.settled = self.settled, Settlements()
         return settled
 
     # -- events
 
     def init(self, emission: Emission, run: SourceRun, ack_from: int) -> None:
-        """Open the positions of a run that are at or above the watermark; the others are ignored.
+        """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
         Args:
-            emission: the `Init` that names the run.
-            run: its positions; all of this acker partition.
-            ack_from: the offset of ``_ack_ack`` up to which contributions were read before this step.
+            emission: what the roots of the `Init` share.
+            run: the positions; all belong to this acker partition.
+            ack_from: contributions below this offset of ``_ack_ack`` were read before this step.
         """
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
@@ -109,7 +109,7 @@ class Ledger:
             start = end
 
     def adopt(self, roots: Roots, emission: Emission, ack_from: int) -> Cohort:
-        """Add a cohort as it is, behind all others of its source."""
+        """Add roots as a cohort behind all others of their source; the watermark does not change."""
         self._serial += 1
         cohort = Cohort(roots, emission, ack_from, self._serial)
         self._register.add(cohort)
@@ -117,7 +117,7 @@ class Ledger:
         return cohort
 
     def fail(self, session: Session, source: int, named: I64, cause: Cause) -> None:
-        """Settle the open ones of ascending, distinct positions as lost."""
+        """Settle as lost those of some positions (ascending, distinct) whose roots are open."""
         found = 0
         for cohort in self._register.around(session, source, named):
             hits = cohort.roots.settle(clip(named, cohort))
@@ -127,7 +127,7 @@ class Ledger:
         self._missed(source, len(named) - found, (), named)
 
     def absent(self, session: Session, source: int, runs: Sequence[Run]) -> None:
-        """Settle the open roots of runs of one wire block as ABSENT."""
+        """Settle as ABSENT the open roots of runs that lie in one wire block."""
         found = 0
         for run in runs:
             for cohort in self._register.within(session, source, run.start, run.end):
@@ -143,9 +143,9 @@ class Ledger:
         """Fold a record's contributions, and settle as ACKED the roots that they complete.
 
         Args:
-            session: the session that the record names; roots of others are left alone.
+            session: the session in the record; roots of other sessions do not change.
             contribution: runs and values of one wire block.
-            pin: where the record stands in ``_ack_ack``.
+            pin: the place of the record in ``_ack_ack``.
         """
         folded = 0
         source = contribution.source
@@ -163,7 +163,7 @@ class Ledger:
             self._missed(source, missed, contribution.runs, contribution.positions)
 
     def touch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
-        """Move the deadlines of the open ones of ascending, distinct positions of one wire block."""
+        """Move the deadlines of the open roots at positions (ascending, distinct) of one wire block."""
         for cohort in self._register.around(session, source, named):
             if cohort.touch(clip(named, cohort), touched_at_ms):
                 self._pin(cohort, pin)
@@ -184,28 +184,28 @@ class Ledger:
             self.counts.abandoned += len(hits)
             self._lose(cohort, hits, Cause(Reason.ABANDONED, "", "", "", decided_at_ms))
 
-    # -- restore: nothing in here decides
+    # -- restore: none of these gives a new verdict
 
     def refold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold contributions that were folded before; a re-read never infers a verdict."""
+        """Fold again, in a restart, contributions that were folded before; no root gets a verdict from it."""
         source = contribution.source
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
             if cohort.bin is None and cohort.ack_from <= pin.offset:
                 self._contributed(cohort, contribution.add(cohort), pin)
 
     def retouch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
-        """Move deadlines that were moved before."""
+        """Move again, in a restart, deadlines that were moved before."""
         for cohort in self._register.around(session, source, named):
             live = cohort.bin is None and cohort.ack_from <= pin.offset
             if live and cohort.touch(clip(named, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle what the verdict log says is settled.
+        """Settle, in a restart, the roots that have a verdict in the verdict log.
 
         Args:
-            verdicts: a committed record of it.
-            pin: where it stands there.
+            verdicts: a committed record of the verdict log.
+            pin: its place there.
         """
         for run in verdicts.acked + verdicts.absent:
             for cohort in self._uncarried(run):
@@ -222,30 +222,36 @@ class Ledger:
     # -- what a restart needs
 
     def ack_pin(self) -> Cohort | None:
-        """Return the live cohort, not carried by value, that pins the acks furthest back."""
+        """Return the cohort that needs the oldest contribution; None if none does.
+
+        Only cohorts with open roots count, and none that State carries by value.
+        """
         return _first_live(self._ack_pins)
 
     def verdict_pin(self) -> Cohort | None:
-        """Return the live cohort, not carried by value, that pins the verdicts furthest back."""
+        """Return the cohort that needs the oldest verdict, chosen as in `ack_pin`; None if none does."""
         return _first_live(self._verdict_pins)
 
     def changed(self, cohort: Cohort) -> None:
-        """Take note that a cohort must be written to its bin, if it has one."""
+        """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
         if cohort.bin is not None:
             self._changed.add(cohort.bin)
 
     def changed_bins(self) -> set[int]:
-        """Hand over the bins whose cohorts changed since the last call."""
+        """Return the bins whose cohorts changed since the last call, and start a new set."""
         changed, self._changed = self._changed, set()
         return changed
 
-    # -- inside
+    # -- private
 
     def _uncarried(self, run: SourceRun) -> Iterator[Cohort]:
         return (cohort for cohort in self._register.spanning(run) if cohort.bin is None)
 
     def _missed(self, source: int, missed: int, runs: Sequence[Run], named: I64 | None) -> None:
-        """Count what named no open root of its session: above the watermark, or late."""
+        """Count contributions or fails that met no open root of their session.
+
+        A position from the watermark on counts as `above`, one below it as `late`.
+        """
         if missed <= 0:
             return
         above = at_or_above(self.watermark(source), runs, named)

@@ -1,8 +1,9 @@
-"""Marks: what makes a record count once, however often it is written or read.
+"""Marks: they make a record count once, however often it is written or read.
 
-For each lane (one query of one session) the highest `seq` and, for that seq, the (source, block) pairs that
-were applied, each with the CRC-32 of its record. A restart reads contributions again from the safe
-position on, and then needs the marks *as they stood there*; so a `TrailingMarks` keeps both.
+A mark keeps for each lane (one query of one session) the highest `seq` and, for that `seq`, which (source,
+block) pairs were applied, each with the CRC-32 of its record. A restart reads contributions again from the
+safe position on, and for this it needs the marks *as they were at that position*. So `TrailingMarks` keeps
+both.
 
 Source: docs/design/protocol.md, section 4, "Exactly once into the acker".
 """
@@ -19,14 +20,14 @@ from acker.ledger.cohort import Session
 
 
 class Lane(NamedTuple):
-    """Who writes: a session, and the name it writes under."""
+    """A writer: a session, and the name under which it writes."""
 
     session: Session
     name: str
 
 
 class Content(NamedTuple):
-    """What one record is, for its lane."""
+    """What identifies one record in its lane, and its CRC-32."""
 
     seq: int
     source: int
@@ -36,14 +37,14 @@ class Content(NamedTuple):
 
 @dataclass(slots=True)
 class Mark:
-    """The last batch of a lane: its seq, and the CRC-32 of each record of it that was applied."""
+    """The last batch of a lane: its seq, and by (source, block) the CRC-32 of each record applied."""
 
     seq: int
     applied: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Seen(Enum):
-    """What a record is, by the marks."""
+    """What the marks show about a record; `Marks.see` explains the members."""
 
     NEW = auto()
     REPEATED = auto()
@@ -55,16 +56,16 @@ class Marks:
     """The marks of one topic of one acker partition."""
 
     def __init__(self, lanes_max: int) -> None:
-        """Begin without a mark; at most `lanes_max` lanes are kept."""
+        """Start without marks; at most `lanes_max` lanes are kept."""
         self._lanes_max = lanes_max
         self._lanes: dict[Lane, Mark] = {}
 
     def see(self, lane: Lane, content: Content) -> Seen:
-        """Tell what a record is, and remember it if it is new.
+        """Compare a record with the marks, and mark it if it is new.
 
-        Returns:
-            NEW: apply it. REPEATED: it was applied, or is of a batch before the last; ignore it. DIFFERENT:
-            it was applied with other content, and that is what stays remembered. NO_ROOM: too many lanes.
+        Returns: NEW: apply the record. REPEATED: it was applied before, or is of a batch before the last;
+            ignore it. DIFFERENT: it was applied with other content before, whose mark stays. NO_ROOM: too
+            many lanes.
         """
         mark = self._lanes.get(lane)
         if mark is None:
@@ -91,7 +92,7 @@ class Marks:
         return {lane.session for lane in self._lanes if lane.session.group == group}
 
     def load(self, lane: Lane, mark: Mark) -> None:
-        """Set the mark of a lane, as State has it."""
+        """Set the mark of a lane to the one in State."""
         self._lanes[lane] = mark
 
     def items(self) -> Iterator[tuple[Lane, Mark]]:
@@ -100,28 +101,28 @@ class Marks:
 
 
 class TrailingMarks:
-    """Marks as they are now, and as they stood at the safe position.
+    """The marks as they are now, and as they were at the safe position.
 
     Attributes:
-        now: the marks after the last record that was seen.
+        now: the marks after the last record that was read.
         safe: the marks before the record at the safe position.
     """
 
     def __init__(self, lanes_max: int) -> None:
-        """Begin without a mark; at most `lanes_max` lanes are kept."""
+        """Start without marks; at most `lanes_max` lanes are kept."""
         self.now = Marks(lanes_max)
         self.safe = Marks(lanes_max)
         self._between: deque[tuple[int, Lane, Content]] = deque()
 
     def see(self, offset: int, lane: Lane, content: Content) -> Seen:
-        """Tell what the record at an offset is, as `Marks.see`."""
+        """Compare the record at an offset with the marks, as `Marks.see`."""
         seen = self.now.see(lane, content)
         if seen is Seen.NEW:
             self._between.append((offset, lane, content))
         return seen
 
     def advance(self, safe: int) -> None:
-        """Move the safe position: what was seen below it becomes part of `safe`."""
+        """Move the safe position: marks of the records below it become part of `safe`."""
         while self._between and self._between[0][0] < safe:
             _, lane, content = self._between.popleft()
             self.safe.see(lane, content)
@@ -133,6 +134,6 @@ class TrailingMarks:
         self._between = deque(item for item in self._between if item[1].session != session)
 
     def load(self, lane: Lane, mark: Mark) -> None:
-        """Set the mark of a lane at the safe position; `now` starts from there too."""
+        """Set the mark of a lane at the safe position; `now` starts with the same."""
         self.safe.load(lane, mark)
         self.now.load(lane, Mark(mark.seq, dict(mark.applied)))

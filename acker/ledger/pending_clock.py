@@ -1,7 +1,7 @@
-"""The line in which ticks and takes wait until they count, in the order of the log.
+"""The line in which ticks and takes wait, in the order of the log, until they count.
 
-An acker that was away for long reads a day's ticks of every group at once, so nothing here may cost more
-where more is waiting: whatever is put in, counted or merged away is found without a search.
+An acker that was down for long reads a day's ticks of every group at once. So no operation here may become
+slower when more items wait: whatever is added, counted or dropped is found without a search.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (b).
 """
@@ -17,7 +17,7 @@ from acker.ledger.cohort import Session
 
 
 class Barrier(NamedTuple):
-    """Ends of ``_ack_ack`` and ``_ack_fail``, as seen after a record of ``_ack_init`` was read."""
+    """The end offsets of ``_ack_ack`` and ``_ack_fail``, fetched after a record of ``_ack_init`` was read."""
 
     ack: int
     fail: int
@@ -25,14 +25,15 @@ class Barrier(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A tick, or a take, that was read and does not count yet.
+    """A tick or take that was read and does not count yet.
 
     Attributes:
-        session: whose it is.
-        now_ms: the clock that a tick tells; 0 for a take.
+        session: the session that sent it.
+        now_ms: the time in the tick; 0 for a take.
         take: whether it is a take.
-        before_ms: for a take over a group, the clock of the session before; None for a restart.
-        barrier: what must be applied first; None until the ends were asked for.
+        before_ms: for a take that changes the owner, what the clock of the former owner showed (0 without
+            one); None if the session owned the group already, that is, after a restart.
+        barrier: the offsets below which all must be applied first; None until the ends were fetched.
     """
 
     session: Session
@@ -43,15 +44,15 @@ class Pending:
 
 
 class Line:
-    """Pending ticks and takes. Those without a barrier are always the last ones."""
+    """Ticks and takes that wait. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._items: OrderedDict[Pending, None] = OrderedDict()
         self._ticks: dict[Session, deque[Pending]] = {}
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return how many items wait."""
         return len(self._items)
 
     def __iter__(self) -> Iterator[Pending]:
@@ -59,21 +60,21 @@ class Line:
         return iter(self._items)
 
     def __reversed__(self) -> Iterator[Pending]:
-        """Return them, what was read last first."""
+        """Return them in the reverse order of the log."""
         return reversed(self._items)
 
     @property
     def first(self) -> Pending | None:
-        """What counts next; None when nothing waits."""
+        """The item that counts next; None when nothing waits."""
         return next(iter(self), None)
 
     @property
     def last(self) -> Pending | None:
-        """What was read last; None when nothing waits."""
+        """The item that was read last; None when nothing waits."""
         return next(reversed(self), None)
 
     def append(self, item: Pending) -> None:
-        """Add what was read."""
+        """Add an item that was just read."""
         self._items[item] = None
         if not item.take:
             self._ticks.setdefault(item.session, deque()).append(item)
@@ -83,15 +84,15 @@ class Line:
         return len(self._ticks.get(session, ()))
 
     def drop_last_tick(self, session: Session) -> None:
-        """Take out the last tick of a session that has one."""
+        """Remove the last tick of a session; the session must have one."""
         del self._items[self._ticks[session].pop()]
 
     def drop(self, take: Pending) -> None:
-        """Take out a take."""
+        """Remove a take."""
         del self._items[take]
 
     def popleft(self) -> Pending:
-        """Take out what counts next."""
+        """Remove and return the item that counts next."""
         item, _ = self._items.popitem(last=False)
         if not item.take:
             ticks = self._ticks[item.session]

@@ -1,4 +1,4 @@
-"""The register of live cohorts: found by source and position, by session, and by deadline.
+"""The register of cohorts with open roots. It finds them by source and position, session, or deadline.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -17,7 +17,7 @@ from acker.ledger.cohort import NEVER, Cohort, Session
 from acker.wire.events import SourceRun
 
 _PRUNE: Final = 1_024
-"""Deadlines of settled cohorts that a session may keep, whatever it has open."""
+"""So many deadlines of settled cohorts a session may keep, however few open cohorts it has."""
 
 
 class _Book:
@@ -30,17 +30,17 @@ class _Book:
         self.deadlines: list[tuple[int, int, Cohort]] = []
 
     def prune(self) -> None:
-        """Forget the deadlines of settled cohorts once they are the most, so that they cost nothing."""
+        """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
         if len(self.deadlines) > 4 * len(self.cohorts) + _PRUNE:
             self.deadlines = [item for item in self.deadlines if item[2].roots.open]
             heapq.heapify(self.deadlines)
 
 
 class Register:
-    """All live cohorts of an acker partition."""
+    """All cohorts of an acker partition that have open roots."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._blocks: dict[int, dict[int, list[Cohort]]] = {}
         self._books: dict[Session, _Book] = {}
 
@@ -52,7 +52,7 @@ class Register:
         self.remind(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: Cohort) -> None:
-        """Forget a cohort without open roots."""
+        """Remove a cohort that has no open roots any more."""
         blocks = self._blocks[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
         blocks[block].remove(cohort)
@@ -81,7 +81,7 @@ class Register:
         return list(book.cohorts.values()) if book else []
 
     def within(self, session: Session, source: int, start: int, end: int) -> Iterable[Cohort]:
-        """Return the cohorts of a session that overlap [start, end) of one wire block."""
+        """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
         found = self._blocks.get(source, {}).get(start >> WIRE_BLOCK_BITS)
         if not found or start >= end:
             return ()
@@ -94,7 +94,7 @@ class Register:
         return [c for c in found[first:last] if c.end > start and c.emission.session == session]
 
     def around(self, session: Session, source: int, named: I64) -> Iterable[Cohort]:
-        """Return the cohorts of a session that overlap ascending positions of one wire block."""
+        """Return the cohorts of a session around ascending positions, first to last, of one wire block."""
         return self.within(session, source, int(named[0]), int(named[-1]) + 1) if len(named) else ()
 
     def spanning(self, run: SourceRun) -> Iterator[Cohort]:
@@ -110,13 +110,13 @@ class Register:
                     yield cohort
 
     def remind(self, cohort: Cohort, deadline_ms: int) -> None:
-        """Let `due` name a live cohort when its session's clock reaches a time."""
+        """Let `due` return a cohort when the clock of its session reaches `deadline_ms`."""
         if deadline_ms != NEVER:
             book = self._books[cohort.emission.session]
             heapq.heappush(book.deadlines, (deadline_ms, cohort.serial, cohort))
 
     def due(self, session: Session, clock_ms: int) -> Iterator[Cohort]:
-        """Return, and no longer remember, the live cohorts that a clock makes due."""
+        """Return the cohorts with open roots whose deadline the clock has reached, each once per `remind`."""
         book = self._books.get(session)
         while book and book.deadlines and book.deadlines[0][0] <= clock_ms:
             cohort = heapq.heappop(book.deadlines)[2]
@@ -125,7 +125,7 @@ class Register:
 
 
 def block_runs(source: int, named: I64) -> Iterator[SourceRun]:
-    """Cut ascending positions at wire blocks, each cut as the run from its first to its last position."""
+    """Yield for each wire block the run from the first to the last of the given ascending positions in it."""
     breaks = np.flatnonzero(np.diff(named >> WIRE_BLOCK_BITS)) + 1
     for part in np.split(named, breaks):
         if len(part):

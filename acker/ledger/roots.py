@@ -1,23 +1,23 @@
-"""The open roots of one run of positions: one value and one state byte each, and less when that will do.
+"""The open roots of one run of positions, in as little memory as their state allows.
 
-Three forms, from cheap to dear, entered only when needed:
+The roots of a run have one of three forms, and change it only when they must:
 
-==========  ============================================  =======================
-form        when                                          memory for an open root
-==========  ============================================  =======================
-untouched   no contribution yet, or whole runs of them    nothing, or a state byte
-dense       some root waits for further contributions     8 + 1 bytes
-sparse      at most one root in sixteen is still open     4 + 8 bytes
-==========  ============================================  =======================
+==========  ==================================================  ==========================
+form        when                                                memory
+==========  ==================================================  ==========================
+untouched   no contribution, or only runs that complete roots   none, or 1 byte for a root
+dense       some root waits for further contributions           8 + 1 bytes for a root
+sparse      at most one root in sixteen is still open           4 + 8 bytes for an open one
+==========  ==================================================  ==========================
 
-The value kept is *what is missing*: the XOR of all contributions and the root edge. So a root is complete
-when it is 0, and a root edge is computed once in a root's life, not at every contribution. Of a root
-that nothing was contributed to yet only the edge is missing, which needs no array at all; a run (each
-contribution exactly the root edge) over such roots completes them without a single edge.
+The value of a root is *what is missing*: the XOR of its root edge and all its contributions. So the root is
+complete when the value is 0, and its edge is computed once, not at every contribution. A root without a
+contribution misses exactly its edge, which needs no array. A run contributes to each of its roots exactly the
+root edge, so it completes such roots without computing any edge.
 
-Roots are addressed by index, the distance of their position from the start of the run. An index array is
-ascending and distinct unless said otherwise. What was settled is returned as `Hits`: a `range` where
-the roots are neighbours, else an ascending int64 array; both of indices.
+A root is addressed by its index: the distance of its position from the start of the run. Index arrays are
+ascending and distinct if the text does not allow others. Methods return the roots that they settled as
+`Hits`: a `range` of indices if the roots are neighbours, else an ascending int64 array of indices.
 
 Source: docs/design/protocol.md, sections 2 (the fold) and 5.3.
 """
@@ -34,15 +34,18 @@ from acker.identity import I64, U64, root_edges, root_edges_of_run
 from acker.sorted_arrays import Hits, as_array, distinct
 
 SPARSE_SHARE: Final = 16
-"""Dense costs 9 bytes for every root of the run, sparse 12 for an open one: from a tenth on it pays; a
-sixteenth keeps a run from changing form with only a few roots in it."""
+"""A run becomes sparse when at most 1/16 of its roots are open.
+
+Dense takes up to 9 bytes for each root of the run, sparse up to 12 for each open one. So sparse is smaller
+long before; but each time that it settles roots, it copies its arrays.
+"""
 
 OWN_PAGES_BYTES: Final = 65_536
-"""Arrays from this size on get pages of their own, which go back to the system when the run is settled; the
-C library would keep them for itself."""
+"""Arrays from this size on get their own memory pages. These go back to the system when the run is settled;
+the C library would keep them in the process."""
 
 _PAGES_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
-"""All pages at once, where the system can: a fault for each of them took half of a first contribution."""
+"""Map all pages at once if the system can: a fault for each took half the time of a first contribution."""
 
 _NONE: Final = range(0)
 
@@ -53,7 +56,7 @@ class Roots:
     __slots__ = ("_at", "_done", "_missing", "open", "size", "source", "start")
 
     def __init__(self, source: int, start: int, size: int) -> None:
-        """Open `size` roots from position `start` on; nothing was contributed to them."""
+        """Open `size` roots from position `start` on, without any contribution."""
         self.source = source
         self.start = start
         self.size = size
@@ -65,15 +68,15 @@ class Roots:
     # -- contributions
 
     def fold(self, at: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
-        """Fold contributions and settle the roots that miss nothing any more.
+        """Fold contributions and settle the roots that they complete.
 
         Args:
-            at: the roots; any, also twice, if not `is_distinct`.
-            values: one contribution for each.
-            is_distinct: whether `at` is ascending and distinct.
+            at: the index of each contribution's root.
+            values: the contributions, uint64, as many as `at`.
+            is_distinct: whether `at` is ascending and distinct; if not, any order and repeats are allowed.
 
         Returns:
-            How many contributions counted, the others were of settled roots; and what was settled.
+            How many contributions counted (not those to roots settled before), and the roots settled now.
         """
         if not self.open:
             return 0, _NONE
@@ -87,10 +90,10 @@ class Roots:
         return counted, self.settle(hits if is_distinct else distinct(hits))
 
     def xor(self, at: Hits, values: U64, *, is_distinct: bool = True) -> int:
-        """Fold contributions as `fold` does, and settle none.
+        """Fold contributions as `fold` does, but settle no root.
 
         Returns:
-            How many counted.
+            How many contributions counted.
         """
         if not self.open:
             return 0
@@ -98,7 +101,7 @@ class Roots:
         return len(at) - self._done_of(at)
 
     def _fold_run(self, first: int, end: int, values: U64) -> tuple[int, Hits]:
-        """Fold a contribution to each of neighbouring roots, of a form that is not sparse."""
+        """Fold one contribution for each of the roots [first, end); the form must not be sparse."""
         part = self._values()[first:end]
         part ^= values
         counted = end - first
@@ -115,7 +118,7 @@ class Roots:
         """Fold contributions into the arrays.
 
         Returns:
-            Those of `at` that the arrays hold, and what each of them misses now.
+            Those indices of `at` that are in the arrays, and what each of these roots misses now.
         """
         missing = self._values()
         where = at
@@ -132,11 +135,11 @@ class Roots:
         return at, left
 
     def _done_of(self, at: I64) -> int:
-        """Count the settled ones of the roots at `at`."""
+        """Count how many of the roots at `at` are settled, in the dense form."""
         return 0 if self._done is None else int(np.count_nonzero(self._done[at]))
 
     def complete_run(self, first: int, end: int) -> tuple[int, Hits]:
-        """Contribute its root edge to each of the roots [first, end) and settle those that miss nothing.
+        """Contribute to each of the roots [first, end) its root edge, and settle those that this completes.
 
         Returns:
             How many contributions counted, and the roots settled.
@@ -147,7 +150,7 @@ class Roots:
         return self.fold(range(first, end), self._edges(range(first, end)))
 
     def complete_edges(self, at: I64) -> tuple[int, Hits]:
-        """Contribute its root edge to each of the roots at `at` and settle those that miss nothing.
+        """Contribute to each of the roots at `at` its root edge, and settle those that this completes.
 
         Returns:
             How many contributions counted, and the roots settled.
@@ -158,7 +161,7 @@ class Roots:
         return self.fold(at, self._edges(at))
 
     def xor_edges(self, at: I64) -> int:
-        """Contribute its root edge to each of the roots at `at`, and settle none.
+        """Contribute to each of the roots at `at` its root edge, and settle none.
 
         Returns:
             How many contributions counted.
@@ -166,7 +169,7 @@ class Roots:
         return self.xor(at, self._edges(at))
 
     def is_open(self, at: I64) -> npt.NDArray[np.bool_]:
-        """Tell which of the roots at `at`, in any order, are open."""
+        """Return for each index of `at`, in any order, whether its root is open: bool, same length."""
         if not self.open:
             return np.zeros(len(at), np.bool_)
         if self._at is not None:
@@ -176,8 +179,8 @@ class Roots:
     # -- verdicts that need no value
 
     def settle(self, at: I64) -> Hits:
-        """Settle the open ones of the roots at `at`."""
-        if not self.open:  # the arrays are gone, so nothing else tells that they were settled
+        """Settle those of the roots at `at` that are open."""
+        if not self.open:  # the arrays are gone, and without them every root would look open
             return _NONE
         if self._at is not None:
             found, kept = self._find(at)
@@ -195,7 +198,7 @@ class Roots:
         return hits
 
     def settle_run(self, first: int, end: int) -> Hits:
-        """Settle the open ones of the roots [first, end)."""
+        """Settle those of the roots [first, end) that are open."""
         if not self.open:
             return _NONE
         if self._at is not None or (self._done is not None and self._done[first:end].any()):
@@ -209,7 +212,7 @@ class Roots:
         return range(first, end)
 
     def settle_all(self) -> Hits:
-        """Settle every open root; the arrays go with them."""
+        """Settle every open root, and release the arrays."""
         hits = self.open_at()
         self.open = 0
         self._missing = self._done = self._at = None
@@ -223,15 +226,15 @@ class Roots:
             return range(self.size if self.open else 0)
         return np.flatnonzero(~self._done)
 
-    # -- carrying by value
+    # -- what State carries by value
 
     @property
     def contributed(self) -> bool:
-        """Tell whether an open root may hold contributions, which a restart would have to read again."""
+        """Whether an open root may have contributions, which a restart would have to read again."""
         return self._missing is not None
 
     def missing(self) -> U64:
-        """Return what each of the open roots misses, one for one with `open_at`."""
+        """Return what each open root misses: uint64, in the order of `open_at`."""
         at = self.open_at()
         if self._missing is None:
             return self._edges(at)
@@ -240,13 +243,13 @@ class Roots:
         return self._missing[as_array(at)]
 
     def load(self, at: I64, missing: U64) -> None:
-        """Replace all by the roots at `at` and what they miss."""
+        """Set the open roots to those at `at`, with what each of them misses."""
         self.open = len(at)
         self._at, self._missing, self._done = at.astype(np.int32), missing.copy(), None
 
     @property
     def bytes(self) -> int:
-        """Return the size of the arrays held."""
+        """The size of the arrays, in bytes."""
         arrays = (self._at, self._missing, self._done)
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -264,7 +267,11 @@ class Roots:
         return self._missing
 
     def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return where the open ones of `at` stand in the sparse arrays, and which of `at` those are."""
+        """Find roots in the sparse arrays.
+
+        Returns:
+            The places there of those roots of `at` that are open; and a mask over `at` of which these are.
+        """
         known = self._at if self._at is not None else np.zeros(0, np.int32)
         places = np.searchsorted(known, at)
         kept = places < len(known)
@@ -280,7 +287,7 @@ class Roots:
         self.open = len(self._at)
 
     def _settled(self, count: int) -> None:
-        """Take note of `count` settled roots of the dense form and shrink where that pays."""
+        """Count `count` roots of the dense form as settled; become sparse, or release the arrays, if due."""
         self.open -= count
         if self.open == 0:
             self._missing = self._done = None

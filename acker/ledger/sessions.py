@@ -1,13 +1,14 @@
-"""Who holds a group, what the group's sources are, and what time it is for a session.
+"""Which session owns a group, which sources the group has, and what each session's clock shows.
 
-Theory of operation. A `Take` makes its session the *holder* of the group as soon as it is read, so that the
-lower session's inits and ticks are refused from there on; but it abandons, and is answered, only when it
-*counts*. A tick counts likewise: when the contributions and fails that were in the log as it was read (the
-*barrier*) have been applied. Ticks and takes wait in one line, in the order of the log::
+Theory of operation. A `Take` makes its session the owner of the group (`holder` in the code) as soon as it is
+read: from then on the inits and ticks of lower sessions are refused. But only when the take *counts* are the
+roots of lower sessions abandoned, and the take answered. A take or tick counts when all contributions and
+fails that were in the log when it was read have been applied; the ends of these logs are its *barrier*. Until
+then takes and ticks wait in one line, in the order of the log::
 
-    take, tick ──read──► line, no barrier ──ends asked──► line, with barrier ──positions reach it──► counts
+    take, tick ──read──► line, no barrier ──ends fetched──► line, with barrier ──both ends applied──► counts
 
-Each session has its own clock, of two hands: `counted_ms` expires roots, `read_ms` is told in answers.
+The clock of a session has two values: `counted_ms` expires roots, `read_ms` goes into answers.
 
 Source: docs/design/protocol.md, rules 8 and 9; section 4, "Order between the three topics", "Take and Taken"
 and "Fine print".
@@ -26,11 +27,11 @@ from acker.ledger.pending_clock import Barrier, Line, Pending
 from acker.wire.events import Take, TakeSource
 
 UNTOLD_MS_MAX: Final = 1_000
-"""A process of a session tells its clock before that has moved by more."""
+"""A process of a session sends its clock again before the clock has moved on by more than this."""
 
 
 class Standing(Enum):
-    """What a session is to its group."""
+    """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
 
     HOLDER = auto()
     LOWER = auto()
@@ -40,7 +41,7 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class Clock:
-    """The clock of a session, ms: what counted, and what was read."""
+    """The clock of a session, in ms: the latest time that counts, and the latest that was read."""
 
     counted_ms: int
     read_ms: int
@@ -48,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """A source in its present generation, as the first `Take` of that generation named it."""
+    """A source in its present generation, as the first `Take` of that generation describes it."""
 
     group: str
     topic: str
@@ -59,7 +60,7 @@ class KnownSource:
 
 @dataclass(slots=True)
 class Group:
-    """A group: its holder, and the clocks of the sessions that still matter."""
+    """A group: the session that owns it, and the clocks of its sessions that still matter."""
 
     holder: Session
     clocks: dict[Session, Clock] = field(default_factory=dict)
@@ -69,13 +70,13 @@ class Sessions:
     """All groups of one acker partition.
 
     Attributes:
-        groups: by name.
-        sources: what is known of each source, by its number.
+        groups: the groups, by name.
+        sources: the sources, by their numbers.
         line: ticks and takes that do not count yet, in the order of the log.
     """
 
     def __init__(self, pending_ticks_max: int) -> None:
-        """Begin without a group; at most `pending_ticks_max` ticks of a session wait in the line."""
+        """Start without a group. At most `pending_ticks_max` ticks of one session wait in the line."""
         self._pending_ticks_max = pending_ticks_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, KnownSource] = {}
@@ -83,10 +84,10 @@ class Sessions:
         self._topics: dict[int, str] = {}
         self._groups_of_inputs: dict[int, str] = {}
 
-    # -- what is known
+    # -- groups and sources
 
     def standing(self, session: Session) -> Standing:
-        """Tell what a session is to its group."""
+        """Return how a session compares with the owner of its group."""
         group = self.groups.get(session.group)
         if group is None:
             return Standing.UNHELD
@@ -95,21 +96,21 @@ class Sessions:
         return Standing.LOWER if session < group.holder else Standing.HIGHER
 
     def clock(self, session: Session) -> Clock:
-        """Return the clock of a session; one at 0 for a session that never took."""
+        """Return the clock of a session; one that shows 0 for a session whose `Take` was never read."""
         group = self.groups.get(session.group)
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
     def sources_of(self, group: str) -> list[tuple[int, KnownSource]]:
-        """Return the sources that are known for a group, ascending."""
+        """Return the sources of a group with their numbers, ascending."""
         return sorted((number, known) for number, known in self.sources.items() if known.group == group)
 
     def stranger(self, group: str, source: int, topic: str | None = None) -> str:
-        """Tell how a source contradicts what is known of its input; empty if it does not.
+        """Return how a source contradicts earlier records about its input; empty if it does not.
 
         Args:
-            group: the group that names the source.
+            group: the group in the record.
             source: the source.
-            topic: its topic; None where the record does not say.
+            topic: its topic; None if the record does not contain it.
         """
         known_group = self._groups_of_inputs.get(input_id_of(source), group)
         if known_group != group:
@@ -122,7 +123,7 @@ class Sessions:
     # -- reading
 
     def learn(self, group: str, source: TakeSource) -> None:
-        """Take note of a source, if it is the first of its generation."""
+        """Keep the description of a source if it is the first of its generation; else ignore it."""
         known = self.sources.get(source.source)
         if known is None or source.generation > known.generation:
             self.know(
@@ -131,13 +132,13 @@ class Sessions:
             )
 
     def know(self, source: int, known: KnownSource) -> None:
-        """Set what is known of a source, as State has it."""
+        """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = known
         self._topics[source >> 16] = known.topic
         self._groups_of_inputs[input_id_of(source)] = known.group
 
     def objection(self, take: Take) -> str:
-        """Return why the sources of a take contradict what is known, or each other; empty if not."""
+        """Return how the sources of a take contradict earlier records or each other; empty if they do not."""
         topics: dict[int, str] = {}
         for source in take.sources:
             found = self.stranger(take.group, source.source, source.topic)
@@ -148,10 +149,10 @@ class Sessions:
         return ""
 
     def take(self, take: Take) -> list[Pending]:
-        """Let a session that is not lower take its group; it waits in the line until it counts.
+        """Make a session that is not lower the owner of its group; its take waits until it counts.
 
         Returns:
-            The takes of lower sessions that it overtakes; they are out of the line and must be refused.
+            The waiting takes of lower sessions. They are no longer in the line, and must be refused.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
@@ -173,7 +174,10 @@ class Sessions:
         return overtaken
 
     def tick(self, session: Session, now_ms: int) -> None:
-        """Let a tick of the holder wait in the line until it counts; the clock never falls."""
+        """Put a tick of the owner into the line, where it waits until it counts; the clock never goes back.
+
+        If too many ticks of the session wait, the new one replaces the last of them.
+        """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         if self.line.ticks_of(session) >= self._pending_ticks_max:
@@ -181,12 +185,12 @@ class Sessions:
         self.line.append(Pending(session, clock.read_ms))
 
     def emit(self, session: Session, now_ms: int) -> int:
-        """Read the holder's clock off an init, and return by how much longer its roots may stay open, ms.
+        """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
 
-        Two processes of a session may live at once for some seconds, or one after the other. What the one
-        with the slower clock emits has its whole timeout all the same, so the lag is added to it, and what
-        the faster one has not told yet; and the one that comes next is not told a clock from before the
-        last emission.
+        For some seconds two processes of one session may run at once, with different clocks. What the process
+        with the slower clock emits must still get its whole timeout: so the difference is added, and
+        `UNTOLD_MS_MAX` for the time that the faster process has not sent yet. `read_ms` moves on as well, so
+        that the next process of the session does not start with a clock from before the last emission.
         """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
@@ -196,19 +200,19 @@ class Sessions:
     # -- counting
 
     def waits_for_ends(self) -> bool:
-        """Tell whether something in the line has no barrier yet."""
+        """Return whether something in the line has no barrier yet."""
         last = self.line.last
         return last is not None and last.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
-        """Give what has no barrier yet the ends that were asked for after it was read."""
+        """Set the barrier of all that has none yet: log ends that were fetched after it was read."""
         for item in reversed(self.line):
             if item.barrier is not None:
                 return
             item.barrier = barrier
 
     def counting(self, reached: Barrier) -> Iterator[Pending]:
-        """Take out of the line, in order, what counts now that the given positions are applied."""
+        """Remove from the line and yield, in order, what counts now that all below `reached` is applied."""
         while (first := self.line.first) is not None:
             barrier = first.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
@@ -220,7 +224,7 @@ class Sessions:
             yield item
 
     def forget(self, session: Session) -> None:
-        """Drop the clock of a session that lost its group and has no open root any more."""
+        """Remove the clock of a session that lost its group and has no open roots any more."""
         group = self.groups[session.group]
         if session != group.holder:
             group.clocks.pop(session, None)

@@ -1,7 +1,7 @@
-"""Collects what a step decides, and writes it down canonically: runs merged, everything ascending.
+"""Collects the verdicts of a step and writes them in one canonical form: runs merged, everything ascending.
 
-Lost roots come by reason (FAILED, TIMED_OUT, ABANDONED), and within a reason by emission time, source and
-position: so a reader that works through them meets the oldest first.
+Lost roots are ordered by reason (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and position.
+So a reader gets the oldest of each reason first.
 
 Source: docs/design/protocol.md, rules 2 and 9, section 4.
 """
@@ -19,22 +19,22 @@ from acker.sorted_arrays import Hits, as_array
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
 
 RUN_BYTES: Final = 24
-"""A run on the wire, at most: source 4 bytes, two positions 10 each."""
+"""Size of a run on the wire, at most: 4 bytes for the source and 10 for each of two positions."""
 
 RECORD_BUDGET_BYTES: Final = 850_000
-"""What is planned into one record; 50,000 bytes below the limit for array counts and headers."""
+"""A record is filled up to this size; 50,000 bytes more below the limit are for array counts and headers."""
 
 LOST_ROOTS: Final = 100_000
-"""Positions of one entry at most: 800,000 bytes."""
+"""Most positions of one `Lost`: 800,000 bytes."""
 
 TEXT_BYTES: Final = 500
-"""Operator, error and message are cut to this, as the wire demands of messages."""
+"""Operator, error and message are cut to this size, the limit of messages on the wire."""
 
 _REASONS: Final = (Reason.FAILED, Reason.TIMED_OUT, Reason.ABANDONED)
 
 
 class Cause(NamedTuple):
-    """Why roots were lost, and when that was decided on their session's clock."""
+    """Why roots were lost, and when their session's clock showed the verdict's time."""
 
     reason: Reason
     operator: str
@@ -50,21 +50,21 @@ def cut(text: str) -> str:
 
 
 class RunSet:
-    """Positions of many sources, merged to runs when asked for."""
+    """Positions of many sources; `runs` merges them."""
 
     __slots__ = ("_bounds", "_scattered")
 
     def __init__(self) -> None:
-        """Begin without positions."""
+        """Start empty."""
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self._scattered: dict[int, list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything in it."""
+        """Return whether there is any position."""
         return bool(self._bounds or self._scattered)
 
     def add(self, source: int, start: int, hits: Hits) -> None:
-        """Add the positions `start` + each of `hits`."""
+        """Add the positions ``start + i`` for each i of `hits`."""
         if not len(hits):
             return
         if isinstance(hits, range):
@@ -73,7 +73,7 @@ class RunSet:
             self._scattered.setdefault(source, []).append(hits + start)
 
     def runs(self) -> list[SourceRun]:
-        """Return maximal runs, ascending by source, then position."""
+        """Return maximal runs, ascending by source, then by position."""
         result: list[SourceRun] = []
         for source in sorted(self._bounds.keys() | self._scattered.keys()):
             starts, ends = self._merged(source)
@@ -95,26 +95,26 @@ class RunSet:
 
 
 class Settlements:
-    """What one step decides."""
+    """The verdicts of one step."""
 
     def __init__(self) -> None:
-        """Begin with nothing decided."""
+        """Start without verdicts."""
         self.acked = RunSet()
         self.absent = RunSet()
         self._lost: dict[tuple[Cause, Emission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether anything was decided."""
+        """Return whether there is any verdict."""
         return bool(self.acked or self.absent or self._lost)
 
     def lose(self, cause: Cause, emission: Emission, source: int, start: int, hits: Hits) -> None:
-        """Give the roots at `start` + each of `hits` a verdict other than ACKED and ABSENT."""
+        """Record that the roots at ``start + i``, for each i of `hits`, are lost for a cause."""
         positions = as_array(hits) + start
         if len(positions):
             self._lost.setdefault((cause, emission, source), []).append(positions)
 
     def records(self) -> list[Verdicts]:
-        """Return all of it as records that each stay below the limit of the wire, in canonical order."""
+        """Return all verdicts as records in canonical order, each below the size limit of the wire."""
         packer = _Packer()
         for acked in self.acked.runs():
             packer.acked(acked)
@@ -153,7 +153,7 @@ def _lost_bytes(lost: Lost) -> int:
 
 
 class _Packer:
-    """Fills records up to the budget."""
+    """Fills records up to `RECORD_BUDGET_BYTES`."""
 
     def __init__(self) -> None:
         self._done: list[Verdicts] = []

@@ -1,8 +1,9 @@
-"""Bins: cohorts that State carries by value, because the log that holds their past would grow too long.
+"""Bins: cohorts that State carries by value, so that a restart need not read too much of the logs.
 
-A bin is one record of ``_ack_state``, written again when one of its cohorts changed, and now and then so that
-a restart, which looks for it from the end of the log, need not go far back. It names every open root of its
-cohorts with what the root misses, so nothing else of the log is needed for them.
+A bin is one record of ``_ack_state``. It contains every open root of its cohorts with what the root misses,
+so a restart needs nothing else from the logs for them. A bin is written again when one of its cohorts
+changes. It is also written again at times without a change, so that a restart, which reads the log from its
+end backwards, finds it soon.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -15,21 +16,24 @@ from typing import Final
 from acker.ledger.cohort import Cohort
 
 BIN_ROOTS: Final = 32_768
-"""Open roots of a bin when it is filled: at most 24 bytes each stay below the limit of the wire."""
+"""Most open roots in a bin when it is filled: with at most 24 bytes each it stays below the wire's limit."""
 
 
 REWRITE_STEPS: Final = 1_000
-"""A bin that did not change is written again after so many steps, one bin in a step: less than a kilobyte a
-step for a full one, while a restart that walks back through an hour of steps would take a second."""
+"""A bin that did not change is written again after so many steps, at most one such bin in a step.
+
+For a full bin this costs less than a kilobyte a step. A restart that had to read an hour of steps backwards
+would take a second longer.
+"""
 
 
 class Bins:
     """The bins of one acker partition, by number."""
 
     def __init__(self) -> None:
-        """Begin without a bin."""
+        """Start without bins."""
         self._bins: dict[int, list[Cohort]] = {}
-        self._written: dict[int, int] = {}  # the step in which each was written last, longest ago first
+        self._written: dict[int, int] = {}  # the step in which each was last written; the oldest comes first
         self._steps = 0
         self._filling = 0
         self._room = 0
@@ -42,14 +46,14 @@ class Bins:
         self.load(self._filling, cohort)
 
     def load(self, number: int, cohort: Cohort) -> None:
-        """Put a cohort into a bin, as State has it."""
+        """Put a cohort into a bin of State."""
         self._bins.setdefault(number, []).append(cohort)
         self._written.setdefault(number, self._steps - REWRITE_STEPS)
         self._filling = number
         cohort.bin = number
 
     def live(self, number: int) -> list[Cohort]:
-        """Return the cohorts of a bin that have open roots; an empty bin is gone."""
+        """Return the cohorts of a bin that have open roots; remove the bin if there are none."""
         live = [cohort for cohort in self._bins.get(number, ()) if cohort.roots.open]
         if live:
             self._bins[number] = live
@@ -71,9 +75,9 @@ class Bins:
         return due
 
     def _find_room(self, needed: int) -> None:
-        """Go on filling the bin, if enough of it has settled meanwhile, or begin a new one.
+        """Go on filling the last bin if enough of its roots have settled, else begin a new one.
 
-        The roots of a bin are counted only here: counting at every cohort would cost more with each.
+        The roots of a bin are counted only here, since counting them for every cohort would cost too much.
         """
         self._room = BIN_ROOTS - sum(cohort.roots.open for cohort in self.live(self._filling))
         if needed > self._room:

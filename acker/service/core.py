@@ -1,13 +1,13 @@
-"""One acker partition, pure: records of its three topics in, records of the verdict topic out.
+"""One acker partition, pure: records of its three topics go in, records of the verdict topic come out.
 
-A step, as the service drives it; (a) and (b) are the orders between topics of docs/design/protocol.md,
-section 4:
+The service calls these methods in one step, in this order. Rules (a) and (b) are the orders between topics in
+docs/design/protocol.md, section 4:
 
-1. `read_inits`: inits open roots; takes and ticks join the line, lower ones are refused; (a)
+1. `read_inits`: inits open roots; takes and ticks join the line, those of lower sessions are refused; (a)
 2. `set_ends`: what joined the line gets its barrier; (b)
-3. `apply_fails`, then `apply_acks`: FAILED before ABSENT before ACKED; (a)
-4. `count`: takes and ticks whose barrier is reached; (b)
-5. `take_output`: what to write, all in one transaction.
+3. `apply_fails`, then `apply_acks`: FAILED goes before ABSENT, and in each sweep ABSENT before ACKED; (a)
+4. `count`: takes and ticks count whose barrier is reached; (b)
+5. `take_output`: returns what to write, all in one transaction.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.3.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from isal import isal_zlib  # CRC-32 ten times as fast as zlib's: every packed value is read by it
+from isal import isal_zlib  # its CRC-32, which reads every packed value, is ten times as fast as zlib's
 
 from acker.config.limits import AckerLimits
 from acker.errors import CodecError
@@ -48,7 +48,7 @@ SWEEP_BYTES = 1 << 20
 
 
 RECORD_BYTES = 4_096
-"""A record costs a restart as much as so many bytes, however short it is: some 50 microseconds."""
+"""Even the shortest record costs a restart some 50 microseconds, as much as reading so many bytes."""
 
 
 class PartitionCore:
@@ -61,13 +61,13 @@ class PartitionCore:
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
-        """Begin as an acker partition that has never seen a record.
+        """Start as an acker partition that has never read a record.
 
         Args:
             partition: its number.
-            partitions: N.
+            partitions: N, the number of acker partitions.
             limits: named limits.
-            codec: of the public topics.
+            codec: the codec of the ack topics, except `_ack_state`.
         """
         self.partition = partition
         self.partitions = partitions
@@ -149,7 +149,7 @@ class PartitionCore:
                 self.ledger.counts.refused += run.end - run.start
 
     def _stands(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
-        """Tell whether an init or tick counts; count or quarantine it if not."""
+        """Return whether the owner sent an init or tick; if not, count it as refused or quarantine it."""
         standing = self.sessions.standing(session)
         if wrong:
             self._quarantine(record, wrong)
@@ -162,11 +162,11 @@ class PartitionCore:
     # -- 2. barriers
 
     def waits_for_ends(self) -> bool:
-        """Tell whether `set_ends` is due."""
+        """Return whether `set_ends` is due."""
         return self.sessions.waits_for_ends()
 
     def set_ends(self, ack_end: int, fail_end: int) -> None:
-        """Tell where ``_ack_ack`` and ``_ack_fail`` ended, asked after the last `read_inits`."""
+        """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
     # -- 3. fails and contributions
@@ -215,7 +215,7 @@ class PartitionCore:
         self._sweep(sweep)
 
     def _sweep(self, records: Sequence[Record]) -> None:
-        """Apply some contributions: repeats with other content first, then absences, then values."""
+        """Apply some contributions: first repeats with other content, then absent roots, then values."""
         fresh: list[tuple[Session, Acks, Contribution, Pin]] = []
         for record in records:
             event = read_acks(record.value or b"", self._acks_header) or self._decode(record)
@@ -238,7 +238,7 @@ class PartitionCore:
                 self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
 
     def contribution(self, acks: Acks) -> tuple[Contribution | None, str]:
-        """Look at contributions; return None, and why not, if they cannot be applied."""
+        """Check and unpack contributions; if they cannot be applied, return None and the reason."""
         wrong = checks.wrong_acks(acks, self.partition, self.partitions)
         wrong = wrong or self.sessions.stranger(acks.group, acks.source)
         contribution = None if wrong else Contribution(acks)
@@ -247,7 +247,7 @@ class PartitionCore:
         return contribution, wrong
 
     def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        """Return contributions that are to be folded; deal with those that are not."""
+        """Return contributions that must be folded; count, fail or quarantine others, and return None."""
         contribution, wrong = self.contribution(acks)
         if contribution is None:
             self._quarantine(record, wrong)
@@ -262,7 +262,7 @@ class PartitionCore:
         return contribution if seen is Seen.NEW else None
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
-        """Tell what a record of contributions is, by the marks, and mark it."""
+        """Compare a record of contributions with the marks, and mark it if it is new."""
         if self._outlived(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
@@ -293,16 +293,16 @@ class PartitionCore:
     # -- 4. ticks and takes
 
     def pass_to(self, init_next: int, fail_next: int, ack_next: int) -> None:
-        """Take note of how far was read; positions pass what is no record."""
+        """Move the positions up to where the topics were read, also past markers and aborted records."""
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
 
     def count(self) -> bool:
-        """Let ticks and takes count whose barrier the applied positions have reached.
+        """Let those ticks and takes count whose barrier the applied positions have reached.
 
         Returns:
-            Whether any did.
+            Whether any counted.
         """
         counted = False
         for item in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
@@ -334,23 +334,23 @@ class PartitionCore:
 
     @property
     def has_output(self) -> bool:
-        """Whether anything waits to be written that others are to see."""
+        """Whether the step produced verdicts, answers, quarantined records or events."""
         return bool(self.ledger.settled) or bool(self.outbox)
 
     def take_output(self) -> Output:
-        """Hand over what the step decided; canonical, and each record below the limit of the wire."""
+        """Return what the step writes and reports: canonical, each record within the wire's size limit."""
         self._flush_verdicts()
         return self.outbox.take()
 
     def committed(self, verdicts: Sequence[bytes]) -> None:
-        """Take note that records were appended to the verdict log, with the marker of their transaction."""
+        """Count the records that a transaction appended to the verdict log, and its marker."""
         before = self.ledger.verdict_next
         if verdicts:
             size = sum(weight(record) for record in verdicts)
             self.ledger.verdict_next = Pin(before.offset + len(verdicts) + 1, before.bytes + size)
 
     def pass_over(self, record: Record, why: str) -> None:
-        """Count and tell of a record that a restart cannot use and need not."""
+        """Count and report a record that a restart cannot use and does not need."""
         self.ledger.counts.undecodable_records += 1
         self.outbox.pass_over(record, why)
 
@@ -358,7 +358,7 @@ class PartitionCore:
         self.outbox.write(self.ledger.take_settled().records())
 
     def _answer_question(self, take: Take) -> None:
-        """Answer a session that does not know its epoch yet; every start of a query begins so."""
+        """Answer a session that does not have an epoch yet; so every start of a query begins."""
         why = f"epoch {take.epoch} only asks"
         self.outbox.write(
             [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
@@ -387,11 +387,11 @@ class PartitionCore:
 
 
 def weight(value: bytes | None) -> int:
-    """Return what reading a record again costs, in bytes that would take as long."""
+    """Return the cost of reading a record again, as the number of bytes that take as long to read."""
     return max(len(value or b""), RECORD_BYTES)
 
 
 def _named(acks: Acks) -> I64:
-    """Return every position that a record of contributions names."""
+    """Return every position in a record of contributions."""
     spread = [np.arange(run.start, run.end, dtype=np.int64) for run in acks.runs + acks.absent]
     return np.concatenate([positions(acks.positions), positions(acks.touched), *spread])

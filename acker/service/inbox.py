@@ -1,8 +1,8 @@
-"""Fetches what a step applies, for all partitions that a process owns, in the order that keeps it right.
+"""Fetches the records that a step applies, for all partitions of a process, in the order that the rules need.
 
-Contributions are fetched first. Then the ends of ``_ack_fail`` and after them those of ``_ack_init`` are
-asked for, and both topics are read up to there. So whatever a contribution or a fail speaks of was opened by
-an init that is in the inbox too, and every fail that was flushed before a contribution is there before it.
+Contributions are fetched first. Then the inbox fetches the ends of ``_ack_fail``, after them the ends of
+``_ack_init``, and reads both topics up to these ends. So the init of each root in a contribution or fail is
+in the inbox too, and every fail that was flushed before a contribution is there before it.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
@@ -22,18 +22,18 @@ from acker.wire.codec import RECORD_BYTES_MAX
 _FETCH = 200
 
 BURST = 10
-"""So many fetches that brought contributions may come one upon the other after a rest, unpaced."""
+"""After a rest, so many fetches with contributions may follow each other without a pause."""
 
 
 @dataclass(slots=True)
 class Letters:
-    """What was fetched for one partition and not applied yet.
+    """The records of one partition that were fetched and not applied yet.
 
     Attributes:
-        inits: of ``_ack_init``.
-        fails: of ``_ack_fail``.
-        acks: of ``_ack_ack``.
-        fail_end: only fails below it have all their inits here.
+        inits: records of ``_ack_init``.
+        fails: records of ``_ack_fail``.
+        acks: records of ``_ack_ack``.
+        fail_end: the inits of all fails below this offset were fetched; later fails must wait.
     """
 
     inits: list[Record] = field(default_factory=list)
@@ -43,14 +43,14 @@ class Letters:
 
 
 class Inbox:
-    """The readers of a process, and what they have fetched.
+    """The readers of a process, and the records that they fetched.
 
     Attributes:
-        letters: by partition, what was fetched and not applied yet.
+        letters: by partition, the records that were fetched and not applied yet.
     """
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
-        """Make the readers; nothing is assigned yet."""
+        """Create the readers, without partitions."""
         self._log = log
         self._topics = topics
         self._limits = limits
@@ -63,11 +63,11 @@ class Inbox:
         self._paid_ms = 0
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
-        """Replace the partitions.
+        """Set the partitions to read.
 
         Args:
-            starts: by partition, the offsets of ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` to begin at;
-                those of a partition that was assigned before are not looked at, its reading goes on.
+            starts: by partition, the first offsets to read of ``_ack_init``, ``_ack_fail`` and ``_ack_ack``.
+                A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
         wanted: dict[TopicPartition, int] = {}
         for number, (init, fail, ack) in starts.items():
@@ -83,25 +83,26 @@ class Inbox:
         self._broken = False
 
     def drop(self, number: int) -> None:
-        """Forget a partition and what was fetched for it."""
+        """Remove a partition and the records that were fetched for it."""
         self.letters.pop(number, None)
         for where in (self._init(number), self._fail(number), self._ack(number)):
             self._next.pop(where, None)
-        # The readers hear of it by `assign`, or by the next fetch when that does not come.
+        # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._broken = True
 
     def fetch(self, now_ms: int) -> None:
-        """Fetch contributions and what must be applied before them; waits a little when there is nothing.
+        """Fetch contributions and what must be applied before them; wait a little when there is nothing.
 
-        Where fetch upon fetch brings some, all there are, only inits are fetched for a while: contributions
-        that trickle in share a transaction then, of which each costs the broker several requests.
+        Contributions may come a few at a time, in one fetch after the other. Then for a while only the
+        control topics are polled, so that more contributions share a transaction: each transaction costs the
+        broker several requests.
 
         Args:
             now_ms: wall time.
 
         Raises:
-            Unreachable: the broker does not answer; what was fetched is kept.
-            OutOfRange: a log begins above the position to read at.
+            Unreachable: the broker does not answer; what was fetched stays in the inbox.
+            OutOfRange: a log begins above the next position to read.
         """
         if self._broken:
             self._reassign()
@@ -122,7 +123,7 @@ class Inbox:
         self._broken = False
 
     def take(self, number: int) -> Letters:
-        """Hand over what may be applied to a partition now, after a `fetch` that raised nothing."""
+        """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
         held = self.letters[number]
         ready = [record for record in held.fails if record.offset < held.fail_end]
         rest = held.fails[len(ready) :]
@@ -130,16 +131,16 @@ class Inbox:
         return Letters(held.inits, ready, held.acks, held.fail_end)
 
     def positions(self, number: int) -> tuple[int, int, int]:
-        """Return up to where ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed over.
+        """Return up to which offset ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed out by `take`.
 
-        What is no record (a marker, an aborted record of another program) is passed.
+        The offsets also pass what is no record: markers, and aborted records of other programs.
         """
         held = self.letters[number]
         fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Ask where ``_ack_ack`` and ``_ack_fail`` end now.
+        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -154,9 +155,10 @@ class Inbox:
         self._control.close()
 
     def _rest_ms(self, now_ms: int) -> int:
-        """Return how long no contributions are to be fetched; not at all where the clock was set back.
+        """Return for how many ms to fetch no contributions; 0 also after the clock was set back.
 
-        Each fetch that brought some takes `pace_ms` of the time that passes, and `BURST` of them may be owed.
+        Each fetch with contributions must be paid with `pace_ms` of time; up to `BURST` of them may be
+        unpaid.
         """
         if now_ms < self._fetched_ms:
             self._paid_ms = now_ms
@@ -166,7 +168,7 @@ class Inbox:
         """Fetch contributions up to the limits of a step; wait only when there are none at all.
 
         Returns:
-            Whether these were all.
+            Whether all contributions were fetched, so the topic has no more now.
         """
         held = [record for letters in self.letters.values() for record in letters.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
@@ -182,14 +184,14 @@ class Inbox:
         return False
 
     def _room(self, count: int, size: int) -> int:
-        """Return how many records, large as they may be, one more poll may bring."""
+        """Return how many records one more poll may fetch, even if each has the largest allowed size."""
         limits = self._limits
         if size >= limits.step_bytes:
             return 0
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
     def _read_control(self, numbers: list[int]) -> None:
-        """Read fails and inits up to their ends; the fails' are asked for first, so their inits are there."""
+        """Read fails and inits to their ends. The fails' ends are fetched first, so no init is missing."""
         fails = self._log.ends([self._fail(number) for number in numbers])
         inits = self._log.ends([self._init(number) for number in numbers])
         ends = {**fails, **inits}
@@ -207,7 +209,7 @@ class Inbox:
         return any(self._control.position(where) < end for where, end in ends.items())
 
     def _reassign(self) -> None:
-        """Let the readers go on behind what was handed out, whatever a failed call has done to them."""
+        """Let the readers go on after the last record fetched, whatever a failed call has done to them."""
         acks = {where: at for where, at in self._next.items() if where.topic == self._topics.ack}
         self._acks.assign(acks)
         self._control.assign({where: at for where, at in self._next.items() if where not in acks})

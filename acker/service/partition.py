@@ -1,10 +1,11 @@
-"""One acker partition as its owner runs it: restored, stepped, and written in transactions.
+"""One acker partition in the hands of its owner, which writes the output of steps in transactions.
 
-Whatever a step decides is written in one transaction: verdicts and answers, State, and quarantined records;
-steps that only read inits and ticks share one. State says how far the three topics are read; as each
-transaction holds it, an owner that was fenced cannot commit one. The group's offsets only follow (`done`).
-Output is kept until it has committed. An aborted one is written again; when that does not help, the
-partition is restored, which reads the same records and decides the same.
+All that a step produces is written in one transaction: verdicts and answers, State, and quarantined records.
+Steps that only read inits and ticks share one transaction. State contains the positions up to which the three
+topics are read. Each transaction writes State, and a fenced owner cannot commit any; the offsets that the
+consumer group commits (`done`) only follow. The output stays in memory until it has committed. An aborted
+transaction is written again; if that does not help, the partition is restored, which reads the same records
+and gives the same verdicts.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -26,17 +27,17 @@ from acker.wire.codec import Codec
 ORIGIN_HEADER = "windhover.origin"
 WHY_HEADER = "windhover.why"
 QUARANTINE_BYTES = 900_000
-"""A quarantined key and value that are longer would not fit into a record with its headers; they are cut."""
+"""A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
 
 class PartitionAcker:
     """An acker partition and the transactional id that makes its owner the only one.
 
     Attributes:
-        core: what is known; its `init_next`, `ack_next` and `fail_next` say what to feed next.
-        unwritten_since_ms: when the core was changed first since the last commit; None if it was not.
-        needed: first offset of each log that a restart reads, as of the last commit; empty before one.
-        done: up to where the three topics are read, as of the last commit.
+        core: the state; its `init_next`, `ack_next` and `fail_next` are the next offsets to apply.
+        unwritten_since_ms: wall time of the first change since the last commit; None if nothing changed.
+        needed: the first offset of each log that a restart would read, at the last commit; empty before one.
+        done: the offsets up to which the three topics were read, at the last commit.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class PartitionAcker:
         """Own a restored partition.
 
         Args:
-            core: as restored after `transactions` was initialised.
+            core: the state, restored after `transactions` was initialised.
             transactions: under the partition's own transactional id.
             topics: names of the ack topics.
             limits: named limits.
@@ -67,23 +68,24 @@ class PartitionAcker:
         self._stored = stored
 
     def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
-        """Take note that a step changed the core.
+        """Record that a step changed the core.
 
         Args:
             now_ms: wall time.
-            has_read_acks: whether it read contributions or fails, besides inits and ticks.
+            has_read_acks: whether the step read contributions or fails, not only inits and ticks.
         """
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
         self._has_read_acks |= has_read_acks
 
     def must_write(self, now_ms: int) -> bool:
-        """Tell whether `write` is due.
+        """Return whether `write` is due.
 
-        At once where others wait for what a step decided, or where it read contributions: read again after
-        a restart, one that was dropped might come behind its init. Inits, and ticks that nothing expired by,
-        mean the same whenever they are read again, and transactions for them alone would cost the broker as
-        much as those with verdicts.
+        It is due at once when others wait for the output of a step. It is also due when a step read
+        contributions or fails: without a commit, a restart would read them again, and one that was dropped
+        because its root had no init yet might then come after the init. Inits, and ticks by which nothing
+        expired, mean the same whenever they are read again. They may wait up to the limit `put_off_ms`, since
+        a transaction for them alone costs the broker as much as one with verdicts.
         """
         since_ms = self.unwritten_since_ms
         if since_ms is None:
@@ -92,12 +94,12 @@ class PartitionAcker:
         return is_late or self._has_read_acks or self.core.has_output
 
     def write(self) -> Output:
-        """Write the output of the step that the core has made; returns when it has committed.
+        """Write the output of the core, and return it when it has committed.
 
         Raises:
-            Aborted: it was aborted each time; restore.
-            Fenced: another process owns the partition; drop it.
-            Unreachable: it may or may not have committed; restore.
+            Aborted: the transaction was aborted at each try; restore the partition.
+            Fenced: another process owns the partition; give it up.
+            Unreachable: the transaction may have committed or not; restore the partition.
         """
         core = self.core
         output = core.take_output()
@@ -130,7 +132,7 @@ class PartitionAcker:
         }
 
     def _bins(self) -> list[tuple[int, StatePart | None]]:
-        """Return the bins that are due; None for one that is empty now."""
+        """Return the bins to write, by part number; None for a bin that is empty now."""
         written: list[tuple[int, StatePart | None]] = []
         for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
             live = self.core.bins.live(number)

@@ -1,7 +1,7 @@
-"""N at the broker: each ack topic has as many partitions as topics.yaml says, as long as a process runs.
+"""Checks that each ack topic has N partitions, the number in topics.yaml, as long as a process runs.
 
-A root's acker partition is computed from N. Partitions that were added to an ack topic would be written and
-read by nobody, and a process that is started with the new number would look for open roots elsewhere.
+A root's acker partition is computed from N. If partitions are added to an ack topic, no process reads or
+writes them; and a process that starts with the new N computes other acker partitions for the same roots.
 
 Source: docs/design/protocol.md, section 4: every process stops when broker, topics.yaml and State disagree.
 """
@@ -15,19 +15,19 @@ from acker.errors import Disagreement, TopicError
 from acker.kafka.port import Log
 
 LOOK_EVERY_MS: Final = 30_000
-"""How often a process that runs asks again."""
+"""How often a running process checks again."""
 
 
 class PartitionCounts:
-    """The partition counts of some ack topics, looked at now and then."""
+    """The partition counts of some ack topics, checked every `LOOK_EVERY_MS`."""
 
     def __init__(self, log: Log, names: Iterable[str], partitions: int) -> None:
-        """Look for the first time.
+        """Check for the first time.
 
         Args:
             log: the cluster.
-            names: of the ack topics that the process reads or writes.
-            partitions: N, as topics.yaml has it.
+            names: names of the ack topics that the process reads or writes.
+            partitions: N from topics.yaml.
 
         Raises:
             TopicError: a topic is missing.
@@ -40,7 +40,7 @@ class PartitionCounts:
         self._look()
 
     def step(self, now_ms: int) -> None:
-        """Look again when it is time to; see `__init__` for the errors.
+        """Check again when it is due; raises the errors of `__init__`, too.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -52,7 +52,7 @@ class PartitionCounts:
         self._looked_ms = now_ms
 
     def require(self, numbers: Iterable[int]) -> None:
-        """Look at once where a group shares partitions that N has not; see `__init__` for the errors."""
+        """Check at once if the group assigned a partition that is not below N; raises as `__init__` does."""
         if any(number >= self._partitions for number in numbers):
             self._look()
 

@@ -1,10 +1,11 @@
-"""Records that stop their readers until an operator lets all pass over them: ``windhover topics repair``.
+"""Records that stop their readers until an operator lets them all pass over: ``windhover topics repair``.
 
-In `_ack_verdict`, `_ack_due` and `_ack_state` a record that cannot be read may be a newer Windhover's, so
-whoever meets one stops. Where it is garbage, a mark lets every process pass over it: a record behind it in
-the same partition, under the key ``passed-over/`` and the offset. So who may read the one may read the other,
-a mark lasts as long as what it is about, and nobody looks for marks who has not met such a record. What a
-mark holds is text: older versions pass over it as over any garbage.
+In `_ack_verdict`, `_ack_due` and `_ack_state` an unreadable record may be from a newer Windhover, so a
+process that reads one stops. If the record is garbage, an operator writes a mark, and every process passes
+over the record. A mark is a later record in the same partition; its key is ``passed-over/`` and the offset.
+So a process that may read the record may read the mark, a mark stays as long as its record, and only a
+process that met such a record has to search for marks. The value of a mark is text, which older versions pass
+over like any garbage.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -18,7 +19,7 @@ from acker.kafka.reading import read_piece
 from acker.wire.codec import HEADER_BYTES, MAGIC
 
 PASSED_OVER: Final = b"passed-over/"
-"""Begins the key of a mark; the offset follows, in decimal digits."""
+"""The key of a mark begins with this; the offset follows, in decimal digits."""
 
 WHY_HEADER: Final = "windhover.why"
 BY_HEADER: Final = "windhover.by"
@@ -26,7 +27,7 @@ BY_HEADER: Final = "windhover.by"
 WAIT_MS: Final = 10_000
 
 _TAIL: Final = 1_000
-"""Records at the end of a partition that are searched for a mark first; then 8 times as many, and so on."""
+"""So many last records of a partition are searched for a mark first; then 8 times as many, and so on."""
 
 CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --why lets all pass over it"
 
@@ -38,7 +39,7 @@ def mark_of(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
 
 
 def marked_offset(record: Record) -> int | None:
-    """Return the offset that a mark names; None for a record that is no mark."""
+    """Return the offset of the record that a mark is about; None for a record that is no mark."""
     key = record.key
     if key is None or record.value is None or not key.startswith(PASSED_OVER):
         return None
@@ -47,7 +48,7 @@ def marked_offset(record: Record) -> int | None:
 
 
 def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
-    """Tell whether a mark lets all pass over a record. The partition is searched from its end back to it.
+    """Return whether a mark lets all pass over a record; search from the end of its partition back to it.
 
     Raises:
         Unreachable: the broker does not answer.
@@ -66,7 +67,7 @@ def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
 
 
 def kind_of(value: bytes | None) -> str:
-    """Say what a record that cannot be read may be."""
+    """Return a text about what an unreadable record may be."""
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
     return "garbage: it does not begin with C3 01 as all records of Windhover do"

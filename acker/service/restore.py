@@ -1,13 +1,14 @@
-"""Brings an acker partition back to where its last committed step left it.
+"""Restores an acker partition to its state after the last committed step.
 
-1. State: the last record of each of its parts.
-2. Settle what the verdict log, from the first verdict of a live range on, says is settled.
-3. Fold the contributions in [safe, position) again; roots carried by value are left out.
+1. Read State: the last record of each of its parts.
+2. Settle the roots with a verdict in the verdict log, from the first verdict of a range with open roots on.
+3. Fold the contributions in [safe, position) again, except to roots that State carries by value.
 
-Settled is what the verdict log says; a re-read never infers. ``_ack_init`` and ``_ack_fail`` are not read
-again: what they opened stands in State, and what they failed was settled by the step that read it.
+Only the verdict log decides what is settled: contributions that are read again give no verdict. ``_ack_init``
+and ``_ack_fail`` are not read again: State has the roots that inits opened, and the step that read a fail
+also gave its verdicts.
 
-The order of 2 and 3 does not matter to the result; this one folds less.
+The order of 2 and 3 does not change the result; this one folds less.
 
 Source: docs/design/protocol.md, section 5.3, "Restore".
 """
@@ -37,7 +38,7 @@ from acker.wire.events import Acks, Event, Verdicts, positions
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What restoring an acker partition takes: where it lives, and how its records are read."""
+    """Restores acker partitions: from which topics, and with which codecs and limits."""
 
     log: Log
     topics: AckTopics
@@ -48,12 +49,12 @@ class Restore:
     at: Callable[[str], None] = lambda _what: None
 
     def core(self, partition: int) -> PartitionCore:
-        """Restore an acker partition whose predecessor's transaction has ended.
+        """Restore an acker partition, after the transaction of its former owner has ended.
 
         Raises:
-            Disagreement: its State is of another N, or is missing though it has given verdicts.
-            DataLoss: a log no longer holds what is needed.
-            Fenced: another owner has taken the partition meanwhile.
+            Disagreement: its State was written with another N, or is missing although there are verdicts.
+            DataLoss: records that are still needed are no longer in the log.
+            Fenced: another process became the owner of the partition meanwhile.
             Unreachable: the broker does not answer.
         """
         where = TopicPartition(self.topics.state, partition)
@@ -61,8 +62,9 @@ class Restore:
         try:
             return self._core(partition)
         except (DataLoss, Disagreement, OutOfRange) as error:
-            # Whoever writes State while we restore has fenced us, and deletes what it needs no more: what we
-            # miss is then no loss. Nobody but an owner of our transactional id writes there.
+            # Only an owner of our transactional id writes State. If another process writes it while we
+            # restore, that process has fenced us, and deletes what it does not need: so what we miss is not
+            # lost.
             if self.log.stable_ends([where])[where] > end:
                 raise Fenced(f"partition {partition} has got another owner; give it up") from error
             raise
@@ -103,7 +105,7 @@ class Restore:
                 " or begin anew under another acker.topic_prefix once nothing is pending"
             )
 
-    # -- what must be there
+    # -- checks of the logs
 
     def _require_logs(self, core: PartitionCore, state: State | None) -> None:
         needed = {
@@ -144,10 +146,10 @@ class Restore:
         core.ledger.verdict_next = Pin(end, read)
 
     def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
-        """Read verdicts; None for an answer, and for what no acker wrote, or an operator lets pass.
+        """Read verdicts; None for an answer, for what no acker wrote, and for what an operator lets pass.
 
-        Raises:
-            Disagreement: a newer acker wrote it; what it settled must not be settled again.
+        Raises: Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be
+            settled again.
         """
         try:
             event = self.codec.decode(record.value)

@@ -1,4 +1,4 @@
-"""Shortens the ack topics: what no restart, no replay worker and no reader of verdicts needs any more.
+"""Deletes from the ack topics what no restart, no replay worker and no reader of verdicts needs any more.
 
 Source: docs/design/protocol.md, section 4: "ackers delete records below what is still needed".
 """
@@ -16,13 +16,14 @@ from acker.service.partition import PartitionAcker
 
 @dataclass(slots=True)
 class Retention:
-    """Deletes records below what is needed, now and then.
+    """Deletes, every `retention_interval_ms`, records below those that are still needed.
 
     Attributes:
         log: the cluster.
         topics: names of the ack topics.
-        replay_group: consumer group whose commit keeps verdicts; without a commit none is deleted.
-        limits: how often, and how long a verdict stays readable.
+        replay_group: consumer group of the replay workers. Verdicts above its commit stay; without a commit
+            all stay.
+        limits: how often to delete, and how long a verdict stays readable.
     """
 
     log: Log
@@ -33,15 +34,15 @@ class Retention:
     _deleted: dict[TopicPartition, int] = field(default_factory=dict)
 
     def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
-        """Delete when it is time to.
+        """Delete records, if it is due.
 
         Args:
-            ackers: the partitions owned.
+            ackers: the partitions that this process owns.
             now_ms: wall time.
 
         Raises:
             Unreachable: the broker does not answer.
-            LogError: it does not let us delete.
+            LogError: the broker refuses to delete.
         """
         if self._next_ms is None:
             self._next_ms = now_ms + self.limits.retention_interval_ms
@@ -60,7 +61,7 @@ class Retention:
             self._deleted |= bounds
 
     def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
-        """Return the first verdict that somebody else may want to read."""
+        """Return by partition the offset of the first verdict that somebody may still read."""
         if not verdicts:
             return {}
         replayed = self.log.committed(self.replay_group, verdicts)

@@ -1,12 +1,12 @@
-"""The acker: shares the partitions of the ack topics with its peers and gives the verdicts of those it owns.
+"""The acker: shares the acker partitions with other ackers, and gives the verdicts of those that it owns.
 
-An object with `AckerService.step`; whoever runs it brings the loop, the clock and the signals. One step:
+The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One step:
 
-1. ask the group what is ours; give up what is not, restore one partition that is new;
-2. fetch contributions, then the inits and fails that must be applied before them (``acker.service.inbox``);
-3. for each partition with anything to do: apply, count, and commit in one transaction
-   (``acker.service.partition``);
-4. now and then shorten the logs (``acker.service.retention``).
+1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one;
+2. fetches contributions, and the inits and fails that must be applied before them (``acker.service.inbox``);
+3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
+   transaction (``acker.service.partition``);
+4. at times deletes what the logs need no more (``acker.service.retention``).
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -31,16 +31,18 @@ from acker.service.state import state_codec
 from acker.wire.codec import wire_codec
 
 PAUSE_LIMITS: Final = 2
-"""A member keeps its place for so many times as long as what counts as hung; a process that hangs has ended
-before, and one that restores much gets on."""
+"""A member may pause for this many times the limit `hung_ms` before it loses its place in the group.
+
+By then a process that hangs has ended, and a process with much to restore keeps its place.
+"""
 
 
 def _nobody(_event: AckerEvent) -> None:
-    """Drop an event."""
+    """Ignore an event."""
 
 
 def _unwatched(_what: str) -> None:
-    """Let nobody watch."""
+    """Ignore the step's progress."""
 
 
 class AckerService:
@@ -65,14 +67,14 @@ class AckerService:
             topics: names of the ack topics.
             partitions: N, the number of acker partitions, as topics.yaml has it.
             group: consumer group of the ackers; also the stem of their transactional ids.
-            replay_group: consumer group of the replay workers, whose commit keeps verdicts from deletion.
+            replay_group: consumer group of the replay workers; verdicts above its commit are not deleted.
             limits: named limits.
             report: called with each `AckerEvent`, in the thread that calls `step`.
-            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
+            at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
 
         Raises:
             TopicError: an ack topic is missing.
-            Disagreement: the broker's partition counts are not N.
+            Disagreement: an ack topic does not have N partitions.
         """
         self._log = log
         self._topics = topics
@@ -94,20 +96,20 @@ class AckerService:
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 
     def step(self, now_ms: int) -> bool:
-        """Do one bounded round for all partitions owned now.
+        """Do one round, of bounded size, for all partitions that this process owns now.
 
         Args:
             now_ms: wall time.
 
         Returns:
-            Whether anything was done; if not, the step has waited a little for something to do.
+            Whether anything was done; if not, the step has waited for a short time.
 
         Raises:
-            Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
-            Disagreement: State, or the broker, says something else than topics.yaml.
-            TopicError: an ack topic is gone.
-            DataLoss: a log no longer holds what is needed.
-            LogError: the log refuses what it must not refuse.
+            Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
+            Disagreement: State or the broker contradicts topics.yaml.
+            TopicError: an ack topic is missing.
+            DataLoss: records that are still needed are no longer in the log.
+            LogError: the log refused an operation for good.
         """
         try:
             worked = self._round(now_ms)
@@ -122,7 +124,10 @@ class AckerService:
         return worked
 
     def close(self) -> None:
-        """Commit what was put off and leave the group; what cannot be, the next owner reads again."""
+        """Commit what waits for a transaction, and leave the group.
+
+        Where a commit fails, the next owner reads the same records again.
+        """
         try:
             for number, acker in list(self._owned.items()):
                 self._at(f"the last commit of partition {number}")
@@ -130,7 +135,7 @@ class AckerService:
                     try:
                         acker.write()
                         self._membership.commit_soon(acker.done)
-                    except WindhoverError as error:  # may not hide what the acker ends with
+                    except WindhoverError as error:  # must not hide the error that ends the acker
                         self._report(AckerEvent(AckerEventKind.ABORTED, number, str(error)))
                 self._give_up(number)
         finally:
@@ -139,7 +144,7 @@ class AckerService:
             self._membership.close()
 
     def status(self) -> AckerStatus:
-        """Return what this process owns and has counted."""
+        """Return the partitions of this process, their open roots, and its counters."""
         cores = [acker.core for acker in self._owned.values()]
         counts = Counts()
         counts.add(self._past)
@@ -175,7 +180,7 @@ class AckerService:
         return worked
 
     def _step_partition(self, number: int, now_ms: int) -> bool:
-        """Apply what was fetched for a partition and commit; give the partition up where that fails."""
+        """Apply what was fetched for a partition and commit; give the partition up if the commit fails."""
         self._at(f"partition {number}")
         acker = self._owned[number]
         core = acker.core
@@ -212,13 +217,13 @@ class AckerService:
             for event in output.events:
                 self._report(event)
 
-    # -- which partitions are ours
+    # -- which partitions this process owns
 
     def _share(self, now_ms: int) -> bool:
-        """Follow the group: give up what is not ours any more, restore one partition that is new.
+        """Follow the group: give up the partitions that it took back, restore one that it assigned.
 
         Returns:
-            Whether something changed, or is still to be restored.
+            Whether partitions were given up, or were to be restored.
         """
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)
@@ -241,7 +246,7 @@ class AckerService:
         return bool(new or gone)
 
     def _own(self, number: int) -> None:
-        """End the predecessor's transaction, then restore."""
+        """Own a partition: end the transaction of its former owner, then restore it."""
         self._at(f"taking over partition {number}")
         transactions = self._log.transactions(f"{self._group}-{number}")
         with ExitStack() as undo:
@@ -253,7 +258,7 @@ class AckerService:
         self._owned[number] = PartitionAcker(
             core, transactions, self._topics, self._limits, self._restore.stored
         )
-        if core.init_next:  # else nothing was ever read, and nothing is to be shown
+        if core.init_next:  # else nothing was ever read, and there is no progress to publish
             self._membership.commit_soon(self._owned[number].done)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
         self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))

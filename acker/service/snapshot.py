@@ -1,4 +1,4 @@
-"""From an acker partition to the State that a restart needs, and back.
+"""Makes State from an acker partition, and an acker partition from State.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -36,7 +36,7 @@ from acker.sorted_arrays import as_array
 
 
 def carry(core: PartitionCore) -> None:
-    """Move cohorts into bins that would keep more of a log than a restart may read again."""
+    """Move into bins the cohorts for which a restart would have to read more of a log than it may."""
     limit = core.limits.refold_bytes
     ledger = core.ledger
     carried: list[Cohort] = []
@@ -60,7 +60,7 @@ def _carry(core: PartitionCore, cohort: Cohort) -> Cohort:
 
 
 def _told(carried: Sequence[Cohort], limit: int) -> str:
-    """Say in a line what one step carries; it may be thousands of ranges."""
+    """Describe in one line what one step moved into bins; it may be thousands of ranges."""
     oldest = carried[0]
     count = sum(cohort.roots.open for cohort in carried)
     return (
@@ -70,7 +70,7 @@ def _told(carried: Sequence[Cohort], limit: int) -> str:
 
 
 def state_of(core: PartitionCore) -> State:
-    """Take a snapshot; moves the safe position of the contributions to where it can be now."""
+    """Take a snapshot, and move the safe position of the contributions forward as far as possible."""
     pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
     safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
     core.ack_marks.advance(safe)
@@ -108,12 +108,12 @@ def carried_of(cohorts: Iterable[Cohort]) -> Carried:
 
 
 def load(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Bring a fresh core to where a state was taken; contributions and verdicts are still to be read again.
+    """Load a State into a new core; contributions and verdicts must still be read again.
 
     Args:
-        core: a core that has seen nothing.
-        state: the state.
-        bins: the carried ranges of each bin that the state names.
+        core: a core that has read no record.
+        state: the State.
+        bins: by number, the contents of each bin that the State refers to.
     """
     core.init_next, core.ack_next, core.fail_next = state.init, state.ack, state.fail
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
@@ -168,7 +168,7 @@ def _mark(lane: StoredLane) -> Mark:
 
 
 class _Index:
-    """Numbers the sessions and emissions that a state names, so that each stands in it once."""
+    """Numbers the sessions and emissions of a State, so that it contains each of them once."""
 
     def __init__(self, core: PartitionCore) -> None:
         self._core = core

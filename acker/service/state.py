@@ -1,7 +1,7 @@
 """State: what an acker partition needs after a restart, as records of ``_ack_state``.
 
-One `State` with every step, cut into pieces where it is long, and one `Carried` for each bin that changed.
-All of a step's records stand in its transaction, so the last value of each key is one consistent whole.
+Each transaction writes one `State`, cut into pieces if it is long, and one `Carried` for each bin that
+changed. As all of them are in one transaction, the last values of all keys are consistent with each other.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -24,10 +24,10 @@ BIN_PART: Final = 1_000_000
 """Part number of the first bin."""
 
 PIECE_BYTES: Final = 800_000
-"""Compressed bytes of one piece."""
+"""Most compressed bytes in one piece."""
 
 STATE_BYTES_MAX: Final = 1 << 30
-"""Bytes of a State or of a bin, unpacked: a hundred times one of a million ranges; more is none of ours."""
+"""Most unpacked bytes of a State or a bin: a hundred times what a million ranges need; ackers write less."""
 
 _PART_DIGITS: Final = 9
 
@@ -107,7 +107,7 @@ class StoredEmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that an acker partition knows, but for the values of open roots."""
+    """The whole state of an acker partition, except the values of open roots."""
 
     partition: int
     partitions: int
@@ -126,7 +126,7 @@ class State:
 
 
 class CarriedRange(NamedTuple):
-    """The open roots of a live range."""
+    """The open roots of a range, with what each of them misses and the deadlines that were moved."""
 
     source: int
     start: int
@@ -138,13 +138,13 @@ class CarriedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The live ranges of a bin."""
+    """The ranges of a bin that have open roots."""
 
     ranges: tuple[CarriedRange, ...]
 
 
 class StoredRange(NamedTuple):
-    """A live range."""
+    """A range with open roots."""
 
     emission: int
     source: int
@@ -160,7 +160,7 @@ S = TypeVar("S", State, Carried)
 
 @cache
 def state_codec() -> Codec[Stored]:
-    """Make the codec of ``_ack_state``, version 1."""
+    """Return the codec of ``_ack_state``, version 1."""
     return Codec(
         {
             StatePart: load_schema("acker.wire", "state_part"),
@@ -171,13 +171,13 @@ def state_codec() -> Codec[Stored]:
 
 
 def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
-    """Pack live ranges as columns, which compress well: neighbours in a column are alike."""
+    """Pack ranges as columns, which compress well, since neighbouring values of a column are similar."""
     rows = np.array([tuple(stored) for stored in ranges], _RANGE)
     return b"".join(np.ascontiguousarray(rows[name]).tobytes() for name in _names())
 
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
-    """Unpack live ranges.
+    """Unpack what `pack_ranges` packed.
 
     Raises:
         CodecError: the columns are of different lengths.
@@ -200,7 +200,7 @@ def key_of(partition: int, part: int) -> bytes:
 
 
 def part_of_key(partition: int, key: bytes | None) -> int | None:
-    """Return the part that a key names; None for a key that is not of a part of this partition's State."""
+    """Return the part number in a key; None for a key that is not of this partition's State."""
     number = (key or b"").rpartition(b"/")[2]
     if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
         return None
@@ -208,14 +208,14 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
 
 
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
-    """Cut a state into the records it is stored as."""
+    """Return the records in which a state is stored."""
     body = zlib.compress(codec.encode(state), 1)
     cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
     return [StatePart(state.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
 
 
 def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
-    """Make the record that a bin is stored as."""
+    """Return the record in which a bin is stored."""
     return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
 
 
@@ -223,11 +223,11 @@ def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | 
     """Join the pieces of a state.
 
     Args:
-        codec: of ``_ack_state``.
+        codec: the codec of ``_ack_state``.
         parts: the last record of each part.
 
     Returns:
-        The state, or None when there is none, or when not all of its pieces are among `parts`.
+        The state; None if `parts` lacks any of its pieces.
     """
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
@@ -236,7 +236,7 @@ def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | 
 
 
 def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
-    """Open a bin."""
+    """Unpack a bin."""
     return _open(codec, part.body, Carried)
 
 

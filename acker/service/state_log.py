@@ -28,11 +28,11 @@ from acker.service.state import (
 from acker.wire.codec import Codec
 
 _TAIL: Final = 64
-"""Records at the end of the state log that are looked at first; a further look goes 8 times as far back."""
+"""Number of last records of the state log that are read first; each further try reads 8 times as many."""
 
 
 class LastState(NamedTuple):
-    """A state, the bins that it names, and the wall time at which it was written, ms."""
+    """A state, the bins that it refers to, and the wall time at which it was written, ms."""
 
     state: State
     bins: dict[int, Carried]
@@ -47,12 +47,12 @@ def read_last_state(
     Args:
         log: the cluster.
         where: the partition of ``_ack_state``.
-        codec: of ``_ack_state``.
+        codec: the codec of ``_ack_state``.
         wait_ms: how long to wait for progress.
 
     Raises:
-        Disagreement: what is there is not a whole State, or cannot be read.
-        OutOfRange: it was shortened meanwhile.
+        Disagreement: the State is incomplete, or cannot be read.
+        OutOfRange: the log was shortened meanwhile.
         Unreachable: the broker does not answer.
     """
     end = log.stable_ends([where])[where]
@@ -77,7 +77,7 @@ def read_last_state(
 
 
 def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
-    """Return the last record of each part that nobody is to pass over; other keys are none of ours."""
+    """Return the last record of each part; ignore other keys, and records that a mark lets all pass over."""
     last: dict[int, Record] = {}
     passed: set[int] = set()
     again = True
@@ -105,10 +105,10 @@ def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
 
 @contextmanager
 def loading(where: TopicPartition) -> Iterator[None]:
-    """Read and load a State: one whose parts decode and contradict each other is refused by name.
+    """While a State is read and loaded, turn errors of its content into one that names the partition.
 
     Raises:
-        Disagreement: what is in the parts is no State, or names what does not stand in it.
+        Disagreement: the parts can be decoded, but contradict each other or refer to what is not there.
     """
     try:
         yield

@@ -1,11 +1,11 @@
-"""Looks at an acker partition from outside: what was emitted, and what of it is open. Nothing is written.
+"""Reads from outside which roots of an acker partition were emitted, and which are open; writes nothing.
 
-The acker keeps this to itself, but its State and the verdict log tell it to everybody: the State says which
-ranges were live when it was written, the verdicts since then which of their roots are settled. What the open
-roots miss is not looked at, so no contribution is read.
+The acker has this in memory, but State and the verdict log contain it too: State has the ranges with open
+roots at the time when it was written, the verdicts since then show which of these roots are settled. No
+contribution is read, so a view does not contain what the open roots miss.
 
-A view is as old as the State that it was made from: an acker writes one at least every second while
-anything happens (``acker.limits.put_off``), and none while nothing does.
+A view is as old as the State that it comes from. While anything happens, an acker writes State at least every
+second (``acker.limits.put_off``); while nothing happens, it writes none.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -32,7 +32,7 @@ from acker.wire.answer_checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
 
 _TRIES: Final = 3
-"""An acker shortens its logs while we read them; then the look begins again."""
+"""An acker may shorten its logs while we read them; then we start again, up to this many times in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,15 @@ class OpenRange:
 
     Attributes:
         source: their source.
-        start: a position; root number i of `at` is the root at `start` + i.
-        at: which are open, ascending.
-        group: whose they are.
-        session: which session emitted them; likewise `epoch`.
-        epoch: see `session`.
+        start: first position of the range.
+        at: indices of the open roots, ascending; index i is the position ``start + i``.
+        group: the group of their session.
+        session: the session that emitted them.
+        epoch: the epoch of that session.
         emitted_ms: wall time of the emission.
-        ack_from: offset of ``_ack_ack`` from which on contributions may be theirs.
-        carried: whether State carries them by value, and the log may hold their contributions no more.
-        left_ms: until they time out, by their session's clock; None: never. Those that were touched have
-            more time.
+        ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
+        carried: whether State carries them by value; then their contributions may no longer be in the log.
+        left_ms: time until they time out, by their session's clock; None: never. Touched roots have more.
     """
 
     source: int
@@ -71,16 +70,16 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as it was at a time.
+    """One acker partition as it was at one moment.
 
     Attributes:
         partition: its number.
         at_ms: wall time at which its State was written.
-        is_behind: whether inits, ticks or takes have come since, which it does not tell of.
+        is_behind: whether there are later inits, ticks or takes that the view does not contain.
     """
 
     def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
-        """Look at a core that nobody drives."""
+        """View a core that nobody changes any more."""
         self.partition = core.partition
         self.at_ms = at_ms
         self.is_behind = is_behind
@@ -88,11 +87,11 @@ class AckerView:
 
     @property
     def next_init(self) -> int:
-        """Offset of ``_ack_init`` up to which the view knows what was announced."""
+        """Offset of ``_ack_init`` up to which the view contains the inits."""
         return self._core.init_next
 
     def sources(self) -> dict[int, KnownSource]:
-        """Return every source that a session ever named, in its present generation."""
+        """Return every source that a session ever announced, by number, in its present generation."""
         return dict(self._core.sessions.sources)
 
     def watermark(self, source: int) -> int:
@@ -100,7 +99,7 @@ class AckerView:
         return self._core.ledger.watermark(source)
 
     def open_ranges(self) -> Iterator[OpenRange]:
-        """Return what is open, in the order in which it was emitted."""
+        """Return the ranges with open roots, in the order in which they were emitted."""
         return (self._range(cohort) for cohort in self._core.ledger.cohorts())
 
     def find(self, source: int, position: int) -> OpenRange | None:
@@ -124,7 +123,7 @@ class AckerView:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """What looking at acker partitions takes."""
+    """Reads views of acker partitions from a cluster."""
 
     log: Log
     topics: AckTopics
@@ -132,13 +131,14 @@ class Observer:
     limits: AckerLimits
 
     def look(self, partition: int) -> AckerView | None:
-        """Look at an acker partition; None when it never wrote a State.
+        """Return a view of an acker partition; None when it never wrote a State.
 
-        At most `AckerLimits.refold_bytes` of verdicts are read: further back no live range keeps them.
+        Reads about `AckerLimits.refold_bytes` of verdicts at most, since no range with open roots needs older
+        ones.
 
         Raises:
-            Disagreement: its State is of another N, or cannot be read.
-            OutOfRange: the logs are shortened faster than they are read.
+            Disagreement: its State was written with another N, or cannot be read.
+            OutOfRange: the logs were shortened during each of several tries.
             Unreachable: the broker does not answer.
         """
         for _ in range(_TRIES - 1):

@@ -1,9 +1,9 @@
-"""The records of the wire, as values: what the codec reads and writes and what the ledger consumes.
+"""The records of the ack topics as Python values. The codec reads and writes them; the ledger applies them.
 
-Field for field the Avro schemas in ``acker/wire/``. Packed arrays stay bytes (positions int64, values
-uint64, little-endian), so that a record can be compared, hashed and handed on without a copy; `positions`
-and `values` look at them as NumPy arrays. Runs are half-open: [start, end). Times are milliseconds, of the
-session's clock unless the field is called ``wall``.
+Each class has the fields of its Avro schema in ``acker/wire/``. Packed arrays (positions int64, values
+uint64, little-endian) stay bytes, so that a record can be compared, hashed and passed on without a copy;
+`positions` and `values` view them as NumPy arrays. Runs are half-open: [start, end). Times are milliseconds
+of the session's clock; only fields called ``wall`` are wall time.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A session announces itself; written to every partition of ``_ack_init`` at every start."""
+    """A session's request to own its group, written to every partition of ``_ack_init`` at every start."""
 
     group: str
     session: str
@@ -57,7 +57,7 @@ class Take:
 
 
 class TakeSource(NamedTuple):
-    """A partition of an input, as a session knows it. `from_` is the field ``from`` of the wire."""
+    """A partition of an input, as a session describes it. `from_` is the field ``from`` on the wire."""
 
     source: int
     topic: str
@@ -68,7 +68,7 @@ class TakeSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An acker partition's answer to a `Take`. `refused` is empty when taken, else says why not."""
+    """An acker partition's answer to a `Take`. `refused` is the reason of a refusal, else empty."""
 
     group: str
     session: str
@@ -83,7 +83,7 @@ class Taken:
 
 
 class TakenSource(NamedTuple):
-    """What an acker partition knows of a source. `next` is its watermark."""
+    """A source, as an acker partition describes it. `next` is its watermark."""
 
     source: int
     topic_id: str
@@ -94,7 +94,7 @@ class TakenSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """Ranges that a session emits, all of one acker partition; durable before their tuples exist."""
+    """Ranges that a session emits, all of one acker partition; durable before their first tuple exists."""
 
     group: str
     session: str
@@ -120,7 +120,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """One lane's contributions, in one batch, to the roots of one block of one source."""
+    """What one batch of one lane contributes to the roots of one block of one source."""
 
     lane: str
     seq: int
@@ -138,7 +138,7 @@ class Acks:
 
 
 class FailCause(NamedTuple):
-    """One cause, many roots."""
+    """A cause, and the roots that failed of it."""
 
     operator: str
     error: str
@@ -148,7 +148,7 @@ class FailCause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """Roots of one block of one source that one lane's batch failed."""
+    """The roots of one block of one source that one batch of one lane failed."""
 
     lane: str
     seq: int
@@ -161,7 +161,7 @@ class Fails:
 
 
 class Lost(NamedTuple):
-    """Roots of one source that were not fully processed, by cause."""
+    """Roots of one source that were not fully processed, all for the same reason and cause."""
 
     reason: Reason
     group: str
@@ -179,7 +179,7 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What became of roots; one verdict for each, ever."""
+    """What became of roots. Each root gets one verdict in its life."""
 
     acked: tuple[SourceRun, ...]
     absent: tuple[SourceRun, ...]
@@ -190,22 +190,22 @@ Event = Take | Taken | Init | Tick | Acks | Fails | Verdicts
 
 
 def positions(packed: bytes) -> I64:
-    """Look at packed positions as a read-only int64 array, without a copy."""
+    """View packed positions as a read-only int64 array, without a copy."""
     return np.frombuffer(packed, "<i8")
 
 
 def values(packed: bytes) -> U64:
-    """Look at packed values as a read-only uint64 array, without a copy."""
+    """View packed values as a read-only uint64 array, without a copy."""
     return np.frombuffer(packed, "<u8")
 
 
 def pack_positions(array: I64) -> bytes:
-    """Pack positions as the wire has them: int64, little-endian."""
+    """Pack positions for the wire: int64, little-endian."""
     return array.astype("<i8", copy=False).tobytes()
 
 
 def pack_values(array: U64) -> bytes:
-    """Pack values as the wire has them: uint64, little-endian."""
+    """Pack values for the wire: uint64, little-endian."""
     return array.astype("<u8", copy=False).tobytes()
 
 
@@ -220,7 +220,7 @@ def runs_of(sorted_positions: I64) -> list[Run]:
 
 
 def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
-    """Join ascending, disjoint runs that touch each other; of each run its start and its end, both (n,)."""
+    """Join those of ascending, disjoint runs that touch; return starts and ends, each ``(n,)`` int64."""
     if not len(starts):
         return starts, ends
     gaps = np.flatnonzero(starts[1:] != ends[:-1])
@@ -228,7 +228,7 @@ def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
 
 
 def joined(runs: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Yield what ascending runs [start, end) cover together: runs that neither overlap nor touch."""
+    """Yield the union of ascending runs [start, end), as runs that neither overlap nor touch."""
     rest = iter(runs)
     for start, end in rest:
         for other_start, other_end in rest:
@@ -241,7 +241,7 @@ def joined(runs: Iterable[tuple[int, int]]) -> Iterator[Run]:
 
 
 def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return what runs of several sources cover together, ascending, disjoint and joined."""
+    """Return the union of runs of several sources: ascending, disjoint and joined."""
     by_source = groupby(sorted(run for run in runs if run.start < run.end), lambda run: run.source)
     return tuple(
         SourceRun(source, *run) for source, found in by_source for run in joined(each[1:] for each in found)
@@ -251,7 +251,7 @@ def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
 def difference(
     these: Iterable[tuple[int, int]], without: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the parts of ascending, disjoint runs that are in none of other ascending runs."""
+    """Yield the parts of `these`, ascending disjoint runs, that no run of `without`, ascending, covers."""
     cuts = iter(without)
     cut = next(cuts, None)
     for start, end in these:
@@ -262,7 +262,7 @@ def difference(
                 yield start, cut[0]
             start = max(start, cut[1])
             if cut[1] > end:
-                break  # it reaches into the next run
+                break  # this cut reaches into the next run
             cut = next(cuts, None)
         if start < end:
             yield start, end

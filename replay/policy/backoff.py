@@ -17,10 +17,11 @@ class Backoff:
     Attributes:
         initial_ms: the delay after the first failure, at least 0.
         multiplier: each further delay is the one before times this, at least 1.
-        max_ms: no delay is longer, before jitter.
-        jitter: 0 to 1; up to this share of the delay is added to it, so that roots that failed together do
-            not return together.
-        delays_ms: the delays themselves, in place of the first three; the last one is repeated. Empty: none.
+        max_ms: the longest delay, before jitter.
+        jitter: 0 to 1; up to this share of the delay is added to it, so that roots that failed together are
+            not replayed together.
+        delays_ms: the delays as a list, whose last one is repeated; then `initial_ms`, `multiplier` and
+            `max_ms` do not count. Empty: no list.
     """
 
     initial_ms: int
@@ -31,14 +32,14 @@ class Backoff:
 
 
 def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
-    """Return how long to wait after so many failures, in ms.
+    """Return how long a root waits after its last failure, in ms.
 
-    The exponent is capped before it is used, so the delay stays at its maximum however often a root failed.
-    Jitter only adds: the delay is never shorter than the plain one.
+    The exponent is limited before it is used, so the delay stays at its maximum however often a root failed.
+    Jitter makes a delay longer, never shorter.
 
     Args:
-        backoff: the curve.
-        failures: how often the root was lost, this time included; at least 1.
+        backoff: the curve of delays.
+        failures: how often the root was lost, the last time included; at least 1.
         jitter: a random number in [0, 1).
 
     Raises:

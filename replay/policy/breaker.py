@@ -1,9 +1,9 @@
-"""The breaker: pauses an input before a worker drains a broken stream into dead letters.
+"""The breaker: pauses an input before a worker turns all records of a broken stream into dead letters.
 
-One breaker watches one input. It opens when `max_consecutive` records in a row have become dead letters and
-one more would, or when in a window more than `max_ratio` of the settled roots would, once the window holds
-enough to tell. Whoever asks it for room and gets none pauses the input (`replay.worker.partition`), and a
-person resumes it. What a breaker has seen is lost with the process.
+Each input has one breaker. It opens when `max_consecutive` records in a row became dead letters and one more
+would; or when the next one would make more than `max_ratio` of the roots settled in a window dead letters, if
+the window has enough of them. When a breaker allows no more dead letters, the worker pauses the input
+(`replay.worker.partition`), and a person resumes it. A breaker's counts are lost when the process ends.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -17,23 +17,23 @@ _BUCKET_MS: Final = 1_000
 
 
 class Breaker:
-    """Counts what became of the roots of one input.
+    """Counts acked roots and dead letters of one input.
 
     Attributes:
-        why: what has opened it; empty while it is closed.
+        why: why the breaker is open; empty while it is closed.
     """
 
     def __init__(
         self, *, max_ratio: float, max_consecutive: int, window_ms: int, dead_min: int, settled_min: int
     ) -> None:
-        """Begin closed.
+        """Start closed.
 
         Args:
-            max_ratio: 0 to 1; the share of dead letters among acked roots and dead letters.
-            max_consecutive: dead letters without a root acked between them.
-            window_ms: the span of the ratio.
-            dead_min: with fewer dead letters in the window the ratio says nothing.
-            settled_min: nor with fewer acked roots and dead letters.
+            max_ratio: 0 to 1; highest share of dead letters among acked roots and dead letters.
+            max_consecutive: most dead letters without an acked root between them.
+            window_ms: the time over which the share is computed.
+            dead_min: with fewer dead letters in the window the share does not count.
+            settled_min: with fewer acked roots and dead letters in the window the share does not count.
         """
         self._max_ratio = max_ratio
         self._max_consecutive = max_consecutive
@@ -57,7 +57,7 @@ class Breaker:
             self._bucket(now_ms)[2] += count
 
     def room(self, now_ms: int) -> int:
-        """Return how many more records may be buried now; 0: too large a share of the input dies."""
+        """Return how many more records may become dead letters now. At 0 it is open, and `why` is set."""
         in_a_row = self._max_consecutive - self._consecutive
         self._bucket(now_ms)
         acked = sum(bucket[1] for bucket in self._buckets)
@@ -79,7 +79,7 @@ class Breaker:
         return max(0, min(in_a_row, in_window))
 
     def close(self) -> None:
-        """Count anew: somebody has looked, and resumed the input."""
+        """Close the breaker and start to count again: a person has resumed the input."""
         self._consecutive = 0
         self._buckets.clear()
         self.why = ""

@@ -1,8 +1,7 @@
-"""What the cause of a failure says must happen: rules in order, of which the first that fits decides.
+"""What becomes of a failed root by its cause: the first matching rule of an ordered list decides.
 
-A rule fits by the exception's class, or one of its parents, by the bolt that failed the tuple, or by both.
-Behind the rules of an input stand those of `DEFAULT_RULES`. Without a rule that fits, a root is retried as
-its policy says.
+A rule matches by the exception's class or one of its parent classes, by the bolt that failed the tuple, or by
+both. `DEFAULT_RULES` follow the rules of the input. If no rule matches, the root's policy decides.
 
 Source: docs/design/protocol.md, section 5.4; Spring Kafka's fatal exceptions, JetStream's ``AckTerm``,
 Kafka's REJECT.
@@ -19,19 +18,19 @@ from acker.wire.causes import error_classes
 
 
 class Action(StrEnum):
-    """What a rule lets happen; the values are those of topics.yaml."""
+    """What a rule does with the root; the values are those of topics.yaml."""
 
     RETRY = "retry"
-    """Replay it as the policy says."""
+    """The policy decides whether to replay it."""
     DEAD_LETTER = "dead_letter"
-    """Keep it as a dead letter at once."""
+    """It becomes a dead letter at once."""
     DROP = "drop"
-    """Give it up at once, and keep a note without its payload."""
+    """It is given up at once; a dead letter without payload remains as a note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. An `error` or an `operator` of None fits any."""
+    """One rule. If `error` or `operator` is None, it matches any."""
 
     error: str | None
     operator: str | None
@@ -40,19 +39,19 @@ class Rule:
 
 DEFAULT_RULES: Final = (
     Rule("RejectTuple", None, Action.DEAD_LETTER),
-    # what cannot be decoded now cannot be decoded later
+    # a payload that cannot be decoded now cannot be decoded later
     Rule("UnicodeDecodeError", None, Action.DEAD_LETTER),
 )
-"""They stand behind the rules of every input, so that a rule of its own can say otherwise."""
+"""These rules come after those of every input, so that a rule of the input can replace them."""
 
 
 def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
-    """Return what the first rule that fits a cause says.
+    """Return the action of the first rule that matches a cause; RETRY if none does.
 
     Args:
-        rules: of the input; `DEFAULT_RULES` follow.
-        operator: who failed the tuple.
-        error: the exception's class as the wire has it.
+        rules: the rules of the input; `DEFAULT_RULES` follow.
+        operator: the bolt that failed the tuple.
+        error: the exception's class, in the form of the wire.
     """
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):

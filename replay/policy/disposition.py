@@ -1,18 +1,18 @@
-"""What becomes of a lost root: one pure function, the only place that gives up on a record.
+"""What becomes of a lost root: one pure function, the only place where a record is given up.
 
-In this order:
+The rules, in this order:
 
-0. One that was held (cause ``HELD``: a record before it waits, and no bolt has seen it) is no failure. It
-   comes back at the next multiple of `hold_ms`, so that all that are held together come back together.
-1. A failed root whose cause a rule calls final is given up at once (`replay.policy.causes`).
-2. One that fails or times out when its first emission is further back than `time_limit_ms` is given up.
-3. An abandoned one is put back `max_abandoned` times: that its session was taken over is no fault of the
-   record. It comes back at once after the first time, and with back-off after each later one.
-4. `attempts` counts the emissions that were lost, the first emission included: those that failed, those that
-   timed out unless `count_timed_out` is off, those that were abandoned only if `count_abandoned` is on,
-   those that were held never.
+0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no bolt has received it) is not a
+   failure. It is replayed at the next multiple of `hold_ms`, so that all blocked roots come back together.
+1. A failed root is given up at once if a rule for its cause demands it (`replay.policy.causes`).
+2. A root that failed or timed out at least `time_limit_ms` after its first emission is given up.
+3. A root that was abandoned is replayed `max_abandoned` times, since a takeover is not the record's fault:
+   the first time at once, later with back-off.
+4. A root is given up when `attempts` of its emissions were lost, the first emission included. Failed
+   emissions always count; timed-out ones do not if `count_timed_out` is off; abandoned ones do only if
+   `count_abandoned` is on; blocked ones never do.
 
-What is not given up is replayed, not before its back-off is over.
+A root that is not given up is replayed when its back-off is over.
 
 Source: docs/design/protocol.md, section 3 rule 9 and section 5.4.
 """
@@ -34,37 +34,37 @@ class DeadReason(StrEnum):
     ATTEMPTS = "ATTEMPTS"
     """It was lost as often as `attempts` allows."""
     ABANDONED = "ABANDONED"
-    """It was put back `max_abandoned` times and abandoned once more."""
+    """It was replayed `max_abandoned` times after it was abandoned, and abandoned once more."""
     CAUSE = "CAUSE"
-    """It failed by a cause that is final: a rule of `causes` says so."""
+    """A rule of `causes` makes a dead letter of it at once."""
     TIME_LIMIT = "TIME_LIMIT"
-    """It was lost when its first emission was further back than `time_limit`."""
+    """It failed or timed out when its first emission was at least `time_limit` ago."""
     DROPPED = "DROPPED"
-    """A rule of `causes` drops what failed so; the dead letter has no payload."""
+    """A rule of `causes` drops it; the dead letter has no payload."""
     GONE = "GONE"
-    """The log no longer holds it; the dead letter has no payload."""
+    """The record is no longer in the log; the dead letter has no payload."""
     RECREATED = "RECREATED"
-    """Its topic was deleted, or created again; the dead letter has no payload."""
+    """Its topic was deleted or created again; the dead letter has no payload."""
     TOO_LARGE = "TOO_LARGE"
-    """With its history it is larger than the replay topic takes."""
+    """The copy with its history would be larger than the replay topic allows."""
     UNREADABLE = "UNREADABLE"
-    """Somebody else wrote over what was known of it; the dead letter has no payload."""
+    """Another program wrote over its entry in `_ack_due`; the dead letter has no payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When to give up, and how long to wait until then.
+    """When an input's roots are given up, and how long each waits before a replay.
 
     Attributes:
-        attempts: how often a root is tried, the first emission included; at least 1.
-        max_abandoned: how often a root is put back after its session was taken over; at least 0.
-        backoff: how long it waits.
-        time_limit_ms: from the first emission on; 0: none.
-        count_timed_out: whether an emission that timed out uses up an attempt. If not, `time_limit_ms` ends
-            what always times out.
-        count_abandoned: whether an abandoned one does.
+        attempts: how often a record is emitted, the first emission included; at least 1.
+        max_abandoned: how often a root is replayed after a takeover of its session; at least 0.
+        backoff: how long a lost root waits.
+        time_limit_ms: time from the first emission after which a lost root is given up; 0: no limit.
+        count_timed_out: whether an emission that timed out counts as an attempt. If not, set
+            `time_limit_ms`, or a record that always times out is replayed forever.
+        count_abandoned: whether an abandoned emission counts as an attempt.
         rules: what to do by cause.
-        hold_ms: how often a held one comes back; at least 1.
+        hold_ms: interval in which blocked roots are replayed; at least 1.
     """
 
     attempts: int
@@ -79,18 +79,18 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class LostEmission:
-    """What is known of an emission that was lost.
+    """A lost emission, and the counts of those before it.
 
     Attributes:
         reason: why it was lost.
-        attempt: which emission it was, from 1.
-        abandoned: how many emissions were abandoned, this one included.
-        timed_out: how many timed out, this one included.
-        lived_ms: from the first emission of the record until this one was lost. It is the verdict's time
-            that counts: a worker that was down for an hour gives up nothing for that.
-        operator: who failed it; empty when nobody did.
-        error: the exception's class as the wire has it.
-        held: how many were held, this one included.
+        attempt: the number of the emission, from 1.
+        abandoned: number of abandoned emissions of the record, this one included.
+        timed_out: number of emissions that timed out, this one included.
+        lived_ms: time from the first emission of the record to this verdict. The verdict's time counts, not
+            the worker's, so nothing is given up because a worker was down for an hour.
+        operator: the bolt that failed it; empty if no bolt did.
+        error: the exception's class, in the form of the wire.
+        held: number of blocked emissions, this one included.
     """
 
     reason: Reason
@@ -104,20 +104,20 @@ class LostEmission:
 
     @property
     def is_held(self) -> bool:
-        """Whether no bolt has seen this emission."""
+        """Whether this emission was blocked, so that no bolt has received it."""
         return self.reason is Reason.FAILED and self.error == HELD
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Emit it again, not before `due_ms` (wall time)."""
+    """Emit the record again, not before `due_ms` (wall time)."""
 
     due_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Keep it as a dead letter."""
+    """Write a dead letter, for a reason."""
 
     reason: DeadReason
 
@@ -129,13 +129,13 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     """Decide what becomes of a lost root.
 
     Args:
-        policy: of the root's input.
+        policy: the policy of the root's input.
         lost: its last emission.
-        now_ms: wall time of the decision; the back-off counts from here, so it is never early.
+        now_ms: wall time of the decision. The back-off starts here, so the replay is never early.
         jitter: a random number in [0, 1).
 
     Raises:
-        ValueError: a counter is below what it can be.
+        ValueError: `attempt` is below 1, or another count below 0.
     """
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.held) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
@@ -154,7 +154,7 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
 
 
 def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
-    """Return why a root is given up, in the order above; None when it is replayed."""
+    """Return why a root is given up, by rules 1 to 4 above; None if it is replayed."""
     if lost.reason is Reason.FAILED:
         action = action_of(policy.rules, lost.operator, lost.error)
         if action is not Action.RETRY:
@@ -170,7 +170,7 @@ def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
-    """Return how many attempts are used up; this one counts, or there is nothing to decide."""
+    """Return how many attempts are used up: at least 1, if the last emission is one that counts."""
     free = lost.held + (0 if policy.count_abandoned else lost.abandoned)
     free += 0 if policy.count_timed_out else lost.timed_out
     if lost.reason is Reason.TIMED_OUT and not policy.count_timed_out:

@@ -1,9 +1,9 @@
 """Fetches single records by topic, partition and offset.
 
-A gap between two wanted offsets of a partition is read through when it is smaller than 64 KB, by the mean
-size of what was read, and a larger one is jumped over. Reading stops at the last wanted offset. An offset
-without a record is answered with why there is none; what does not fit into the bytes of one call is not
-answered, and asked for again.
+A small gap between two requested offsets of a partition is read; a larger one is jumped over. The limit is
+`fetch_gap_bytes`, and a gap's size is estimated by the mean size of the records read. Reading stops at the
+last requested offset. The answer for an offset without a record is why there is none. What does not fit into
+the bytes of one call is not in the answer; the caller requests it again.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -25,7 +25,7 @@ from acker.made import made
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
 _PICK_FIRST: Final = 500
-"""So many are read before the mean size of a record is known."""
+"""In the first poll so many records are read at most, since the mean size of a record is not known yet."""
 
 _TRIES: Final = 3
 
@@ -47,12 +47,12 @@ class Absence(Enum):
     """Why there is no record at an offset.
 
     ``GONE``
-        The log no longer holds it, or has not come so far: retention, compaction, a topic that was cut.
+        The record is no longer in the log (retention, compaction), or the log ends before it (truncation).
     ``NEVER``
-        There has been none: the offset is that of a transaction's marker, or of a record that was aborted.
-        In a compacted topic nobody can tell that from a record that was compacted away, which is GONE. Nor
-        in one that was compacted once, and is no more: who knows that there was a record says so himself
-        (`replay.records.proof`).
+        There never was one: the offset is that of a transaction's marker, or of an aborted record. In a
+        compacted topic this cannot be distinguished from a record that compaction removed, so there it is
+        GONE. A topic that was compacted only in the past gives NEVER; a caller that has proof of a record
+        must correct that (`replay.records.proof`).
     """
 
     GONE = "gone"
@@ -65,11 +65,11 @@ _Offsets = Mapping[TopicPartition, Sequence[int]]
 
 
 class Fetcher:
-    """Fetches records, with one picker that it keeps.
+    """Fetches records, with one `Picker` that stays open.
 
     Attributes:
-        read_records: records read so far, those between the wanted ones among them.
-        read_bytes: their size; of those between, key and headers are not counted.
+        read_records: number of records read so far, with those between the requested ones.
+        read_bytes: their size; of records between requested ones, keys and headers are not counted.
     """
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
@@ -84,16 +84,16 @@ class Fetcher:
         """Read committed records.
 
         Args:
-            wanted: which.
-            why: whether to find out why there is none, for which the settings of the topic are asked, by a
-                right of its own; otherwise what is missing is GONE.
+            wanted: which records.
+            why: whether to distinguish NEVER from GONE. For this the settings of the topic are fetched, which
+                needs a right of its own. If not, each missing record is GONE.
 
         Returns:
-            For each answered one the record, or why there is none. At least one is answered if any is
-            wanted.
+            For each record in the answer, the record or why there is none. At least one of `wanted` is in it.
 
         Raises:
-            Unreachable: the broker sent nothing for `fetch_patience_ms`.
+            Unreachable: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during each
+                of several tries.
         """
         targets = list(wanted)
         offsets = _by_partition(targets)
@@ -101,14 +101,14 @@ class Fetcher:
             try:
                 return self._fetch(targets, offsets, why=why) if targets else {}
             except OutOfRange:
-                continue  # retention passed a wanted offset after the log starts were asked: ask again
+                continue  # retention passed a requested offset after the log starts were fetched: try again
             finally:
                 if self._picker is not None:
                     self._picker.assign({})
         raise Unreachable(f"{targets[0].topic} loses records faster than they are fetched")
 
     def close(self) -> None:
-        """Leave."""
+        """Close the picker."""
         if self._picker is not None:
             self._picker.close()
             self._picker = None
@@ -141,7 +141,7 @@ class Fetcher:
         return answers
 
     def _never(self, holes: Collection[Wanted]) -> list[Wanted]:
-        """Return those of the offsets inside a log, but without a record, that never had one."""
+        """Return those places inside a log without a record that never had one."""
         infos = self._log.topics({hole.topic for hole in holes}, settings=True) if holes else {}
         kept = {
             name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")
@@ -149,19 +149,19 @@ class Fetcher:
         return [hole for hole in holes if hole.topic in kept]
 
     def _existing(self, names: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Leave out partitions that topics do not have; of a topic that is gone, none."""
+        """Leave out partitions that an existing topic does not have; keep all of a topic that is gone."""
         infos = self._log.topics({name.topic for name in names})
         return {
             name for name in names if name.topic not in infos or name.partition < infos[name.topic].partitions
         }
 
     def _inside(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
-        """Leave out what lies outside the log: it is answered by its absence."""
+        """Leave out offsets outside the log; the answer for them is GONE."""
         names: Collection[TopicPartition] = offsets.keys()
         try:
             starts, ends = self._log.starts(names), self._log.stable_ends(names)
         except TopicError:
-            names = self._existing(names)  # a root may name what never was
+            names = self._existing(names)  # the partition of a root may never have existed
             starts, ends = self._log.starts(names), self._log.stable_ends(names)
         inside = {
             name: offsets[name][
@@ -181,7 +181,7 @@ def _by_partition(wanted: Iterable[Wanted]) -> _Offsets:
 
 
 class _Run:
-    """One fetch under way: what is still to be read of each partition, and what was found."""
+    """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
     def __init__(self, picker: Picker, inside: _Offsets, gap_bytes: int) -> None:
         self.left = dict(inside)
@@ -208,7 +208,7 @@ class _Run:
         return self._settle()
 
     def _near(self) -> int:
-        """Return how many records lie up to the last wanted ones that are near: what lies behind is left."""
+        """Return how many records one poll may read: up to the last requested offsets that are near."""
         near, most = 0, _PICK_RECORDS if self.read_records else _PICK_FIRST
         for name, offsets in self.left.items():
             position = self._positions[name]
@@ -217,12 +217,12 @@ class _Run:
         return min(near, most)
 
     def unread(self) -> Iterable[Wanted]:
-        """Name what was not come to."""
+        """Return the places that were not reached."""
         places = (Wanted(*name, offset) for name, offsets in self.left.items() for offset in offsets)
         return [place for place in places if place not in self.found]
 
     def holes(self) -> Sequence[Wanted]:
-        """Name the offsets that were passed without a record."""
+        """Return the places that were passed without a record."""
         unread = sum(map(len, self.left.values()))
         if len(self.found) + unread == sum(map(len, self._inside.values())):
             return ()
@@ -231,7 +231,7 @@ class _Run:
         return [place for place in places if place not in self.found and place not in left]
 
     def _settle(self) -> bool:
-        """Drop what the picker has passed, and let it jump over large gaps and leave finished partitions."""
+        """Remove what the picker has passed; let it jump over large gaps and leave finished partitions."""
         mean_bytes = self.read_bytes / max(1, self.read_records)
         moved = jumps = False
         for name in list(self.left):

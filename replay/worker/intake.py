@@ -1,8 +1,7 @@
 """The verdicts of one partition that were read and are not yet taken over into `_ack_due`.
 
-A verdict record may name more lost roots than one transaction should hold, so a batch may end in the middle
-of a record; `Progress` says where. Nothing here is forgotten before `advance` was told that a transaction
-committed, so an aborted one is simply made again.
+A verdict record may contain more lost roots than one transaction should. So a batch may end in the middle of
+a record, and `Progress` has the place. Records stay here until `advance` is called after a commit.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -20,14 +19,14 @@ from replay.records.due import Progress
 
 
 class LostRoot(NamedTuple):
-    """One lost root: its position, and what the verdict says of it and others."""
+    """One lost root: its position, and the entry of the verdict record that it shares with others."""
 
     lost: Lost
     position: int
 
 
 class Batch(NamedTuple):
-    """Lost roots in the order of the verdicts, and how far the verdicts are taken over with them."""
+    """Lost roots in the order of the verdicts, and the progress once they are taken over."""
 
     roots: Sequence[LostRoot]
     progress: Progress
@@ -49,10 +48,10 @@ class _Buffered:
 
 
 class Intake:
-    """A queue of verdict records that is consumed by the root."""
+    """A queue of verdict records from which single roots are taken."""
 
     def __init__(self, progress: Progress) -> None:
-        """Begin where a predecessor, or nobody, stopped."""
+        """Start at the committed progress."""
         self.progress = progress
         self.read_to = progress.next
         self._records: deque[_Buffered] = deque()
@@ -62,16 +61,16 @@ class Intake:
         return len(self._records)
 
     def offer(self, offset: int, verdicts: Verdicts) -> None:
-        """Take in the record read at an offset; offsets ascend."""
+        """Add the record that was read at an offset; offsets must ascend."""
         if verdicts.lost:
             self._records.append(_Buffered(offset, verdicts.lost))
 
     def passed(self, position: int) -> None:
-        """Learn that everything below a position of the log was read."""
+        """Record that everything below an offset of the log was read."""
         self.read_to = max(self.read_to, position)
 
     def peek(self, limit: int) -> Batch:
-        """Return up to `limit` roots, and the progress that stands when they are taken over."""
+        """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
         roots: list[LostRoot] = []
         skip = self.progress.skip
         for record in self._records:
@@ -81,11 +80,11 @@ class Intake:
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
         if self.read_to == self.progress.next:
-            return Batch(roots, self.progress)  # the record that was begun may not have been read again yet
+            return Batch(roots, self.progress)  # a record that is half taken over may not be read again yet
         return Batch(roots, Progress(self.read_to, 0))
 
     def advance(self, progress: Progress) -> None:
-        """Forget what is durably taken over."""
+        """Set the progress that was committed, and remove the records below it."""
         self.progress = progress
         while self._records and self._records[0].offset < progress.next:
             self._records.popleft()

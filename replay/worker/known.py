@@ -1,4 +1,4 @@
-"""What is known of roots that are due: from memory, or read from `_ack_due` again.
+"""Gets the entries of due roots from memory, or reads them from `_ack_due` again.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -18,18 +18,18 @@ from replay.worker.worker import Worker, newer
 def known_of(
     worker: Worker, place: TopicPartition, kept: Mapping[int, Due | None]
 ) -> Mapping[int, Due | None]:
-    """Return by its offset what `_ack_due` holds of each; None where it cannot be read and is no root's.
+    """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    A commit is answered before its markers are written: what still lies behind the stable end is left out.
+    Entries behind the stable end are left out: the broker confirms a commit before it writes the markers.
 
     Args:
-        worker: reads.
+        worker: with what to read.
         place: the partition of `_ack_due`.
-        kept: by its offset what is kept in memory of each; None: nothing.
+        kept: the entry in memory for each offset; None if memory does not have it.
 
     Raises:
-        DataLoss: `_ack_due` no longer holds one.
-        UnknownVersion: a newer worker wrote one.
+        DataLoss: an entry is no longer in `_ack_due`.
+        UnknownVersion: a newer worker wrote an entry.
     """
     known = {offset: due for offset, due in kept.items() if due is not None}
     if len(known) == len(kept):
@@ -46,7 +46,7 @@ def known_of(
 
 
 def _read(worker: Worker, place: Wanted, found: Record | Absence) -> Due | None:
-    """Return what `_ack_due` holds at a place. What cannot be read is told, and its root is buried."""
+    """Return the entry at a place. An unreadable one is reported, and its root becomes a dead letter."""
     if isinstance(found, Absence):
         raise DataLoss(
             f"a root waits at offset {place.offset} of {place.topic}/{place.partition}, which no longer"

@@ -1,12 +1,12 @@
-"""What becomes of a root whose entry in `_ack_due` somebody else has written over.
+"""What becomes of a root after another program wrote over its entry in `_ack_due`.
 
-Only replay workers may write there. Where garbage stands under a root's own key all the same, compaction will
-sooner or later remove what a worker wrote beneath it. So a new owner of the partition writes that again while
-it is still there: the root goes on waiting, or stays ended. Where nothing sound is left nobody knows any more
-what became of the root. It is buried without its payload, since neither the topic's id nor the attempt is
-known: one dead letter too many is better than a record that is lost silently.
+Only replay workers may write there. If there is garbage under a root's key, compaction will sooner or later
+remove the entry that a worker wrote before it. So a new owner of the partition writes that entry again while
+it is still there, and the root goes on waiting, or stays done. If no sound entry is left, nobody can find out
+what became of the root. Then it becomes a dead letter without payload, since its topic id and attempt are
+lost: one dead letter too many is better than a record that is lost silently.
 
-A key that is of no root of a tracked input was never ours, and is passed over.
+A key that is not of a root of a tracked input is ignored.
 
 Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
 """
@@ -26,14 +26,14 @@ from replay.records.headers import location
 from replay.worker.worker import Worker
 
 SPOILED_MAX = 10_000
-"""Keys that are mended at once; further ones are told, and mended by the next owner."""
+"""So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
 
 UNKNOWN_MS = -1
-"""A time that nobody knows."""
+"""Stands for an unknown time."""
 
 
 class Mend(NamedTuple):
-    """What is written under the key of a root, which people call `name`; `due` None: the tombstone."""
+    """What to write under the key of a root: an entry, or a tombstone if `due` is None. People read `name`."""
 
     root: Root
     name: str
@@ -42,9 +42,9 @@ class Mend(NamedTuple):
 
 
 def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[Root, Record]:
-    """Return of each spoiled key the last sound record, or the tombstone, of those given; some have none.
+    """Return for each spoiled key the last sound record or tombstone among some records; some keys have none.
 
-    One of an unknown version is not sound: who has read so far passes over it.
+    A record of an unknown version is not sound: a reader that came so far was allowed to pass over it.
     """
     words: dict[Root, Record] = {}
     for record in records:
@@ -59,7 +59,7 @@ def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[R
 def mends_of(
     worker: Worker, place: TopicPartition, spoiled: Iterable[Root], words: Mapping[Root, Record]
 ) -> Sequence[Mend]:
-    """Return what to write for each spoiled key, so that `_ack_due` says the truth again."""
+    """Return what to write for each spoiled key, so that `_ack_due` is right again."""
     mends: list[Mend] = []
     for root in spoiled:
         word = words.get(root)
@@ -75,9 +75,10 @@ def mends_of(
 
 
 def unreadable(worker: Worker, root: Root, partition: int) -> Due | None:
-    """Return what lets a root be buried of which nothing but its key is known; None: it is not ours.
+    """Return an entry that makes a dead letter of a root of which only the key is left.
 
-    Nor is one that belongs into another partition than the one it was found in.
+    Returns:
+        The entry; None if the key is not of a tracked input, or does not belong into this partition.
     """
     owner = None if wrong_source(root.source) or root.position < 0 else worker.tracked(root.source)
     if owner is None or acker_partition(root.source, root.position, worker.partitions) != partition:

@@ -1,7 +1,7 @@
-"""From `_ack_due` to the replay topic or the dead-letter topic: what is written for each root that is due.
+"""From `_ack_due` to the replay topic or the dead-letter topic: builds what is written for each due root.
 
-Kafka's id of the topic is compared with the verdict's before the fetch and again after it: offsets of a
-topic that was created again name other records.
+Kafka's id of the topic is compared with the one in the verdict, before the fetch and again after it: if a
+topic was created again, the same offset is another record.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -26,14 +26,14 @@ from replay.worker.fetch import Absence, Wanted
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
-"""No copy is larger than its record by more: a history's text is six times as long in JSON if all of it has
-to be escaped. To add up what a copy has would cost more than to build it."""
+"""A copy is at most so many bytes larger than its record. The factor 6 is for a history whose text is all
+escaped in JSON. To compute the exact size would cost more than to build the copy."""
 
 
 class Outcome(NamedTuple):
-    """What is written for one root. `dead` is None for a copy; `input` is whose root it is.
+    """What is written for one root of an input. `dead` is None for a copy.
 
-    Nothing is written, but for the tombstone, where there never was a record and nothing proves one.
+    `written` is None if there never was a record, and no proof of one; then only the tombstone is written.
     """
 
     due: Due
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 
     @property
     def dies(self) -> bool:
-        """Whether the breaker counts it: what a rule drops was expected to fail."""
+        """Whether the breaker counts it as a dead letter; it does not count what a rule drops."""
         return self.dead not in (None, DeadReason.DROPPED)
 
 
@@ -58,10 +58,10 @@ _wanted = made(Wanted)
 
 
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
-    """Read what is due and build what is to be written: of each input in the order of the origins.
+    """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Those whose payload did not fit into one fetch are left out, and so are those of an input that cannot go
-    on: they go on waiting.
+    Roots whose payload did not fit into one fetch are left out, and those of an input that cannot go on: they
+    go on waiting.
 
     Raises:
         Unreachable: the broker does not answer.
@@ -80,7 +80,7 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
     partition, _, offset = place.partition("@")
     try:
         return input_id_of(due.source), topic, int(partition), int(offset)
-    except ValueError:  # nobody knows its origin
+    except ValueError:  # its origin is unknown
         return input_id_of(due.source), "", 0, 0
 
 
@@ -103,14 +103,14 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]
 
 
 _Target = tuple[Due, Input, Wanted, tuple[str, str]]
-"""A root that is due, whose it is, where its record is, and name and id of that topic."""
+"""A due root, its input, the place of its record, and the name and id of the topic there."""
 
 _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
-"""A root, whose it is, and its record, or why there is none and what it dies of."""
+"""A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
 
 
 class _Owners:
-    """Whose roots are due; those of one source ask once."""
+    """Finds the inputs of due roots, once for each source and group."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -149,7 +149,7 @@ def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str
 
 
 class _Build:
-    """Builds what is written, for topics as they are."""
+    """Builds what is written, for the topics and settings that the broker has now."""
 
     def __init__(self, infos: Mapping[str, TopicInfo], now_ms: int) -> None:
         self._infos = infos
@@ -191,10 +191,10 @@ class _Build:
 
 
 def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[list[Outcome], list[Input]]:
-    """Leave out the dead letters that the breakers do not let die now.
+    """Leave out the dead letters that the breakers do not allow now.
 
     Returns:
-        What is left, and the inputs of which nothing may die any more: they are to be paused.
+        The other outcomes, and the inputs that may have no dead letter at all now, which must be paused.
     """
     dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}

@@ -1,17 +1,17 @@
-"""One verdict partition in the hands of one worker: the two transactions of a lost root.
+"""One verdict partition and the worker that owns it: the two transactions of a lost root.
 
-First transaction: the verdicts' progress, and each lost root into `_ack_due` with its due time and history.
-The progress in `_ack_due` is the truth; the group's offset of the verdicts only follows it (`done`).
-Second transaction, at the due time: the copy or the dead letter, and the tombstone in `_ack_due`. Both run
-under one transactional id, named after the partition: a new owner fences the old one with it and ends what
-that one left open, reads `_ack_due` to its stable end, and then knows exactly what waits.
+The first transaction writes to `_ack_due` each lost root with its due time and history, and the progress of
+the verdicts. This progress is the truth; the group's offset of the verdicts only follows it (`done`). The
+second transaction, at the due time, writes the copy or the dead letter, and a tombstone to `_ack_due`. Both
+run under the transactional id of the partition. With this id a new owner fences the old one and ends its
+transaction; then it reads `_ack_due` to its stable end, and so has exactly what waits.
 
-What waits of an input that cannot go on is left where it is (`replay.worker.worker`). An input of which too
-much dies is paused: a note in `_ack_due` keeps every owner of the partition from it until somebody resumes it
-(`replay.handling.resume`).
+The roots of an input that cannot go on stay where they are (`replay.worker.worker`). If too many records of
+an input would become dead letters, it is paused: a note in `_ack_due` keeps every owner of the partition from
+it until a person resumes it (`replay.handling.resume`).
 
-What is kept in memory changes only after a commit. When a transaction was aborted, or it is not known what
-became of it, the partition is dropped and opened again: what is durable says what is still to be done.
+The state in memory changes only after a commit. When a transaction was aborted, or its end is uncertain, the
+partition is dropped and opened again: `_ack_due` then shows what is still to be done.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -51,32 +51,32 @@ from replay.worker.worker import Worker, newer
 _outgoing = made(Outgoing)
 
 _LOOK_MS: Final = 1_000
-"""So often an owner of a partition in which an input is paused looks whether it still is the owner."""
+"""How often the owner of a partition with a paused input checks that it still is the owner."""
 
 _Decision = tuple[Due | None, bytes | None]
-"""What becomes of a root that was put aside, with its value; None where there never was a record."""
+"""What becomes of a root that was put aside, also encoded; twice None if there never was a record."""
 
 
 class VerdictPartition:
     """A verdict partition that this worker owns.
 
     Attributes:
-        waiting: the roots that wait.
-        intake: the verdicts that are read and not taken over.
-        pauses: the inputs that are paused here, by their ids.
+        waiting: the roots that wait for their due time.
+        intake: the verdicts that were read and not taken over yet.
+        pauses: the pauses of this partition, by the ids of their inputs.
     """
 
     def __init__(self, worker: Worker, number: int) -> None:
-        """Take the partition over.
+        """Become the owner of the partition.
 
-        1. End the transaction of a predecessor and fence it.
-        2. Read `_ack_due` to its stable end: what waits, how far the verdicts are taken over, and what the
-           first step has to mend, since somebody else wrote over it.
-        3. Compare that with what the verdict log still holds.
+        1. End the transaction of the former owner and fence it.
+        2. Read `_ack_due` to its stable end: what waits, how far the verdicts are taken over, and which
+           entries the first step must repair because another program wrote over them.
+        3. Compare the progress with what the verdict log still contains.
 
         Raises:
             DataLoss: verdicts that were not taken over are no longer in the log.
-            Disagreement: the verdict log ends before what was taken over.
+            Disagreement: the verdict log ends before the progress.
             UnknownVersion: a newer Windhover wrote to `_ack_due`.
             Unreachable: the broker does not answer.
         """
@@ -107,12 +107,12 @@ class VerdictPartition:
 
     @property
     def done(self) -> Mapping[TopicPartition, int]:
-        """Up to where the verdicts are durably taken over."""
+        """The offset up to which the verdicts are taken over, committed."""
         return {self._verdict: self.intake.progress.next}
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next root is due whose input can go on; None when there is none."""
+        """The wall time (ms) at which the next root is due whose input can go on; None if there is none."""
         ready = {each: self._worker.ready_ms(each) for each in self.waiting.next_due()}
         found = (
             max(due_ms, ready_ms)
@@ -122,7 +122,7 @@ class VerdictPartition:
         return min(found, default=None)
 
     def aside(self, now_ms: int) -> Mapping[int, int]:
-        """Return of each input that cannot go on, by its id, how many roots wait."""
+        """Return how many roots wait for each input that cannot go on, by its id."""
         return {
             each: count
             for each, count in self.waiting.counts().items()
@@ -140,10 +140,10 @@ class VerdictPartition:
         return min(limits.intake_max, limits.waiting_max - len(self.waiting))
 
     def offer(self, record: Record, now_ms: int) -> None:
-        """Take in a record of the verdict topic; answers to sessions are not for us.
+        """Read a record of the verdict topic; answers to sessions are ignored.
 
         Raises:
-            UnknownVersion: a newer acker wrote it. Passing over it would lose what it says was lost.
+            UnknownVersion: perhaps a newer acker wrote it, and to pass over it would lose its lost roots.
         """
         try:
             event = self._worker.verdicts.decode(record.value)
@@ -165,38 +165,39 @@ class VerdictPartition:
         self.intake.offer(record.offset, event)
 
     def step(self, now_ms: int) -> bool:
-        """Mend, write what is due, take over what was lost; True if anything was done.
+        """Repair entries, write what is due, take over what was lost; True if anything was done.
 
         Raises:
             Aborted: a transaction was aborted; drop the partition and open it again.
             Fenced: another worker owns the partition; drop it.
-            Unreachable: it is not known what the broker did; drop the partition and open it again.
+            Unreachable: it is uncertain whether a transaction committed; drop the partition and open it
+                again.
         """
         with uncollected():
             if self.pauses and abs(now_ms - self._owned_ms) >= _LOOK_MS:
                 self._owned_ms = now_ms
-                self._require_owned()  # who resumes an input takes the partition from us
+                self._require_owned()  # whoever resumes an input fences us
             worked = self._mend()
             worked = self._fire(now_ms) or worked
             return self._take_over(now_ms) or worked
 
     def finish(self) -> None:
-        """Commit how far the verdicts are taken over, where that was put off."""
+        """Commit the progress of the verdicts, if a commit of it was delayed."""
         batch = self.intake.peek(0)
         if batch.progress != self.intake.progress:
             self._commit_progress(batch, [])
 
     def close(self) -> None:
-        """Leave; a transaction that is open is ended by the next owner."""
+        """Close the partition; the next owner ends a transaction that is still open."""
         self._transactions.close()
 
     def _take_over(self, now_ms: int) -> bool:
         """Run the first transaction.
 
-        1. Take a batch of lost roots off the verdicts, as many as there is room for.
+        1. Take a batch of lost roots from the verdicts, as many as there is room for.
         2. Decide what becomes of each.
-        3. Write them with the progress.
-        4. Let them wait.
+        3. Write them to `_ack_due`, with the progress.
+        4. Let them wait, in memory.
         """
         room = self._room
         if room <= 0:
@@ -227,15 +228,17 @@ class VerdictPartition:
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction.
 
-        1. Take what is due of inputs that can go on.
-        2. Know of each what `_ack_due` holds.
-        3. Decide what was put aside; fetch the records of the others, and build copies and dead letters.
-        4. Write them with their tombstones, and what was decided over what was put aside. Where no more of an
-           input may die, its pause is written with them.
-        5. Forget what is done; the rest goes on waiting.
+        1. Take the due roots of inputs that can go on.
+        2. Get their entries of `_ack_due`, from memory or from the log.
+        3. Decide about roots that were put aside. For the others, fetch the records, and build copies and
+           dead letters.
+        4. Write these with their tombstones, and new entries for roots that were put aside. If no more
+           records of an input may become dead letters, write its pause, too.
+        5. Remove what is done from memory; the rest goes on waiting.
 
-        What fails before the transaction leaves all waiting; where that fails, the partition is dropped. That
-        `_ack_due` no longer holds a root tells nothing before it is known that no other worker took it out.
+        An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
+        drop the partition. If an entry is missing in `_ack_due`, first make sure that we still own the
+        partition, since another owner may have removed the entry.
         """
         worker = self._worker
         taken = self.waiting.take(now_ms, worker.limits.fire_max, self._ready(now_ms))
@@ -271,7 +274,7 @@ class VerdictPartition:
             left = [entry for entry in taken if entry.offset not in done]
             self.waiting.done([entry for entry in taken if entry.offset in done], left)
         waiting = [decided for decided in decisions.values() if decided[0] is not None]
-        placed = self._placed if waiting else ()  # else they are those of another transaction
+        placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
         for (due, value), offset in zip(waiting, placed, strict=True):
             if due is not None:
                 self.waiting.put(due, offset, len(value or b""))
@@ -280,7 +283,7 @@ class VerdictPartition:
         return bool(inputs or pauses)
 
     def _ready(self, now_ms: int) -> Sequence[int]:
-        """Return the inputs of which something is due, and which can go on; a suspect one alone."""
+        """Return the ids of inputs that can go on and have due roots; if one is a suspect, only that one."""
         ready = [
             each
             for each, due_ms in self.waiting.next_due().items()
@@ -289,7 +292,7 @@ class VerdictPartition:
         return [each for each in ready if each in self._worker.suspects][:1] or ready
 
     def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
-        """Return by its offset what becomes of each root that was put aside, where that can be told now."""
+        """Return what becomes of roots that were put aside, by offset; leave out those that must still wait."""
         found = decided(self._worker, list(asides.values()), now_ms)
         offsets = list(asides)
         encode = self._worker.dues.encode
@@ -309,8 +312,8 @@ class VerdictPartition:
         self._transact(records)
 
     def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
-        """Undo a transaction that was refused a topic; each input tried alone tells whose it is."""
-        with suppress(WindhoverError):  # the next transaction tells it
+        """Abort a transaction of which the broker refused a topic; try each input alone to find whose it is."""
+        with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(inputs) > 1:
             self._worker.suspects |= set(inputs)
@@ -320,7 +323,7 @@ class VerdictPartition:
             self._worker.trouble(input_id, error, now_ms)
 
     def _mend(self) -> bool:
-        """Write what was written over again, and let the roots that it is about wait."""
+        """Write again the entries that another program wrote over, and let their roots wait."""
         if not self._mends:
             return False
         self._transact([mend.written for mend in self._mends])
@@ -351,7 +354,7 @@ class VerdictPartition:
             self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
     def _count(self, outcome: Outcome, now_ms: int) -> None:
-        """Count and tell what became of a root of which there is no copy."""
+        """Count and report what became of a root without a copy."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
         if outcome.dead is None:
             counters.absent += 1
@@ -370,8 +373,10 @@ class VerdictPartition:
         self._worker.tell("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> None:
-        """Run one transaction, of at least one record; `_placed` are then the offsets, in order, of the roots
-        that it lets wait."""
+        """Run one transaction of at least one record.
+
+        Then `_placed` has, in order, the offsets of the entries that let roots wait.
+        """
         records = list(records)
         transactions, self._placed = self._transactions, []
         transactions.begin()
@@ -382,13 +387,13 @@ class VerdictPartition:
         transactions.commit(self._worker.limits.operation_timeout_ms)
 
     def _waits(self, record: Outgoing) -> bool:
-        """Tell whether a record lets a root wait."""
+        """Return whether a record is an entry that lets a root wait."""
         if record.value is None or record.topic != self._due.topic:
             return False
         return record.key is not None and len(record.key) == ROOT_KEY_BYTES
 
     def _require_owned(self) -> None:
-        """Commit what is committed once more; a transaction without a record would ask nobody.
+        """Commit the same progress once more; a transaction without a record would not reach the broker.
 
         Raises:
             Fenced: another worker owns the partition.
@@ -416,7 +421,7 @@ class VerdictPartition:
 
 
 def paused_text(name: str, pause: Pause) -> str:
-    """Say why an input is paused, and what to do."""
+    """Return a text about why an input is paused, and what to do."""
     return (
         f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is not buried"
         " yet waits, and nothing is lost"

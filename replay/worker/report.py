@@ -1,4 +1,4 @@
-"""What a replay worker tells: events for the log, counters for status and metrics.
+"""What a replay worker reports: events for the log, counters for status and metrics.
 
 Source: docs/design/protocol.md, section 3 rules 10 and 11.
 """
@@ -17,12 +17,12 @@ class ReplayEvent:
     Attributes:
         name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
             ``not_committed`` (at the end), ``mended`` (once per root), ``undecodable`` (once per topic and
-            flaw), ``dead_lettered`` (once per record), ``dropped`` (likewise), ``put_aside`` (an input whose
-            roots wait since it cannot go on; once, and again now and then), ``paused`` (an input by its
-            breaker; once per partition), ``goes_on`` (an input that could not), ``topics_taken`` (a newer
-            topics.yaml).
-        fields: what it concerns: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``, ``error``,
-            ``input``, ``roots``, ``why``.
+            flaw), ``dead_lettered`` and ``dropped`` (once per record), ``put_aside`` (an input cannot go on
+            and its roots wait; at once, and again from time to time), ``paused`` (the breaker paused an
+            input; once per partition), ``goes_on`` (an input that was put aside can go on), ``topics_taken``
+            (the worker goes on with a newer topics.yaml).
+        fields: details, of these names: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``,
+            ``error``, ``input``, ``inputs``, ``topic``, ``waiting``, ``roots``, ``why``.
     """
 
     name: str
@@ -33,12 +33,12 @@ Report = Callable[[ReplayEvent], None]
 
 
 def silent(event: ReplayEvent) -> None:
-    """Drop an event: the report of a worker that nobody listens to."""
+    """Ignore an event."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a worker has done since it started; only what a transaction has committed counts."""
+    """Totals since the worker started. What a transaction writes is counted only after its commit."""
 
     lost: int = 0
     held: int = 0
@@ -60,28 +60,29 @@ class ReplayStatus:
     """A worker at one moment.
 
     Attributes:
-        partitions: verdict partitions owned and restored, ascending.
+        partitions: verdict partitions that the worker owns and has restored, ascending.
         waiting: roots that wait for their due time, or for their input to go on.
-        waiting_bytes: memory of those, estimated.
-        next_due_ms: wall time of the earliest; None when nothing waits.
+        waiting_bytes: estimated memory of these.
+        next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
         lost: lost roots taken over.
-        held: those of them that were held back behind a record that waits (`ordering`).
+        held: those of them that were blocked behind an earlier record (`ordering`).
         replayed: copies written.
         dead_lettered: dead letters written.
-        without_payload: those of them that have no payload.
-        dropped: roots that a rule dropped: notes on the dead-letter topics, not among the dead letters.
+        without_payload: those of them without payload.
+        dropped: roots that a rule dropped. They are notes on the dead-letter topics, not in `dead_lettered`.
         absent: lost roots that never had a record: markers of transactions, aborted records.
-        undecodable: records of the verdict and due topics that cannot be read.
-        aborted: transactions that were aborted and made again.
-        fenced: partitions that another worker took.
-        fetched_records: records read to copy or bury some of them, those between the wanted ones too.
+        undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
+        aborted: transactions that were aborted, whose work is done again.
+        fenced: partitions that were lost since another worker became their owner.
+        fetched_records: records read to write copies and dead letters, with those read between them.
         fetched_bytes: their size.
-        replayed_by_input: as `replayed`, by name of the input; likewise `dead_lettered_by_input` and
-            `dropped_by_input`.
-        aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or a
-            topic of it is missing or forbidden.
-        aside_by_input: the same, by name of the input, or ``id 7`` where topics.yaml has none.
-        paused: inputs that their breaker has paused in some partition, by name, ascending.
+        replayed_by_input: as `replayed`, by name of the input.
+        dead_lettered_by_input: as `dead_lettered`, by name of the input.
+        dropped_by_input: as `dropped`, by name of the input.
+        aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
+            of its topics is missing or forbidden.
+        aside_by_input: as `aside`, by name of the input, or a text like ``id 7`` without one.
+        paused: names of inputs that their breaker has paused in some partition, ascending.
     """
 
     partitions: tuple[int, ...]

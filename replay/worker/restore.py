@@ -1,7 +1,7 @@
-"""What a new owner of a verdict partition reads in `_ack_due`: what waits, and what is taken over.
+"""Reads, for a new owner of a verdict partition, from `_ack_due` what waits and what is taken over.
 
-Of a waiting root only its due time is read here; the rest is decoded when it is due. Where garbage stands
-under a root's key, the topic is read once more for what is to be mended (`replay.worker.mending`).
+Of a waiting root only the due time is decoded here; the rest is decoded when it is due. If there is garbage
+under a root's key, the topic is read once more to find what must be repaired (`replay.worker.mending`).
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -24,10 +24,13 @@ from replay.worker.worker import Worker, newer
 
 
 class Restored(NamedTuple):
-    """What `_ack_due` says; `progress` None: nothing was ever taken over.
+    """The contents of a partition of `_ack_due`.
 
-    `mends` are what is to be written so that it says the truth again; they are not in `table`. `pauses` are
-    the inputs that are paused, by their ids.
+    Attributes:
+        table: the roots that wait, except those in `mends`.
+        progress: how far the verdicts are taken over; None if nothing ever was.
+        mends: the entries to write again, since garbage was written over them.
+        pauses: the pauses, by the ids of their inputs.
     """
 
     table: DueTable
@@ -78,7 +81,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     words = last_words(_stored(worker, due), spoiled) if spoiled else {}
     mends = mends_of(worker, due, spoiled, words)
     for mend in mends:
-        table.remove(mend.root, spoiled[mend.root])  # it waits from where it is written again
+        table.remove(mend.root, spoiled[mend.root])  # it waits again under its new offset, once written
     return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
 
 

@@ -1,9 +1,9 @@
-"""When to look at what waits in one verdict partition: a queue of (due time, offset in `_ack_due`), packed.
+"""When the roots of one verdict partition are due: a packed queue of (due time, offset in `_ack_due`).
 
-An entry is 16 bytes, whatever its record holds: the rest stays in `_ack_due`, and is read at its offset when
-its time has come. Entries stand in sorted chunks, each behind the other; what was added since stands unsorted
-beside them, at most a 64th of all, and is sorted in when there is more. So neither adding nor taking moves
-more than what lies in the chunks concerned, and ten million entries need no more than their bytes.
+An entry here is 16 bytes, whatever the size of its record; the rest stays in `_ack_due`, and is read when it
+is due. Entries are in sorted chunks, in ascending order. New entries are first added unsorted; when they are
+more than a 64th of all, they are sorted into the chunks. So adding and taking move only the entries of the
+chunks concerned, and ten million entries need only their own bytes.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -21,16 +21,16 @@ from acker.identity import I64
 
 ENTRY_BYTES: Final = 16
 CHUNK: Final = 8_192
-"""Entries of a chunk; one that has grown to twice as many is cut."""
+"""Entries in a chunk; a chunk that has grown to twice as many is cut."""
 
 RECENT_MIN: Final = 4_096
-"""So many entries may stand unsorted, however few there are in all."""
+"""So many entries may be unsorted, however few there are in all."""
 
 _RECENT_SHARE: Final = 64
 
 
 class Entry(NamedTuple):
-    """One that waits: not before `due_ms`, and where `_ack_due` holds it."""
+    """A root that waits until `due_ms` (wall time), and its offset in `_ack_due`."""
 
     due_ms: int
     offset: int
@@ -40,7 +40,7 @@ class Schedule:
     """Entries, of which the earliest ones can be taken."""
 
     def __init__(self) -> None:
-        """Begin with nothing waiting."""
+        """Start empty."""
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted = 0
         self._recent = array("q")  # due times and offsets in turn
@@ -52,7 +52,7 @@ class Schedule:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of what waits."""
+        """Bytes of all entries."""
         return ENTRY_BYTES * len(self)
 
     @property
@@ -73,12 +73,12 @@ class Schedule:
             self._merge(entries[_order(entries)])
 
     def add_all(self, entries: I64) -> None:
-        """Let many entries wait: rows of due time and offset, in any order."""
+        """Add many entries: rows of due time and offset in any order, ``(n, 2)`` int64."""
         if len(entries):
             self._merge(entries[_order(entries)])
 
     def take(self, now_ms: int, limit: int) -> list[Entry]:
-        """Take at most `limit` entries whose time has come, earliest first, by offset where that is equal."""
+        """Take at most `limit` due entries, in the order of due time, then offset."""
         found = [np.empty((0, 2), np.int64)]
         if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
             recent = self._take_recent()
@@ -100,7 +100,7 @@ class Schedule:
         return [Entry(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
     def put_back(self, entries: Iterable[Entry]) -> None:
-        """Let entries that were taken go on waiting."""
+        """Add entries again that were taken."""
         for entry in entries:
             self.add(*entry)
 
@@ -115,7 +115,7 @@ class Schedule:
             self._recent_min_ms = int(entries[:, 0].min())
 
     def _merge(self, entries: I64) -> None:
-        """Sort ascending entries into the chunks that they belong to."""
+        """Merge ascending entries into their chunks."""
         if not len(entries):
             return
         self._sorted += len(entries)
@@ -145,5 +145,5 @@ def _order(entries: I64) -> I64:
 
 
 def _cut(entries: I64) -> list[I64]:
-    """Cut entries into chunks that hold on to no more than themselves."""
+    """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
     return [entries[begin : begin + CHUNK].copy() for begin in range(0, len(entries), CHUNK)]

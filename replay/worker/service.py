@@ -1,13 +1,14 @@
-"""The replay worker: turns each lost root into one fresh copy on the replay topic, or into one dead letter.
+"""The replay worker: turns each lost root into one new copy on the replay topic, or into one dead letter.
 
-Any number of workers share the verdict partitions as a consumer group. A worker owns a partition by its
-transactional id, not by its place in the group: the group only says who should try. So a worker that is
-late to learn that a partition has moved can write nothing to it any more.
+Any number of workers share the verdict partitions as a consumer group. The group only decides which worker
+should try a partition; the worker becomes its owner by the partition's transactional id. So a worker that
+learns too late that a partition has moved cannot write for it any more.
 
-Whose roots: those of the inputs in topics.yaml. A root of another input is taken over and put aside: it waits
-in `_ack_due`, counted and told, until a worker with a newer file decides it (`ReplayService.take_topics`). So
-does what waits of an input that its breaker has paused, or of which a topic is missing or forbidden; others
-go on.
+A worker replays the roots of the inputs in topics.yaml. It takes over roots of other inputs too, but puts
+them
+aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides about
+them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or while
+one of its topics is missing or forbidden. Other inputs go on.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -28,11 +29,11 @@ from replay.worker.report import ReplayStatus, Report, silent
 from replay.worker.worker import Worker, unwatched
 
 PAUSE_LIMITS: Final = 2
-"""A member keeps its place for so many times as long as what counts as hung."""
+"""A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
 
 
 class ReplayService:
-    """A replay worker as an object that is stepped."""
+    """A replay worker. The caller runs the loop around `step`."""
 
     def __init__(
         self,
@@ -44,15 +45,15 @@ class ReplayService:
         report: Report = silent,
         at: Callable[[str], None] = unwatched,
     ) -> None:
-        """Prepare a worker; the log is asked nothing before the first step.
+        """Prepare a worker; it sends no request to the cluster before the first step.
 
         Args:
-            log: the cluster; stays the caller's to close.
+            log: the cluster; the caller closes it.
             topics: the inputs whose roots are replayed.
-            jitter: draws a number in [0, 1) for each back-off.
-            limits: bounds; those of topics.yaml when None.
-            report: is told what is worth a line in the log.
-            at: called with each bounded thing that a step begins, for whoever watches that none hangs.
+            jitter: returns a random number in [0, 1) for each back-off.
+            limits: named limits; those of topics.yaml when None.
+            report: called with each `ReplayEvent`, for the log of the process.
+            at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
@@ -71,12 +72,12 @@ class ReplayService:
         self._away_since_ms: int | None = None
 
     def step(self, now_ms: int) -> bool:
-        """Do one bounded round for all partitions owned now.
+        """Do one round, of bounded size, for all partitions that this worker owns now.
 
-        1. Keep the place in the group; open partitions that came, drop those that went. Without a
-           partition to read, this is what waits.
-        2. For each partition, write what is due and take over what was lost.
-        3. Read verdicts, and wait for them, `poll_ms` at most, when there was nothing else to do.
+        1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, the step
+           waits here.
+        2. For each partition, write what is due, and take over lost roots.
+        3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
 
         Args:
             now_ms: wall time.
@@ -86,15 +87,15 @@ class ReplayService:
 
         Raises:
             ConfigError: topics.yaml and the broker disagree about the ack topics.
-            DataLoss: verdicts that were not taken over have left the log.
-            UnknownVersion: a newer Windhover wrote verdicts, or what waits.
-            Unreachable: the broker has been away for longer than the limit `unreachable_ms`.
-            LogError: the broker refuses transactions again and again.
+            DataLoss: verdicts that were not taken over are no longer in the log.
+            UnknownVersion: a newer Windhover wrote to the verdict topic or to `_ack_due`.
+            Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
+            LogError: the broker aborted too many transactions in a row.
         """
         try:
             worked = self._round(now_ms)
         except Unreachable as error:
-            self._is_assignment_stale = True  # what a poll took out and did not hand over is read again
+            self._is_assignment_stale = True  # read again what a failed poll has fetched and not returned
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
                 self._worker.tell("unreachable", error=str(error))
@@ -115,10 +116,12 @@ class ReplayService:
     def take_topics(self, topics: Topics) -> None:
         """Go on with a newer topics.yaml: its inputs, their policies, and the limits.
 
-        The partitions are opened anew, so that all that waits is looked at again; nothing is written for it.
+        All partitions are opened again, so that every waiting root is checked against the new file. This
+        alone writes nothing.
 
         Raises:
-            Disagreement: something differs that a running worker cannot change; it goes on as before.
+            Disagreement: the file changes something that a running worker cannot change; it goes on as
+                before.
         """
         limits = self._fixed_limits or topics.replay.limits
         for name, here, there in (
@@ -141,7 +144,7 @@ class ReplayService:
         self._worker.tell("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
-        """Commit what was put off, close everything, and leave the group."""
+        """Commit progress that waits for a commit, close everything, and leave the group."""
         try:
             for partition in self._partitions.values():
                 self._worker.at(f"the last commit of partition {partition.number}")
@@ -149,8 +152,8 @@ class ReplayService:
                     partition.finish()
                     self._commit_soon(partition.number)
                 except WindhoverError as error:
-                    # Another owner, or the next start, reads those verdicts again and finds nothing in them;
-                    # and why the worker ends is told by what it ends with, which this may not hide.
+                    # The next owner, or this worker's next start, reads those verdicts again; they contain no
+                    # lost roots. And this error must not hide the one that ends the worker.
                     self._worker.tell("not_committed", partition=partition.number, error=str(error))
                 finally:
                     partition.close()
@@ -164,7 +167,7 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        """Return what the worker has and has done."""
+        """Return what the worker owns, what waits, and its counters."""
         worker, owned = self._worker, self._partitions.values()
         counters, waiting = worker.counters, [p.waiting for p in owned]
         next_due = [due for each in owned if (due := each.next_due_ms) is not None]
@@ -197,7 +200,7 @@ class ReplayService:
         )
 
     def _tell_aside(self, now_ms: int) -> None:
-        """Tell now and then whose roots wait since their input cannot go on."""
+        """Report, from time to time, the inputs that cannot go on and how many of their roots wait."""
         found: dict[int, tuple[int, str]] = {}
         for partition in self._partitions.values():
             for input_id, count in partition.aside(now_ms).items():
@@ -209,7 +212,7 @@ class ReplayService:
         self._worker.tell_aside(found, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
-        """Open and drop partitions as the group has it; True if one was opened."""
+        """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
         self._worker.at("asking the group what is ours")
         if self._is_unchecked:
             self._worker.check_topics(now_ms)
@@ -239,7 +242,7 @@ class ReplayService:
         return bool(opened)
 
     def _advance(self, number: int, now_ms: int) -> bool:
-        """Step one partition; one that cannot go on is dropped, and opened anew from what is durable."""
+        """Step one partition; one that cannot go on is dropped, and opened again from what the log has."""
         try:
             self._worker.at(f"partition {number}")
             worked = self._partitions[number].step(now_ms)
@@ -265,7 +268,7 @@ class ReplayService:
         return True
 
     def _commit_soon(self, number: int) -> None:
-        """Let the group's offset of the verdicts follow the progress."""
+        """Commit the progress as the group's offset of the verdicts, soon."""
         if self._membership is not None:
             self._membership.commit_soon(self._partitions[number].done)
 

@@ -1,7 +1,7 @@
-"""What a log of `_ack_due` comes to: of each key the last record counts, and a tombstone ends it.
+"""What a partition of `_ack_due` means: the last record of each key counts, and a tombstone removes the key.
 
-Rows are packed and reduced whenever they have doubled, so that memory follows what waits, not what the log
-holds: a compacted log may hold many times as much.
+Rows are packed, and reduced to the last ones whenever their number has doubled. So memory depends on how many
+roots wait, not on the length of the log: even a compacted log may have many times as many records.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from acker.identity import I64, REPLAY_ID_OFFSET, Root
 
 ROWS_MIN: Final = 65_536
-"""Fewer rows are not worth reducing."""
+"""With fewer rows it is not worth reducing them."""
 
 _TOMBSTONE: Final = -1
 _COLUMNS: Final = 4
@@ -27,24 +27,24 @@ class DueTable:
     """Rows of source, position, offset and due time, in the order of the log."""
 
     def __init__(self) -> None:
-        """Begin with an empty log."""
+        """Start empty."""
         self._rows = array("q")
         self._reduce_at = ROWS_MIN
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
-        """Note that a record lets a root wait; an earlier one of that root is replaced."""
+        """Add an entry that lets a root wait; it replaces an earlier one of the root."""
         self._append(root, offset, max(0, due_ms))
 
     def remove(self, root: Root, offset: int) -> None:
-        """Note that a tombstone ends a root's waiting."""
+        """Add a tombstone: the root does not wait any more."""
         self._append(root, offset, _TOMBSTONE)
 
     def entries(self) -> I64:
-        """Return what waits: rows of due time and offset, in any order."""
+        """Return what waits, as rows of due time and offset: ``(n, 2)`` int64, in any order."""
         return self._reduced()[:, [3, 2]]
 
     def by_input(self) -> Mapping[int, I64]:
-        """Return what waits of each input, by its id: rows of due time and offset, in any order."""
+        """Return what waits of each input, by its id, as rows like those of `entries`."""
         rows = self._reduced()
         inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
         return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}

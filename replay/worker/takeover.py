@@ -1,12 +1,13 @@
-"""From a verdict to `_ack_due`: what is known of each lost root, and what becomes of it.
+"""From a verdict to `_ack_due`: finds the history of each lost root, and decides what becomes of it.
 
-A root of a source topic is a first emission. A root of a replay topic is read once here, since its own
-headers tell its origin, its attempt and its history. One that never had a record (a marker of the transaction
-that wrote copies, initialised and then lost with its session) has nothing that could be lost. Where its
-verdict proves that there was one all the same, it is gone (`replay.records.proof`).
+A root of a source topic is a first emission. A root of a replay topic is a copy, whose record is read once
+here, since its headers contain its origin, attempt and history. Some roots never had a record: the marker of
+a transaction that wrote copies has an offset too, which may be initialised and lost with its session. There
+nothing is lost. But if the verdict proves that there was a record, that record is gone
+(`replay.records.proof`).
 
-A root whose input cannot go on is put aside: it stands in `_ack_due` as its verdict has it, so that the
-progress of the verdicts goes on, and is decided when its input can (`decided`).
+A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged, so that the progress of
+the verdicts goes on. It is decided when its input can go on (`decided`).
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -33,7 +34,7 @@ from replay.worker.worker import Worker, topic_of
 
 
 class Past(NamedTuple):
-    """What was before an emission. `dead` is set when it cannot be told, since the record is not there."""
+    """The history before an emission. `dead` is set if there is none to read, since the record is missing."""
 
     lineage: Lineage
     history: tuple[Loss, ...] = ()
@@ -41,14 +42,14 @@ class Past(NamedTuple):
 
 
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
-    """Decide what becomes of lost roots, one for one; those without a record are left out.
+    """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
-    One whose input topics.yaml does not have, or whose replay topic cannot be read now, is an `Aside`.
+    A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic cannot be read now.
 
     Args:
-        worker: policy, jitter and the log that replayed roots are read from.
-        roots: as the verdicts name them.
-        now_ms: wall time; back-off counts from here.
+        worker: policies, jitter, and the log from which copies are read.
+        roots: the lost roots of verdicts.
+        now_ms: wall time; the back-off starts here.
 
     Raises:
         Unreachable: the broker does not answer.
@@ -79,8 +80,8 @@ def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int
     """Decide what becomes of roots that were put aside.
 
     Returns:
-        By its index what becomes of each, None where there never was a record. Those of an input that still
-        cannot go on are missing.
+        What becomes of each, by its index in `asides`; None if there never was a record. Roots whose input
+        still cannot go on are missing.
 
     Raises:
         Unreachable: the broker does not answer.
@@ -125,7 +126,7 @@ def _aside(root: LostRoot, now_ms: int) -> Aside:
 
 
 def _lost(aside: Aside) -> LostRoot:
-    """Return a root as its verdict had it."""
+    """Return a root as it was in its verdict."""
     loss = aside.history[-1]
     lost = Lost(
         reason=loss.reason,
@@ -166,14 +167,14 @@ def _here(root: LostRoot) -> Lineage:
 
 
 def _missed(root: LostRoot) -> Past | None:
-    """Return what is buried where the log shows no record, and the verdict proves that there was one."""
+    """Return the past of a root without a record, if the verdict proves that there was one; else None."""
     lost = root.lost
     proven = was_read(lost.reason, lost.operator, error_class(lost.error))
     return Past(_here(root), dead=DeadReason.GONE) if proven else None
 
 
 def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past | None]:
-    """Return what was before each emission; None where there never was a record."""
+    """Return the past of each copy; None if there never was a record."""
     pasts: dict[Wanted, Past | None] = {}
     there = worker.same_topics({topic_of(root.lost) for root in replayed})
     left: set[Wanted] = set()
@@ -182,7 +183,7 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past
             left.add(_place(root))
         else:
             pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
-    # Only the pasts are kept, so that memory is bounded by one fetch however many roots there are.
+    # Only the pasts stay in memory, not the records: so one fetch is the bound, however many roots there are.
     while left:
         worker.at("reading what was lost")
         for place, record in worker.fetcher.fetch(left).items():
@@ -230,7 +231,7 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         origin=lineage.origin,
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
-        # its time begins when a bolt first sees it: what was held for an hour has not been tried for an hour
+        # the time limit begins when a bolt first receives the record: while it was blocked, nobody tried it
         first_emitted_ms=due_ms if emission.held == emission.attempt else first_ms,
         history=extended(past.history, loss),
         timed_out=emission.timed_out,

@@ -1,7 +1,7 @@
-"""What waits in one verdict partition: when each is due, and as much of the rest as there is room for.
+"""The roots that wait in one verdict partition: all due times, and as many whole entries as memory allows.
 
-It mirrors `_ack_due`: it changes only after a transaction has committed. What does not fit into the memory
-that is kept for it is read from `_ack_due` again when its time has come.
+It mirrors `_ack_due`, so it changes only after a commit. An entry that does not fit into memory is read from
+`_ack_due` again when it is due.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -17,18 +17,18 @@ from replay.records.due import Due
 from replay.worker.schedule import Entry, Schedule
 
 KEPT_BYTES: Final = 600
-"""Memory of one that is kept, beside its history's texts: the values, their tuples, its place in the dict."""
+"""Memory of one entry without the texts of its history: the values, their tuples, its place in the dict."""
 
 
 class Waiting:
-    """Lost roots that wait, each named by its offset in `_ack_due`; each input has a schedule of its own."""
+    """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
     def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
-        """Begin with what was restored.
+        """Start with restored roots.
 
         Args:
-            entries: by the id of an input, rows of due time and offset, in any order.
-            kept_bytes_max: memory for what is kept beside that.
+            entries: by the id of an input, rows of due time and offset in any order, ``(n, 2)`` int64.
+            kept_bytes_max: memory for whole entries, besides the due times.
         """
         self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
         for input_id, rows in entries.items():
@@ -44,7 +44,7 @@ class Waiting:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of what waits, of what is kept estimated."""
+        """Bytes of the due times, and an estimate for the whole entries in memory."""
         return sum(each.memory_bytes for each in self._schedules.values()) + self._kept_bytes
 
     def counts(self) -> Mapping[int, int]:
@@ -52,7 +52,7 @@ class Waiting:
         return {input_id: len(found) for input_id, found in self._schedules.items() if len(found)}
 
     def next_due(self) -> Mapping[int, int]:
-        """Return the earliest due time of each input of which something waits, by its id."""
+        """Return the earliest due time of each input with waiting roots, by its id."""
         found = {input_id: each.next_due_ms for input_id, each in self._schedules.items()}
         return {input_id: due_ms for input_id, due_ms in found.items() if due_ms is not None}
 
@@ -60,9 +60,9 @@ class Waiting:
         """Let a root wait.
 
         Args:
-            due: what is known of it.
-            offset: where `_ack_due` holds it.
-            value_bytes: its size there.
+            due: its entry.
+            offset: the offset of the entry in `_ack_due`.
+            value_bytes: the size of the entry there.
         """
         self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
         size = value_bytes + KEPT_BYTES
@@ -71,10 +71,9 @@ class Waiting:
             self._kept_bytes += size
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[Entry]:
-        """Take at most `limit` of some inputs whose time has come; `done` says what became of them.
+        """Take at most `limit` due roots of some inputs; call `done` with them afterwards.
 
-        Of each input the earliest come first; where there are more than `limit` in all, no input keeps the
-        others out.
+        The earliest of each input come first. If more than `limit` are due, each input gets its share.
         """
         taken: list[Entry] = []
         left = sorted(inputs)
@@ -91,12 +90,12 @@ class Waiting:
         return taken
 
     def kept(self, entries: Iterable[Entry]) -> dict[int, Due | None]:
-        """Return, by offset, what is known of some without reading `_ack_due`; None of those to be read."""
+        """Return the entries in memory, by offset; None for those that must be read from `_ack_due`."""
         find = self._kept.get
         return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
 
     def done(self, entries: Iterable[Entry], left: Iterable[Entry]) -> None:
-        """Forget those that were settled, and let the rest of what was taken go on waiting."""
+        """Remove the taken roots in `entries`, which are done; those in `left` go on waiting."""
         for entry in entries:
             found = self._kept.pop(entry.offset, None)
             self._kept_bytes -= found[1] if found else 0

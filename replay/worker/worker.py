@@ -1,8 +1,9 @@
-"""What the partitions of one replay worker share, and the two questions that they ask of the log.
+"""What the partitions of one replay worker share: the log, the inputs with their policies, and the counters.
 
-One input's trouble is its own. Where a topic of it is missing, forbidden, or does not answer while the broker
-does, the input is left alone for a while (`Trouble`), and so is one that topics.yaml does not have, until it
-does. Its roots wait in `_ack_due`; those of all others go on.
+Trouble with one input must not stop others. If one of its topics is missing or forbidden, or does not answer
+while the broker does, the worker leaves the input alone for a while (`Trouble`). An input that topics.yaml
+does not have is left alone until a newer file has it. Its roots wait in `_ack_due`; those of all other inputs
+go on.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -33,18 +34,18 @@ from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report
 
 MESSAGE_BYTES_MAX: Final = 1_048_588
-"""Kafka's default of ``max.message.bytes``, for a topic that does not say."""
+"""Kafka's default of ``max.message.bytes``, for a topic whose settings do not contain it."""
 
 
 def unwatched(_what: str) -> None:
-    """Let nobody watch."""
+    """Ignore the worker's progress."""
 
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
-"""What may be wrong with one input alone: its topics are missing, forbidden or without a leader."""
+"""The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
 
 _FIRST_SHARE: Final = 64
-"""Of `ReplayLimits.input_retry_ms`: after so small a part of it a trouble is looked at again first."""
+"""An input in trouble is tried again first after `ReplayLimits.input_retry_ms` divided by this."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +53,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an input cannot go on, and until when it is left alone (wall time, ms)."""
+    """Why an input cannot go on, until when it is left alone (wall time, ms), and for how long in all (ms)."""
 
     why: str
     until_ms: int
@@ -60,10 +61,10 @@ class Trouble:
 
 
 class Worker:
-    """The log, the policy of each input, the limits, and what is counted.
+    """The log, the policy of each input, the limits, and the counters.
 
     Attributes:
-        suspects: ids of inputs of which one was refused in a transaction; each is tried alone.
+        suspects: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Worker:
         at: Callable[[str], None] = unwatched,
         counters: Counters | None = None,
     ) -> None:
-        """Prepare what is shared; asks nothing of the log yet.
+        """Prepare what is shared; sends no request to the cluster.
 
-        `at` is called with each bounded thing that is begun, for whoever watches that none hangs. `counters`
-        go on where there are any.
+        `at` is called with the name of each operation that begins; a watchdog sees by it what hangs. Counting
+        goes on from `counters`, or from 0 without them.
         """
         self.at = at
         self.log = log
@@ -107,8 +108,8 @@ class Worker:
         """Return the input that a lost root belongs to.
 
         Raises:
-            Disagreement: topics.yaml has no such input, or has it under another group. The root waits in
-                `_ack_due`, so nothing is lost.
+            Disagreement: topics.yaml does not have the input, or has it under another group. The root waits
+                in `_ack_due`, so nothing is lost.
         """
         found = self._inputs.get(input_id_of(source))
         if found is None:
@@ -130,27 +131,27 @@ class Worker:
         )
 
     def name_of(self, input_id: int) -> str:
-        """Return an input's name, or ``id 7`` where topics.yaml has none."""
+        """Return an input's name, or a text like ``id 7`` if topics.yaml does not have the input."""
         found = self._inputs.get(input_id)
         return f"id {input_id}" if found is None else found.name
 
     def ready_ms(self, input_id: int) -> int | None:
-        """Return the wall time from which on an input may go on; None: as long as topics.yaml lacks it."""
+        """Return the wall time (ms) from which an input may go on; None if topics.yaml has no such input."""
         if input_id not in self._inputs:
             return None
         trouble = self._troubles.get(input_id)
         return 0 if trouble is None else trouble.until_ms
 
     def is_ready(self, input_id: int, now_ms: int) -> bool:
-        """Tell whether an input may go on now."""
+        """Return whether an input may go on now."""
         ready_ms = self.ready_ms(input_id)
         return ready_ms is not None and ready_ms <= now_ms
 
     def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
-        """Leave an input alone for a while: what is wrong concerns it, and nobody else.
+        """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
         Raises:
-            Unreachable: it concerns everybody, since the broker does not answer us at all.
+            Unreachable: the broker does not answer at all, so the error concerns all inputs.
         """
         if isinstance(error, Unreachable):
             self.log.stable_ends([TopicPartition(self.names.due, 0)])
@@ -160,7 +161,7 @@ class Worker:
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms)
 
     def works(self, input_ids: Iterable[int]) -> None:
-        """Take note that something was done for inputs."""
+        """Record that a transaction of some inputs succeeded: their troubles are over."""
         for input_id in input_ids:
             self.suspects.discard(input_id)
             if self._troubles.pop(input_id, None) is not None:
@@ -168,10 +169,10 @@ class Worker:
                 self.tell("goes_on", input=self.name_of(input_id))
 
     def tell_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
-        """Tell, once and then every `input_retry_ms`, which inputs cannot go on.
+        """Report, at once and then every `input_retry_ms`, which inputs cannot go on.
 
         Args:
-            aside: of each input, by its id, how many roots of it wait for that, and why where it is paused.
+            aside: for each such input, by its id, how many of its roots wait; and why it is paused, or empty.
             now_ms: wall time.
         """
         for input_id, (roots, paused) in aside.items():
@@ -192,12 +193,12 @@ class Worker:
         act: Callable[[Sequence[T]], R],
         now_ms: int,
     ) -> list[R]:
-        """Act on items of many inputs at once; where that fails, on those of each input alone.
+        """Act on items of many inputs at once; if that fails, on the items of each input alone.
 
-        An input for which it fails alone is left alone for a while, and nothing is returned of it.
+        An input that fails alone is left alone for a while, and the result has nothing of it.
 
         Raises:
-            Unreachable: the broker does not answer us at all.
+            Unreachable: the broker does not answer at all.
         """
         try:
             return [act(items)]
@@ -219,12 +220,12 @@ class Worker:
         return found
 
     def tracked(self, source: int) -> Input | None:
-        """Return the tracked input that a source is of; None if topics.yaml has none."""
+        """Return the tracked input of a source; None if topics.yaml does not have it."""
         found = self._inputs.get(input_id_of(source))
         return found if found is not None and found.tracked else None
 
     def policy_of(self, found: Input) -> Policy:
-        """Return when an input's records are given up, and how long they wait until then."""
+        """Return the policy of an input."""
         return self._policies[found.id]
 
     def breaker_of(self, found: Input) -> Breaker:
@@ -232,17 +233,17 @@ class Worker:
         return self._breakers[found.id]
 
     def close_breakers(self, but: Collection[int]) -> None:
-        """Let the breakers that are open begin anew, where a partition tells that the input was resumed.
+        """Close the open breakers of inputs that were resumed.
 
         Args:
-            but: ids of inputs that are still paused there.
+            but: ids of inputs that are still paused; their breakers stay open.
         """
         for input_id, breaker in self._breakers.items():
             if breaker.why and input_id not in but:
                 breaker.close()
 
     def acked(self, source: int, count: int, now_ms: int) -> None:
-        """Count acked roots of a source; one of an unknown input is nobody's."""
+        """Count acked roots of a source for its breaker; ignore inputs that topics.yaml does not have."""
         breaker = self._breakers.get(input_id_of(source))
         if breaker is not None:
             breaker.acked(count, now_ms)
@@ -252,21 +253,21 @@ class Worker:
         self._report(ReplayEvent(name, fields))
 
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
-        """Count a record that cannot be read, and tell it once per topic and flaw."""
+        """Count a record that cannot be read, and report the first of each topic and flaw."""
         self.counters.undecodable += 1
         if self._told.is_first(topic, error):
             self.tell("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
-        """Look now and then whether the broker's N is still ours, once `check_topics` has.
+        """Check from time to time that the ack topics still have N partitions; not before `check_topics`.
 
         Args:
-            owned: partition numbers that the group gave us; looks at once where N does not have one.
+            owned: partitions that the group assigned; a number of N or above makes it check at once.
             now_ms: wall time.
 
         Raises:
-            Disagreement: an ack topic has another number of partitions than topics.yaml says.
-            TopicError: one is gone.
+            Disagreement: an ack topic has a number of partitions that is not the one in topics.yaml.
+            TopicError: an ack topic is missing.
             Unreachable: the broker does not answer.
         """
         if self._counts is not None:
@@ -274,16 +275,16 @@ class Worker:
             self._counts.step(now_ms)
 
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Ask the broker which of some (topic, topic id) are still so."""
+        """Return those pairs of topic and topic id that the broker still has."""
         pairs = set(roots)
         return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
 
     def writable(self, inputs: Iterable[Input], also: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Ask the broker for the replay and dead-letter topics of some inputs, with their settings.
+        """Fetch the replay and dead-letter topics of some inputs, with their settings, from the broker.
 
         Args:
-            inputs: whose topics must exist.
-            also: names of topics that may be missing, asked for in one go with them.
+            inputs: the inputs whose topics must exist.
+            also: names of other topics to fetch in the same request; these may be missing.
 
         Raises:
             TopicError: a replay or dead-letter topic is missing.
@@ -299,14 +300,14 @@ class Worker:
         return infos
 
     def check_topics(self, now_ms: int) -> None:
-        """Compare the broker's topics with topics.yaml; an input that lacks one has a `Trouble`.
+        """Compare the broker's topics with topics.yaml; an input without one of its topics gets a `Trouble`.
 
         Args:
             now_ms: wall time.
 
         Raises:
             TopicError: an ack topic is missing.
-            Disagreement: an ack topic has another number of partitions than topics.yaml says.
+            Disagreement: an ack topic has a number of partitions that is not the one in topics.yaml.
             Unreachable: the broker does not answer.
         """
         self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
@@ -328,10 +329,10 @@ class Worker:
 
 
 def newer(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Return what is wrong with a record of an unknown version that an operator lets all pass over.
+    """Return the text of the error for a record of an unknown version that a mark lets all pass over.
 
     Raises:
-        UnknownVersion: nobody does; it says what to do.
+        UnknownVersion: there is no such mark; the message explains what to do.
     """
     if is_passed_over(log, record):
         return str(error)
@@ -342,18 +343,18 @@ def newer(log: Log, record: Record, error: UnknownVersion) -> str:
 
 
 def bytes_max(info: TopicInfo) -> int:
-    """Return the largest record that a topic takes."""
+    """Return the size of the largest record that a topic allows, in bytes."""
     text = info.settings.get("max.message.bytes", "")
     return int(text) if text.isdecimal() else MESSAGE_BYTES_MAX
 
 
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
-    """Return those (topic, topic id) that the broker still has."""
+    """Return those pairs of topic and topic id that are among the broker's topics."""
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
 
 
 def topic_of(lost: Lost) -> tuple[str, str]:
-    """Return the topic, with Kafka's id of it, that lost roots are read from."""
+    """Return the topic of lost roots, with Kafka's id of it."""
     return lost.topic, lost.topic_id
 
 

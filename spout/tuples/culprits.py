@@ -76,7 +76,7 @@ class Orders:
     cuts: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def learn(self, call: Call, error: str, message: str) -> bool:
-        """Note a call that ended its process; True: it has one row, the culprit. False: its rows are halved."""
+        """Note a call that ended its process; True: its row is the culprit; False: its rows are halved."""
         if call.end - call.first > 1:
             cuts = self.cuts.setdefault((call.bolt, call.feed, call.number), [])
             middle = (call.first + call.end) // 2

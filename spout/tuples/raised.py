@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 KINDS_MAX: Final = 20
-"""A bolt keeps so many kinds of tracebacks in a task, and a task reports so many. Others only fail records."""
+"""So many kinds of tracebacks a bolt keeps in a task, and a task reports; others only fail records."""
 
 TRACEBACK_CHARACTERS_MAX: Final = 8_000
 """A longer traceback is cut in its middle to about this: its start and its end, the exception, stay."""

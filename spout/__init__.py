@@ -11,7 +11,7 @@ Without Spark::
     with spout.KafkaSpout(topics, "sentences") as spout_, spout_.client("worker-1") as client:
         client.confirm(client.open(10, wait_ms=1_000))
 
-The names are loaded when they are first used: the command needs none of them, and starts without Spark.
+A name is loaded when it is first used. So the command ``windhover`` starts without Spark.
 """
 
 from __future__ import annotations
@@ -164,5 +164,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, those too that nothing has loaded yet."""
+    """List the public names, including those that are not loaded yet."""
     return sorted(__all__)

@@ -2,7 +2,7 @@
 
 `BasicBolt` is the usual one: emissions are anchored on the input, which is acked when `execute` returns
 and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks and fails by hand. `ArrowBolt` is
-a `BasicBolt` for whole Arrow batches, for work that PyArrow or NumPy does at once.
+a `BasicBolt` for whole Arrow batches: for work that PyArrow or NumPy can do on many rows at once.
 
 A bolt is pickled once, when the query is built, and every task works on its own copy.
 
@@ -36,7 +36,7 @@ from spout.tuples.raised import Tracebacks
 
 
 class OutputDeclarer:
-    """Takes note of the streams that a bolt declares.
+    """Collects the streams that a bolt declares.
 
     >>> class Sort(spout.BasicBolt):
     ...     def declare(self, declarer):
@@ -61,7 +61,7 @@ class OutputDeclarer:
             direct: whether the bolt names the task of each tuple, by ``emit_direct``.
 
         Raises:
-            UsageError: it was declared before, or cannot be called so.
+            UsageError: a stream of this name was declared before, or the name is not allowed.
         """
         if stream in self.streams:
             raise UsageError(f"stream {stream!r} is declared twice; give one of them another name")
@@ -71,20 +71,20 @@ class OutputDeclarer:
 
 
 class Stopping:
-    """What bolts of all kinds say of what they do not outlive."""
+    """Which exceptions end the query. All kinds of bolts derive from it."""
 
     stops_on: ClassVar[tuple[type[Exception], ...]] = ()
-    """Exceptions that end the query, as they end the worker in Storm, in place of failing the input.
+    """Exceptions that end the query instead of failing the input. In Storm they end the worker.
 
-    For what is wrong with all records alike, and mended by no replay: a service that is gone, a right that is
-    missing. The batch is published in no part, and runs again when the query is started again.
+    Name here what is wrong for all records, so that no replay helps: a service that is gone, a right that is
+    missing. Nothing of the batch is published, and the batch runs again when the query is started again.
     """
 
     def __init_subclass__(cls) -> None:
-        """See that `stops_on` can be compared with what is raised, before the first record fails.
+        """Check `stops_on` when the class is defined, so that a mistake shows before the first record fails.
 
         Raises:
-            UsageError: it is no tuple of exceptions.
+            UsageError: it is not a tuple of exception classes.
         """
         super().__init_subclass__()
         named = cls.stops_on
@@ -98,12 +98,12 @@ class _Declares(Stopping):
     """What all forms of a bolt declare."""
 
     output: ClassVar[str] = "value string"
-    """What it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
+    """The fields that it emits on the default stream, as Spark DDL: ``"word string, length int"``."""
 
     def declare(self, declarer: OutputDeclarer) -> None:
-        """Declare the output streams; without this, `output` on the default stream.
+        """Declare the output streams. If you do not override it: `output` on the default stream.
 
-        A bolt with several streams, or with none, overrides it; it needs a `TopologyBuilder`.
+        Override it for several streams, or for none; such a bolt needs a `TopologyBuilder`.
         """
         declarer.declare(self.output)
 
@@ -125,7 +125,7 @@ class BasicBolt(_Declares):
     >>> words
     [('the',), ('hawk',), ('waits',)]
 
-    What `stops_on` names ends the query, where any other exception fails the tuple:
+    An exception that `stops_on` names ends the query. Any other exception fails the tuple:
 
     >>> class LookUp(spout.BasicBolt):
     ...     stops_on = (ConnectionError,)
@@ -148,20 +148,20 @@ class BasicBolt(_Declares):
 
         Raises:
             FailTuple: the tuple cannot be processed now; it is replayed later. Any other exception fails
-                it too, under its own name, unless `stops_on` has it. Nothing that was emitted in a failed
-                call is delivered.
+                it too, with its class as the cause, unless `stops_on` names it. Nothing that a failed call
+                emitted is delivered.
         """
         raise NotImplementedError
 
     def cleanup(self) -> None:
-        """Let go of what `prepare` took; called after the last tuple of a task."""
+        """Release what `prepare` acquired; called after the last tuple of a task."""
 
 
 class Bolt(_Declares):
     """Anchors, acks and fails by hand, as Storm's rich bolt.
 
-    An exception that escapes `execute` fails the input, or ends the query where `stops_on` has it. What is
-    neither acked nor failed when the task ends keeps its root open until it times out.
+    An exception that escapes `execute` fails the input, or ends the query if `stops_on` names it. A tuple
+    that is neither acked nor failed when the task ends keeps its root pending until the root times out.
 
     >>> class Pairs(spout.Bolt):
     ...     output = "both string"
@@ -204,7 +204,7 @@ class BatchCollector:
     __slots__ = ("_bolt", "_rows", "columns", "failures", "parents", "streams", "tracebacks")
 
     def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
-        """Collect for the bolt of this name and a batch of so many rows; `tracebacks`: of what it raises."""
+        """Collect for a bolt and a batch of `rows` rows; `tracebacks` keeps those of what the bolt raises."""
         self._bolt = bolt
         self._rows = rows
         self.columns: list[Sequence[pa.Array] | Mapping[str, pa.Array]] = []
@@ -222,14 +222,14 @@ class BatchCollector:
         """Emit rows, each anchored on one input row.
 
         Args:
-            columns: one array for each field of the stream, `output` of the bolt by default, all of one
-                length; or such arrays by field name.
-            parents: for each row the number of the input row that it descends from.
-            stream: on which of the streams that it declares; others than the default need a
+            columns: one array for each field of the stream (by default of the bolt's `output`), all of the
+                same length; or a mapping of field names to such arrays.
+            parents: `(n,)` integers: for each row the number of the input row that it descends from.
+            stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
         Raises:
-            TupleError: lengths differ, a parent is no row of the batch, or these are no columns in an order.
+            TupleError: lengths differ, a parent is not a row of the batch, or `columns` has no order.
         """
         columns = columns if isinstance(columns, Mapping) else row_of(columns, None, self._bolt)
         arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
@@ -258,7 +258,7 @@ class BatchCollector:
         return BatchCollector(self._bolt, rows, self.tracebacks)
 
     def join(self, part: BatchCollector, first: int) -> None:
-        """Take over what was done with a part of the rows, which begins at row `first`."""
+        """Add what the collector of a part has collected; the part begins at row `first` of this batch."""
         self.columns += part.columns
         self.parents += [parents + first for parents in part.parents]
         self.streams += part.streams
@@ -292,22 +292,22 @@ class ArrowBolt(_Declares):
         """Work on one batch.
 
         Raises:
-            Exception: whatever escapes fails every row of the batch under its own name, or ends the query
-                where `stops_on` has it.
+            Exception: any exception fails every row of the batch, with its class as the cause, or ends the
+                query if `stops_on` names it.
         """
         raise NotImplementedError
 
     def cleanup(self) -> None:
-        """Let go of what `prepare` took; called after the last batch of a task."""
+        """Release what `prepare` acquired; called after the last batch of a task."""
 
 
 def columns_of(
     columns: Sequence[pa.Array] | Mapping[str, pa.Array], fields: Sequence[str], bolt: str
 ) -> Sequence[pa.Array]:
-    """Return the columns that an `ArrowBolt` emitted in the order of the fields.
+    """Return the columns that an `ArrowBolt` emitted, in the order of the fields.
 
     Raises:
-        TupleError: they came by name, and others than the fields are named.
+        TupleError: it emitted a mapping, and its names are not those of the fields.
     """
     return row_of(columns, fields, bolt) if isinstance(columns, Mapping) else columns
 
@@ -316,26 +316,26 @@ AnyBolt = BasicBolt | Bolt | ArrowBolt
 
 
 _METHODS = ("declare", "prepare", "execute", "tick", "cleanup")
-"""What Windhover calls of a bolt."""
+"""The methods of a bolt that Windhover calls."""
 
 _FORMS = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
-"""Where the forms of a bolt stand, of which only the signatures are meant."""
+"""Modules of the base classes. A method that comes from there was not overridden."""
 
 _HOOK_METHODS = ("prepare", "emit", "execute", "ack", "fail", "cleanup")
 
 
 def name_of(bolt: object, name: str | None) -> str:
-    """Return what a bolt is called where it was attached: by its class, if nothing was said."""
+    """Return the name of a bolt: `name`, or the name of its class if that is None."""
     if name is not None:
         return name
     return bolt.__name__ if isinstance(bolt, type) else type(bolt).__name__
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """See that each call of a bolt would run its code; called where one is attached.
+    """Check a bolt when it is attached: would a call of each of its methods run the author's code?
 
     Raises:
-        UsageError: it is a class, lacks a method that it must have, or one is a generator or `async`.
+        UsageError: it is a class, lacks a method that it must have, or a method is a generator or `async`.
     """
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
@@ -349,10 +349,10 @@ def check_bolt(name: str, bolt: object) -> None:
 
 
 def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
-    """Return the hooks of a bolt, of which each call runs code.
+    """Check the hooks of a bolt as `check_bolt` does, and return them as a tuple.
 
     Raises:
-        UsageError: one is a class, or has a method that is a generator or `async`; or they are no list.
+        UsageError: one is a class, or has a method that is a generator or `async`; or `hooks` is no list.
     """
     if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
         raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
@@ -364,10 +364,10 @@ def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
 
 
 def check_runs(what: str, function: object) -> None:
-    """See that a call of a function runs its code.
+    """Check that a call of a function runs its code.
 
     Raises:
-        UsageError: it is a generator or `async`; `what` names it.
+        UsageError: it is a generator or `async`; the message calls it `what`.
     """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
@@ -382,10 +382,10 @@ def check_runs(what: str, function: object) -> None:
 
 
 def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None:
-    """Call a method of a bolt, or of a hook of it.
+    """Call a method of a bolt, or of one of its hooks.
 
     Raises:
-        TupleError: it returned something.
+        TupleError: it returned something other than None.
         Exception: whatever it raises.
     """
     if (returned := method(*arguments)) is not None:
@@ -393,11 +393,11 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Say that nobody takes what a method of a bolt has returned, and the way out."""
+    """Build the error for a method that returned something, which nobody uses; it names the cure."""
     owner = type(getattr(method, "__self__", None)).__name__
     called = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):
-        returned.close()  # nobody is going to await it: Python would warn of that once more
+        returned.close()  # nobody will await it, and Python would print a second warning about that
     cure = "emit rows by the collector, and return nothing"
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         cure = "its code has not run: call asyncio.run(...), or collector.emit(...) in place of each yield"
@@ -417,11 +417,11 @@ def _refuse_unrun(name: str, owner: object, methods: Sequence[str]) -> None:
 
 
 def stops(bolt: Stopping, error: Exception) -> bool:
-    """Tell whether what escaped a bolt ends its query.
+    """Return whether an exception that escaped a bolt ends the query.
 
-    A tuple that is failed by name never does, nor one that stands for a call that would end its process: the
-    bolt has raised nothing there. A message id that nobody knows always does: each record would become a dead
-    letter, for a mistake in the topology.
+    `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its process, so the
+    bolt itself raised nothing. `MessageIdUnknown` always does: it is a mistake in the topology, for which
+    each record would become a dead letter.
     """
     return isinstance(error, (*bolt.stops_on, MessageIdUnknown)) and not isinstance(
         error, FailTuple | Isolated
@@ -429,10 +429,10 @@ def stops(bolt: Stopping, error: Exception) -> bool:
 
 
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
-    """End the query on what escaped the bolt of this name, where it says so.
+    """End the query if an exception that escaped the bolt has to; see `stops`.
 
     Raises:
-        BoltStopped: it does; otherwise the error may fail its input.
+        BoltStopped: the query ends. If nothing is raised, the caller fails the input by the error.
     """
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error

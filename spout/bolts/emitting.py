@@ -1,7 +1,7 @@
 """The collector of a bolt in a topology: several streams, several subscribers of each; pure.
 
-One emission has as many deliveries as there are tasks that receive it, times its anchors, each with an edge
-of its own: the ordinal counts the deliveries of one parent on one subscription.
+An emission is delivered to each task that receives it, once for each of its anchors. Each of these deliveries
+has its own edge, since the ordinal counts the deliveries of one parent on one subscription.
 
 Source: docs/design/protocol.md, section 2 ("child edge").
 """
@@ -26,12 +26,12 @@ from spout.tuples.collector import (
 
 
 class Outlet(NamedTuple):
-    """One subscription as its producer sees it.
+    """One subscription, for the bolt that emits on it.
 
     Attributes:
         subscription: its key.
         tasks: how many tasks the consumer has.
-        copies: to how many of them each tuple goes.
+        copies: to how many of them each tuple is sent.
     """
 
     subscription: int
@@ -40,7 +40,7 @@ class Outlet(NamedTuple):
 
 
 class Emits(NamedTuple):
-    """What a bolt may emit on one stream: the names of the fields, to whom, and whether it names the task."""
+    """One stream of a bolt: the names of its fields, its subscriptions, and whether it is direct."""
 
     fields: tuple[str, ...]
     outlets: tuple[Outlet, ...] = ()
@@ -48,14 +48,14 @@ class Emits(NamedTuple):
 
 
 class InTree(AnchoredTuple):
-    """A tuple that knows when it came."""
+    """A tuple with the time at which the bolt received it."""
 
     __slots__ = ("since_ns",)
 
     def __init__(
         self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
     ) -> None:
-        """Receive a tuple in the bolt named `receiver`, at a time; see `AnchoredTuple`."""
+        """Receive a tuple in the bolt `receiver`, at `since_ns`; for the rest see `AnchoredTuple`."""
         super().__init__(rows, row, places, receiver)
         self.since_ns = since_ns
 
@@ -66,9 +66,9 @@ class Sent(NamedTuple):
     Attributes:
         values: one for each field.
         stream: name of the stream.
-        anchors: its distinct anchors.
-        ordinals: for each outlet, and each copy of it, its ordinal below each of the anchors.
-        task: which task it goes to on a direct stream, else -1.
+        anchors: its anchors, each once.
+        ordinals: for each copy on each outlet, the ordinals of its deliveries, one for each anchor.
+        task: on a direct stream the task that receives it, else -1.
     """
 
     values: Sequence[Any]
@@ -79,20 +79,20 @@ class Sent(NamedTuple):
 
 
 class Observer(Protocol):
-    """Who is told what a bolt does."""
+    """Is called for each thing that a bolt does."""
 
     def emitted(self, sent: Sent) -> None:
-        """See an emission."""
+        """React to an emission."""
 
     def acked(self, received: AnchoredTuple) -> None:
-        """See an ack."""
+        """React to an ack."""
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """See a fail."""
+        """React to a fail."""
 
 
 class TopologyCollector(OutputCollector):
-    """Collects what a bolt of a topology does. `sent` is what it emitted since the list was last taken."""
+    """Collects what a bolt of a topology does. `sent`: the emissions since the list was last emptied."""
 
     __slots__ = ("_observer", "_streams", "sent")
 
@@ -126,11 +126,12 @@ class TopologyCollector(OutputCollector):
 
         Args:
             values: what is emitted.
-            stream: its name.
-            task: the task that is named, or None.
+            stream: name of the stream.
+            task: the task of `emit_direct`; None for `emit`.
 
         Raises:
-            TupleError: there is no such stream, it has other fields, or may not, or must, name the task.
+            TupleError: the bolt has no such stream, the stream has other fields, a direct stream got no task,
+                another one got a task, or no consumer has such a task.
         """
         emits, row = self._stream(stream, values)
         if task is None:
@@ -164,7 +165,7 @@ class TopologyCollector(OutputCollector):
         self._observer.failed(received, named)
 
     def _distinct(self, anchors: Tuple | Iterable[Tuple]) -> tuple[InTree, ...]:
-        """Return the distinct anchors of an emission; mostly there is one."""
+        """Return the anchors of an emission, each once; mostly there is only one."""
         if isinstance(anchors, InTree):
             self._own(anchors, "emitted on")
             return (anchors,)

@@ -1,6 +1,7 @@
 """How tuples find the task of the next bolt, as Storm's groupings.
 
-The number of tasks is fixed: what Spark's adaptive execution coalesces would depend on the data.
+The number of tasks is fixed. Otherwise Spark's adaptive execution would coalesce them, and their number would
+depend on the data.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``fieldsGrouping`` and ``shuffleGrouping``.
 """
@@ -16,9 +17,9 @@ from acker.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """A shuffle. `fields` empty: rows are dealt out evenly; `partitions` None: one for each core.
+    """A shuffle. `fields` empty: rows are distributed evenly; `partitions` None: one for each core.
 
-    It is made by `spout.fields` and `spout.shuffle`, and works on any DataFrame:
+    `spout.fields` and `spout.shuffle` create it, and it works on any DataFrame:
 
     >>> words = spark.createDataFrame([("hawk",), ("waits",)], "word string")
     >>> spout.Grouping(("word",), partitions=4).apply(words).rdd.getNumPartitions()
@@ -32,7 +33,7 @@ class Grouping:
         """Shuffle rows.
 
         Raises:
-            UsageError: a field is no column of the rows.
+            UsageError: the rows have no column of the name of a field.
         """
         missing = [name for name in self.fields if name not in rows.columns]
         if missing:
@@ -51,10 +52,10 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
 
     Args:
         names: at least one field of the bolt before.
-        partitions: how many tasks share the values, or None for one for each core.
+        partitions: how many tasks share the values, at least 1; None: one for each core.
 
     Raises:
-        UsageError: no field is named, a name is none, or `partitions` is no number from 1 on.
+        UsageError: there is no name, a name is empty or no text, or `partitions` is no whole number from 1.
     """
     if not names:
         raise UsageError('fields() needs the name of a field: fields("word"); shuffle() takes none')
@@ -68,7 +69,7 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
 
 
 def shuffle(partitions: int | None = None) -> Grouping:
-    """Deal tuples out evenly over `partitions` tasks, or None for one for each core.
+    """Distribute tuples evenly over `partitions` tasks, at least 1; None: one for each core.
 
     >>> spout.shuffle(8)
     Grouping(fields=(), partitions=8)
@@ -78,7 +79,7 @@ def shuffle(partitions: int | None = None) -> Grouping:
     acker.errors.UsageError: a grouping over 0 partitions: a whole number of them is needed, at least 1
 
     Raises:
-        UsageError: `partitions` is no number from 1 on.
+        UsageError: `partitions` is no whole number from 1.
     """
     return _checked(Grouping((), partitions))
 

@@ -1,7 +1,7 @@
-"""What a user may watch bolts by: Storm's task hooks.
+"""Storm's task hooks, by which a user watches bolts.
 
-A hook is called in the task where it happens, in its order: emit and ack while ``execute`` runs, execute when
-it has returned. What a hook raises fails the input that the bolt works on.
+A hook is called in the task of the bolt, when the event happens: `emit` and `ack` while ``execute`` runs,
+`execute` when it has returned. An exception in a hook fails the input that the bolt works on.
 
 Source: Storm's ``ITaskHook``.
 """
@@ -32,7 +32,7 @@ class EmitInfo(NamedTuple):
 
 
 class ExecuteInfo(NamedTuple):
-    """A tuple that ``execute`` has returned from, and how long it took, ms.
+    """A tuple for which ``execute`` has returned, and how long the call took, ms.
 
     >>> info = spout.ExecuteInfo(line, latency_ms=1.5)
     >>> info.tuple["value"], info.latency_ms
@@ -44,7 +44,7 @@ class ExecuteInfo(NamedTuple):
 
 
 class AckInfo(NamedTuple):
-    """A tuple that was acked, and how long after its ``execute`` began, ms.
+    """A tuple that was acked, and the time from the start of its ``execute`` to the ack, ms.
 
     >>> info = spout.AckInfo(line, latency_ms=20.0)
     >>> info.tuple.message_id.origin
@@ -56,7 +56,7 @@ class AckInfo(NamedTuple):
 
 
 class FailInfo(NamedTuple):
-    """A tuple that was failed, how long after its ``execute`` began, ms, and why.
+    """A tuple that was failed, the time from the start of its ``execute`` to the fail, ms, and the cause.
 
     >>> class Tell(spout.TaskHook):
     ...     def fail(self, info):
@@ -81,9 +81,9 @@ class BoltContext:
     Attributes:
         name: the bolt's name.
         partition: the task's number.
-        batch_id: the micro-batch.
-        tasks: in a topology the number of tasks of each bolt, by name; 0: as many as a batch is read by.
-        hooks: what watches this task of the bolt; see `add_hook`.
+        batch_id: the micro-batch's id.
+        tasks: in a topology the number of tasks of each bolt, by name; 0: as many as read the micro-batch.
+        hooks: the hooks of this task of the bolt; see `add_hook`.
     """
 
     name: str
@@ -98,10 +98,10 @@ class BoltContext:
 
 
 class TaskHook:
-    """Override what is to be watched; every task works on its own copy.
+    """Override the methods for the events that you want to see; every task works on its own copy.
 
-    A topology has it by `TopologyBuilder.add_hook`, a bolt on DataFrames by ``spout.bolt(.., hooks=[..])``,
-    one task by `BoltContext.add_hook`.
+    Add it to a topology by `TopologyBuilder.add_hook`, to a bolt on DataFrames by
+    ``spout.bolt(.., hooks=[..])``, and to one task by `BoltContext.add_hook`.
 
     >>> class Slow(spout.TaskHook):
     ...     def __init__(self, limit_ms):
@@ -116,19 +116,19 @@ class TaskHook:
     """
 
     def prepare(self, context: BoltContext) -> None:
-        """Begin with a bolt's task, when the bolt is prepared."""
+        """Get ready for a bolt's task; called when the bolt is prepared."""
 
     def emit(self, info: EmitInfo) -> None:
-        """See a tuple that the bolt emitted."""
+        """React to a tuple that the bolt emitted."""
 
     def execute(self, info: ExecuteInfo) -> None:
-        """See that ``execute`` has returned."""
+        """React to the end of a call of ``execute``."""
 
     def ack(self, info: AckInfo) -> None:
-        """See that the bolt acked a tuple."""
+        """React to a tuple that the bolt acked."""
 
     def fail(self, info: FailInfo) -> None:
-        """See that the bolt failed a tuple, or that an exception of it did."""
+        """React to a tuple that failed: the bolt failed it, or an exception escaped the bolt."""
 
     def cleanup(self) -> None:
-        """End with the bolt's task, after its own cleanup."""
+        """Release what `prepare` acquired; called after the bolt's own cleanup."""

@@ -1,7 +1,7 @@
-"""A bolt that holds tuples of a key across micro-batches, and what it sees.
+"""A bolt that holds the tuples of a key across micro-batches, with its tuples and its collector.
 
-What a call emits and acks is written with one micro-batch, so that an emission needs no anchor: the tuples
-are acked when the row is written, or neither is.
+What a call emits and what it acks is written with the same micro-batch. So an emission needs no anchor:
+either the row is written and the tuples are acked, or neither happens.
 
 Source: docs/design/protocol.md, section 5.2; Storm's tick tuples.
 """
@@ -28,7 +28,7 @@ class KeyedTuple:
 
     Attributes:
         anchor: its root's source and position, and its edge; None where nothing is tracked.
-        since_ms: when the micro-batch began that brought it, wall time, ms; 0: unknown.
+        since_ms: wall time, ms, at which the micro-batch of this tuple began; 0: unknown.
         values: its values, by name.
     """
 
@@ -37,7 +37,7 @@ class KeyedTuple:
     def __init__(
         self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None, since_ms: int = 0
     ) -> None:
-        """Hold values since a time; `anchor` is None where nothing is tracked."""
+        """Create a held tuple; see the attributes."""
         self.values = values
         self.anchor = anchor
         self.since_ms = since_ms
@@ -51,7 +51,7 @@ class KeyedTuple:
         >>> partition_of(held.root.source), offset_of(held.root.position), is_replay(held.root.source)
         (1, 1042, False)
 
-        A record that comes again is another emission, of the replay topic.
+        A replay of the record is another root: one of the replay topic.
         """
         return None if self.anchor is None else Root(Source(self.anchor[0]), Position(self.anchor[1]))
 
@@ -67,7 +67,7 @@ class KeyedTuple:
         return f"KeyedTuple({dict(self.values)})"
 
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        """Take up what a state store has; one of an older Windhover does not know since when."""
+        """Restore a tuple from a state store; one that an older Windhover wrote has no `since_ms`."""
         self.since_ms = 0
         for name, value in state[1].items():
             setattr(self, name, value)
@@ -109,11 +109,11 @@ class KeyedCollector:
         """Collect for the bolt of this name and the tuples that it may settle.
 
         Args:
-            bolt: the name.
+            bolt: the bolt's name.
             held: the tuples.
-            check: raises where the values of an emission do not fit the bolt's `output`; None: any do.
+            check: raises if the values of an emission do not fit the bolt's `output`; None: do not check.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
-            tracebacks: keeps those of the exceptions that tuples fail by.
+            tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
         """
         self._bolt = bolt
         self._fields = fields
@@ -127,17 +127,17 @@ class KeyedCollector:
 
     @property
     def held(self) -> list[KeyedTuple]:
-        """The tuples that are neither acked nor failed; they are held on."""
+        """The tuples that are neither acked nor failed; the key still holds them in the next micro-batch."""
         return self._held
 
     def emit(self, values: Values) -> None:
         """Emit one row; it is written with the batch in which the tuples of this call are acked.
 
-        Its values stand in the order of the bolt's `output`, or by field name.
+        `values` has the order of the bolt's `output`, or is a mapping by field name.
 
         Raises:
-            TupleError: it has another number of values than the bolt's `output` has fields, or one of
-                another type.
+            TupleError: the number of values is not that of the fields of `output`, or a value has another
+                type than its field.
         """
         row = row_of(values, self._fields, self._bolt)
         if self._check is not None:
@@ -145,10 +145,10 @@ class KeyedCollector:
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
 
     def ack(self, *tuples: KeyedTuple) -> None:
-        """Settle tuples: they are held no longer, and acked when this batch is written.
+        """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
 
         Raises:
-            TupleError: one of them is not held: it was settled before, or is of another key.
+            TupleError: the key does not hold one of them: it was acked or failed before, or has another key.
         """
         for each in tuples:
             self._release(each, "acked")
@@ -164,7 +164,7 @@ class KeyedCollector:
         self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
 
     def reset_timeout(self, *tuples: KeyedTuple) -> None:
-        """Give the records that held tuples descend from their full timeout again, from this batch on.
+        """Start the timeouts anew of the records that these held tuples descend from, with this batch.
 
         >>> enter = spout.KeyedTuple({"action": "enter"}, None)
         >>> collector = spout.KeyedCollector("Sessions", [enter])
@@ -172,8 +172,8 @@ class KeyedCollector:
         >>> collector.held
         [KeyedTuple({'action': 'enter'})]
 
-        It counts when this batch is written; a record that was settled before stays so. For a record of
-        this very batch it changes nothing: its timeout has only begun.
+        It takes effect when this batch is written. It changes nothing for a record that has a verdict by
+        then, or for a record of this same batch, whose timeout has only begun.
 
         Raises:
             TupleError: as for `ack`.
@@ -211,29 +211,30 @@ class KeyedBolt(Stopping):
     >>> collector.emissions
     [('u1', 3)]
 
-    An exception that escapes `execute` or `tick` fails all tuples that the key holds, under its own name, or
-    ends the query where `stops_on` has it; the key then holds what it held before.
+    An exception that escapes `execute` or `tick` fails all tuples that the key holds, with its class as the
+    cause. If `stops_on` names it, it ends the query instead; the key then holds the same tuples as before.
     """
 
     output: ClassVar[str] = "value string"
     """What it emits, as Spark DDL."""
 
     tick_ms: ClassVar[int] = 0
-    """`tick` is called for a key that has got no tuple for this long; 0: never."""
+    """`tick` is called for a key that got no tuple for this long; 0: never."""
 
     tick_every_ms: ClassVar[int] = 0
-    """`tick` is called so often for each key that holds tuples, whether it gets new ones or not; 0: never.
+    """`tick` is called at this interval for each key that holds tuples, even if it gets new ones; 0: never.
 
-    As Storm's ``topology.tick.tuple.freq.secs``, counted from when the key began to hold, by the micro-batch.
+    As Storm's ``topology.tick.tuple.freq.secs``. The interval begins when the key begins to hold tuples, and
+    `tick` is called in the first micro-batch after it.
     """
 
     def prepare(self, context: BoltContext) -> None:
         """Get ready for the keys of one task; called once in each."""
 
     def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
-        """Work on all tuples that a key holds, oldest batch first; called when it has got new ones."""
+        """Work on all tuples that a key holds, oldest batch first; called when it got new ones."""
         raise NotImplementedError
 
     def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
-        """Work on what a key holds at a tick; it is acked unless this is overridden."""
+        """Work on the tuples that a key holds, at a tick. Unless you override it, it acks all of them."""
         collector.ack(*held)

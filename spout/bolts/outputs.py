@@ -1,4 +1,4 @@
-"""What a bolt declares, read as Spark reads it.
+"""The output that a bolt declares, as a Spark schema and as an Arrow schema.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -27,7 +27,7 @@ def parse_output(bolt: str, output: str) -> StructType:
         output: the fields, as Spark DDL.
 
     Raises:
-        UsageError: it is no DDL, or names a column of Windhover's own.
+        UsageError: it is not valid DDL, has no fields, or names one of Windhover's own columns.
     """
     try:
         parsed = StructType.fromDDL(output)
@@ -45,7 +45,7 @@ def only_output(bolt: str, instance: AnyBolt) -> str:
     """Return the output of a bolt that is used without a `TopologyBuilder`.
 
     Raises:
-        UsageError: it declares other streams than the default one.
+        UsageError: it does not declare exactly the default stream, or declares it as direct.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
@@ -60,9 +60,9 @@ def only_output(bolt: str, instance: AnyBolt) -> str:
 
 
 def output_schema(bolt: str, instance: AnyBolt) -> pa.Schema:
-    """Return the Arrow schema of what a bolt emits that is used without a `TopologyBuilder`.
+    """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
     Raises:
-        UsageError: as `parse_output` and `only_output`.
+        UsageError: see `parse_output` and `only_output`.
     """
     return arrow_schema_of(parse_output(bolt, only_output(bolt, instance)))

@@ -1,18 +1,18 @@
-"""What the rows say that a keyed bolt hands to the step that acks: a text beside the anchors they carry.
+"""The column by which a keyed bolt reports to the next step, which acks: a text beside a row's anchors.
 
-==============  ==============================================  =====================
-the text        the row                                         its anchors
-==============  ==============================================  =====================
-null            was emitted                                     none
-empty           only acks                                       are acked
-``reset``       only resets timeouts                            are held on
-a JSON list     is a cause                                      failed by it
-one of lists    has tracebacks, which belong into the log       none
-a JSON object   counts what one call did: tuples and ns, each   none
-==============  ==============================================  =====================
+==============  =================================================  =======================
+the text        meaning of the row                                 its anchors
+==============  =================================================  =======================
+null            the bolt emitted this row                          none
+empty           an ack                                             are acked
+``reset``       resets timeouts                                    stay held
+a JSON list     a fail, with its cause                             are failed by the cause
+list of lists   tracebacks, for the log                            none
+a JSON object   counts of one call: tuples and ns of each `What`   none
+==============  =================================================  =======================
 
-A call counts in a row, since Spark runs it where nothing may report to the ledger by itself; the next step
-does. Rows of an evaluation that does not count are not counted either.
+Counts travel in a row because Spark runs a keyed bolt where nothing can report to the ledger; the next step
+can. So if Spark evaluates rows without a result that counts, the counts in them do not count either.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -37,32 +37,32 @@ ACKS = ""
 RESETS = "reset"
 
 Work = Mapping[What, Measure]
-"""What one call of a keyed bolt did, counted."""
+"""The counts of one call of a keyed bolt."""
 
 
 def failing(cause: Cause) -> str:
-    """Say why tuples failed."""
+    """Return the text for a cause of failed tuples."""
     return json.dumps(cause)
 
 
 def raising(raised: Iterable[Raised]) -> str:
-    """Say what a call raised."""
+    """Return the text for the tracebacks of a call."""
     return json.dumps(list(raised))
 
 
 def counting(work: Work) -> str:
-    """Say what a call did."""
+    """Return the text for the counts of a call."""
     return json.dumps({what.value: measure for what, measure in work.items()})
 
 
 class Heard(NamedTuple):
-    """What rows said, by the rows' numbers; those that emit and those that ack stand in neither.
+    """What the texts of a batch of rows mean; rows that emit and rows that ack are in no list.
 
     Attributes:
-        failed: rows whose tuples failed, with their causes.
-        reset: rows whose tuples are held on, their timeouts reset.
-        counted: what their calls did.
-        raised: tracebacks of what they raised.
+        failed: row numbers of fails, with their causes.
+        reset: row numbers of tuples that stay held and whose timeouts are reset.
+        counted: the counts of calls.
+        raised: tracebacks of exceptions in calls.
     """
 
     failed: list[tuple[int, Cause]]
@@ -71,17 +71,17 @@ class Heard(NamedTuple):
     raised: list[Raised]
 
     def counts(self, bolt: str) -> Counts:
-        """Return what the calls of the bolt of this name did, in all."""
+        """Return the sum of the counts, under the name of the bolt."""
         return added(_named(bolt, self.counted))
 
 
 def _named(bolt: str, every: Iterable[Work]) -> Iterable[Counts]:
-    """Name the bolt whose calls did it; Spark's operator stands before it."""
+    """Put the bolt's name into counts; what it read came from a Spark operator."""
     return ({Counted(what, bolt, SPARK): measure for what, measure in work.items()} for work in every)
 
 
 def heard(column: pa.Array) -> Heard:
-    """Read what rows say."""
+    """Read the texts of rows."""
     found = Heard([], [], [], [])
     rows = pc.indices_nonzero(pc.is_valid(column))
     for row, text in zip(rows.to_pylist(), column.take(rows).to_pylist(), strict=True):

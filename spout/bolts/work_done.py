@@ -1,4 +1,4 @@
-"""What the bolts of one stream did in all batches that were published; kept in the driver."""
+"""Counts and errors of the bolts of one stream, over all published batches; kept in the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERRORS_KEPT = 100
 
 
 class WorkDone:
-    """Adds up counts; one thread publishes while others look."""
+    """Adds up counts. One thread publishes while others read them."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -24,7 +24,7 @@ class WorkDone:
         self._isolated: Counter[str] = Counter()
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add what a published batch did; `isolated`: records that ended or hung a process, by error."""
+        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
         if counts or errors or isolated:
             with self._lock:
                 self._counts = added([self._counts, counts])
@@ -33,13 +33,13 @@ class WorkDone:
 
     @property
     def isolated(self) -> Mapping[str, int]:
-        """Records that ended or hung a process, by error."""
+        """Number of records that killed or hung a process, by error."""
         with self._lock:
             return dict(self._isolated)
 
     @property
     def counts(self) -> Counts:
-        """Everything that was done, by what, component and stream."""
+        """All counts, by what is counted, component and stream."""
         return self._counts
 
     @property

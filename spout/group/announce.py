@@ -1,7 +1,8 @@
-"""What a planning process writes to the ack topics: takes, inits, ticks, and what left the log.
+"""What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
-Everything here is harmless from a zombie of the same session: a repeated init lies below the watermark, the
-highest tick counts, and an absent root that is settled stays as it is. A lower session is refused.
+An old process of the same session that still writes does no harm: a repeated Init is below the watermark, of
+ticks the highest counts, and a settled root stays settled if it is reported as absent. A lower session is
+refused.
 
 Source: docs/design/protocol.md, sections 4 and 5.1.
 """
@@ -24,10 +25,10 @@ from spout.planning.plan import by_block
 from spout.planning.session import SessionName
 
 LEAVE_MS = 2_000
-"""A process that leaves waits this long until that is durable; if it is not, its silence says it later."""
+"""A process that ends waits so long until its last tick is durable; if it fails, others notice its silence."""
 
 SIGNS_AT = 0
-"""The acker partition that gets the signs of life of a session with nothing open."""
+"""The acker partition that gets the signs of life of a session without pending roots."""
 
 INIT_RUNS_MAX = 10_000
 """Runs in one Init: at most some 300 kB."""
@@ -37,7 +38,7 @@ def pieces(runs: Iterable[SourceRun], partitions: int) -> Iterator[tuple[int, So
     """Cut runs by acker partition.
 
     Yields:
-        (acker partition, run), in the order of the runs; blocks of one partition that touch stay together.
+        (acker partition, run), in the order of the runs; adjacent blocks of one partition stay together.
     """
     for source, start, end in runs:
         while start < end:
@@ -54,7 +55,7 @@ def _block_end(position: int) -> int:
 
 
 def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
-    """Share sources over as few records as hold them; one at least."""
+    """Distribute sources over as few records as possible, at least one."""
     parts: list[list[TakeSource]] = [[]]
     used = 0
     for source in sources:
@@ -81,8 +82,8 @@ class Announcer:
             topics: names of the ack topics.
             group: the group.
             partitions: N.
-            who: gives the signs of life.
-            durable_ms: the broker has this long to make an announcement durable before the query fails.
+            who: the process that the signs of life name.
+            durable_ms: the broker must make a record durable within this time, or the query fails.
         """
         self._durable_ms = durable_ms
         self._producer = log.producer()
@@ -95,10 +96,10 @@ class Announcer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make what each `init` in here writes last durable at the end, all in one wait.
+        """Wait only once, at the end, for the last records of all `init` calls in this context.
 
-        Until then nothing that was initialised may be handed out. Each call must be of other sources than the
-        others: of one source what is initialised has to stay a prefix, of several there is no order.
+        Until then do not give away anything that was initialised. Each call must have sources of its own:
+        what is initialised of one source has to be a prefix, while between sources there is no order.
         """
         self._is_together = True
         try:
@@ -109,10 +110,10 @@ class Announcer:
             self._flush()
 
     def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
-        """Announce a session to acker partitions; epoch 0 asks and changes nothing.
+        """Send the `Take` of a session to acker partitions; with epoch 0 it only asks and changes nothing.
 
-        Of more sources than one record holds, some 9,000, further records name the rest: to take what one
-        holds changes nothing else. The answer that names them all is the one that counts.
+        A record has room for some 9,000 sources; further records name the rest, and each changes nothing but
+        its own sources. The answer that counts is the one that names all sources.
         """
         taken = list(to)
         for part in _fitting(sources):
@@ -127,8 +128,8 @@ class Announcer:
     ) -> None:  # fmt: skip
         """Initialise ranges, one acker partition after another; `grace_ms` is added to their timeouts.
 
-        A part is sent when the one before it is durable: should the process die in between, what is
-        initialised is a prefix of the parts, and `Taken` says which.
+        A part is sent when the one before it is durable. So if the process dies in between, a prefix of the
+        parts is initialised, and `Taken` shows which.
         """
         parts: dict[tuple[int, str], list[SourceRun]] = {}
         for owner, run in pieces(runs, self._partitions):
@@ -150,24 +151,24 @@ class Announcer:
             self._flush()
 
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
-        """Tell acker partitions the session's clock."""
+        """Send the session's clock to acker partitions."""
         for partition in to:
             self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now), self._sign)
         self._producer.flush(self._durable_ms)
 
     def leave(self, name: SessionName, now: int) -> None:
-        """Say that this process gives no more signs of life, so that nobody has to wait for silence."""
+        """Send the last sign of life of this process, so that a new session need not wait for its silence."""
         tick = Tick(self._group, name.id, name.epoch, now)
         self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self._who, leaves=True))
         self._producer.flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
-        """Contribute that the log holds no record at initialised positions.
+        """Report to the ackers that the log has no record at initialised positions.
 
         Args:
             name: the session.
-            lane: of this process alone.
-            seq: higher than at the call before.
+            lane: a name that only this process uses.
+            seq: higher than in the call before.
             now: the session's clock, ms.
             runs: ascending, disjoint.
         """
@@ -183,7 +184,7 @@ class Announcer:
         self._producer.flush(self._durable_ms)
 
     def close(self) -> None:
-        """Leave."""
+        """Close the producer."""
         self._producer.close()
 
     def _flush(self) -> None:
@@ -192,7 +193,7 @@ class Announcer:
 
     @property
     def who(self) -> Who | None:
-        """Who gives the signs of life."""
+        """The process that the signs of life name."""
         return self._who
 
     @property

@@ -1,7 +1,7 @@
 """Commit a group's offsets: the prefix below which every record is settled.
 
-The commits are for tools that show lag. The truth is what the ackers know, so a commit that fails costs
-nothing and is tried again.
+The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that fails does
+no harm and is tried again.
 
 Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87, S100.
 """
@@ -19,18 +19,18 @@ from spout.group.starting import COMMITTED_BY
 COMMIT_EVERY_MS = 3_000
 
 COMMIT_IDLE_MS = 500
-"""With nothing pending a commit need not wait: the process may be killed at any moment, and often is."""
+"""With nothing pending a commit does not wait long: the process may be killed at any moment, and often is."""
 
 
 LOOK_EVERY_MS = 30_000
-"""An earlier process of the session that wakes up may commit less than we did; then we commit again."""
+"""An earlier process of the session that wakes up may commit a lower offset; then we commit ours again."""
 
 
 class Committer:
     """Commits for one group; an offset never goes backwards within a generation."""
 
     def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
-        """Begin with what the group has committed now."""
+        """Begin with the group's present commits."""
         self._log = log
         self._group = group
         self._specs = specs
@@ -41,15 +41,15 @@ class Committer:
         self.failures = 0
 
     def claim(self, committable: Mapping[int, int]) -> None:
-        """Commit once where the offset that is there is not a spout's, so that a later move shows."""
+        """Replace commits that no spout wrote, so that it is visible later if somebody moves the offsets."""
         specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
         self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
 
     def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
-        """Commit now and then, sooner when nothing is pending; tell whether anything was committed.
+        """Commit now and then, sooner when nothing is pending; return whether anything was committed.
 
         Args:
-            committable: asked when it is time, since to look at a thousand sources takes milliseconds.
+            committable: called when it is time to commit, since it takes milliseconds for a thousand sources.
             now_ms: wall time.
             idle: whether nothing is pending.
         """
@@ -68,19 +68,19 @@ class Committer:
         return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
-        """Commit what is above the last commit; tell whether anything was.
+        """Commit positions above the last commit; return whether there were any.
 
         Args:
-            committable: by source, the position up to which everything is settled.
+            committable: by source, the position below which everything is settled.
         """
         return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
 
     def committed(self) -> dict[int, int]:
-        """Return the offset committed last of each source; those without one are missing."""
+        """Return the last committed offset of each source; sources without one are missing."""
         return dict(self._committed)
 
     def _look_again(self) -> None:
-        """Read what the group has committed; what somebody else has moved stays as it is, and shows."""
+        """Read the group's commits again, except those that somebody else has moved."""
         self._committed |= self._read(spec for spec, text in self._marked() if text == COMMITTED_BY)
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:

@@ -1,4 +1,4 @@
-"""What waits of ordered inputs, root by root, as `_ack_due` holds it.
+"""The roots of ordered inputs that wait for a replay, as they are in `_ack_due`.
 
 Source: docs/design/protocol.md, section 5.4; `spout.planner.order_watch` says when what stands here is exact.
 """
@@ -17,12 +17,12 @@ from spout.group.due_reader import DueReader
 
 
 class Entry(NamedTuple):
-    """A root that waits.
+    """A root that waits for its replay.
 
     Attributes:
-        origin: where its record was first emitted; None: nobody knows.
-        place: where it is read from, the record or its last copy.
-        is_held: whether it was held.
+        origin: the place where its record was first emitted; None: unknown.
+        place: the place from which to read it: of the record, or of its last copy.
+        is_held: whether it was blocked, and did not fail itself.
     """
 
     origin: Wanted | None
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class DueEntries:
-    """What `_ack_due` holds of some inputs, read from its beginning."""
+    """The entries of `_ack_due` for some inputs, read from the beginning of the topic."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
         """Follow N partitions of the topic, for the roots of some inputs, by their ids."""
@@ -42,7 +42,7 @@ class DueEntries:
 
     @property
     def taken_over(self) -> Mapping[int, int]:
-        """Of each verdict partition, the first record that no replay worker has wholly taken over."""
+        """By verdict partition: the first record that no replay worker has taken over completely."""
         return self._reader.taken_over
 
     def read(self) -> bool:
@@ -50,11 +50,11 @@ class DueEntries:
         return self._reader.read()
 
     def of(self, source: int) -> Sequence[Entry]:
-        """Return what waits of a partition, by the source of first emissions."""
+        """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
         return list(self._waiting.get(source, {}).values())
 
     def close(self) -> None:
-        """Leave."""
+        """Close the reader."""
         self._reader.close()
 
     def _put(self, record: Record, due: Due | None) -> None:

@@ -1,4 +1,4 @@
-"""Reads `_ack_due` from its beginning, for those who keep what waits in their own way.
+"""Reads `_ack_due` from its beginning, for classes that keep the waiting roots, each in its own way.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -16,21 +16,21 @@ from spout.runtime.follow import Follower
 
 PATIENCE_MS: Final = 10
 READ_MAX: Final = 200_000
-"""A planning process does not wait: what one look leaves is read by the next."""
+"""Records of one call: a planning process does not wait, and the next call reads the rest."""
 
 Put = Callable[[Record, Due | None], None]
-"""Takes a record of a root with what it holds: None of a tombstone, and of garbage, which has a value."""
+"""Called with a record and the root in it; None: a tombstone, or garbage, which does have a value."""
 
 
 class DueReader:
     """Follows N partitions of the topic.
 
     Attributes:
-        taken_over: of each verdict partition, the first record that no replay worker has wholly taken over.
+        taken_over: by verdict partition, the first record that no replay worker has taken over completely.
     """
 
     def __init__(self, log: Log, topic: str, partitions: int, put: Put) -> None:
-        """Begin; `put` is given what is read of roots."""
+        """Read N partitions; `put` is called with each record of a root."""
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._put = put
@@ -38,7 +38,7 @@ class DueReader:
         self._follower = Follower(log, places, READ_MAX, patience_ms=PATIENCE_MS)
 
     def read(self) -> bool:
-        """Read on; tell whether everything was read that was stable when this was called.
+        """Read on; return whether everything was read that was stable at the time of this call.
 
         Raises:
             UnknownVersion: a newer replay worker wrote a record.

@@ -1,8 +1,8 @@
-"""Tell whether any lost root of a group still waits for its replay, for queries that end when none does.
+"""Whether a lost root of a group still waits for its replay, for queries that end when none does.
 
-`_ack_due` lists what waits; its key ``progress`` says up to which verdict the replay worker has taken over.
-A root leaves the list in the transaction that writes its copy or its dead letter, so once the list is empty
-every copy stands on the replay topic.
+`_ack_due` lists the waiting roots; its key ``progress`` has the verdict up to which the replay worker has
+taken them over. A root leaves the list in the transaction that writes its copy or its dead letter. So once
+the list is empty, every copy is on the replay topic.
 
 Source: docs/design/protocol.md, sections 5.1 (`availableNow`) and 5.4.
 """
@@ -26,10 +26,10 @@ class DueWatch:
         self._reader = DueReader(log, topic, partitions, self._put)
 
     def is_over(self, lost_below: Mapping[int, int]) -> bool:
-        """Tell whether nothing waits; False also as long as not everything was read.
+        """Return whether nothing waits; False too as long as not everything was read.
 
         Args:
-            lost_below: of each verdict partition, the offset behind the last verdict that lost a root.
+            lost_below: by verdict partition, the offset behind the last verdict of a lost root.
         """
         if not self._reader.read():
             return False

@@ -1,4 +1,4 @@
-"""What all parts of one planning process stand on."""
+"""What all parts of one planning process share."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from spout.group.announce import Announcer
 from spout.group.sources import PlannerSpec, SourceSpec
 
 Report = Callable[[str, Mapping[str, object]], None]
-"""Called with an event's name and its fields; what it does with them is the shell's business."""
+"""Called with an event's name and its fields; the caller decides what happens to them, such as logging."""
 
 Heard = Callable[[Verdicts], None]
 """Called with every record of verdicts, once it has settled the window."""
 
 
 class Reach(Protocol):
-    """Between where and where the records of a partition can be had; a `Log` asks the broker."""
+    """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the first offset that can be had of each partition."""
+        """Return the first offset of each partition that can be read."""
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offset behind the last one that can be had of each partition."""
+        """Return for each partition the offset behind the last one that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The cluster, the task, and the way to the ackers.
+    """The cluster, the task, and the connection to the ackers.
 
     Attributes:
         log: the cluster.
-        spec: what was asked for.
+        spec: the task of this process.
         sources: the sources that are read; new partitions are added to it.
         announcer: writes to the ack topics; None where nothing is tracked.
-        report: called with what a person may want to know.
-        reach: which records there are to plan.
+        report: called with events that may interest a person.
+        reach: which records can be planned.
         heard: called with what the ackers decided.
     """
 

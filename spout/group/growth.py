@@ -1,8 +1,8 @@
 """New partitions of a topic that is being read: name them to the ackers, then read them from their start.
 
-The session takes again, naming only what is new; nothing is abandoned by it, and all the while the sources
-that are known go on. They go on too while the replay topic has fewer partitions than its topic: what is new
-is left alone until it has as many. A topic that was re-created stops the query: its records are others.
+The session sends another `Take` that names only the new sources. Nothing is abandoned by it, and the other
+sources go on meanwhile. New partitions are not read as long as the replay topic has fewer partitions than its
+topic. A topic that was re-created stops the query, since its records are not the same.
 
 Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
@@ -18,16 +18,16 @@ from spout.planning.cursor import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
 LOOK_EVERY_MS = 2_000
-"""How often the broker is asked for new partitions, and for Kafka's ids of the topics."""
+"""How often this process requests the partitions and Kafka's ids of the topics from the broker."""
 
 REPEAT_MS = 5_000
 
 
 class Growth:
-    """Looks for new partitions and takes them into a running session."""
+    """Finds new partitions and adds them to a running session."""
 
     def __init__(self, ground: Ground, name: SessionName, now_ms: int) -> None:
-        """Look from some seconds from now on."""
+        """Begin; the first check is `LOOK_EVERY_MS` from now."""
         self._ground = ground
         self._name = name
         self._looked_ms = now_ms
@@ -42,7 +42,7 @@ class Growth:
             self._answers.read(partition, taken)
 
     def step(self, now: int, now_ms: int) -> list[NewSource]:
-        """Look, ask, or return what all acker partitions know now.
+        """Look for new partitions, send a `Take`, or return the sources that all acker partitions know now.
 
         Args:
             now: the session's clock, ms.
@@ -62,7 +62,7 @@ class Growth:
         return []
 
     def _look(self) -> dict[int, SourceSpec]:
-        """Return the sources that are new, once copies of their records have a place."""
+        """Return the new sources, once their replay topics have partitions for copies."""
         ground = self._ground
         tracked = ground.announcer is not None
         found, lack = look_for_sources(ground.log, ground.spec.inputs, tracked=tracked)
@@ -94,7 +94,7 @@ class Growth:
                 self._send(self._ground.announcer, now)
             return []
         known = self._answers.sources()
-        for source, spec in self._found.items():  # a topic of that name may have had this partition before
+        for source, spec in self._found.items():  # an earlier topic of that name may have had this partition
             check_topic(spec, known[source])
         added = [
             (
@@ -115,4 +115,4 @@ class Growth:
 
 
 NewSource = tuple[SourceSpec, SourceCursor]
-"""A source, and what of it is free."""
+"""A source, and its free positions."""

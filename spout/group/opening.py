@@ -1,20 +1,20 @@
-"""How a planning process takes its group: ask, take, and wait for what N acker partitions answer.
+"""How a planning process becomes the owner of its group: ask, take, and wait for N acker partitions.
 
-1. It asks first, with a `Take` of epoch 0 that changes nothing, under a name that nobody had before: who
-   holds the group, and what is known of its sources? With a fresh checkpoint, sources without history get a
-   starting position; the session's epoch is the holder's plus one. A restart knows its session and its
-   sources from the journal, and asks all the same: a predecessor that died unanswered took under the same
-   name, and the answer to that would call free what was emitted since. It stands before the answer to the
-   question, so that what comes behind is of this process.
-2. It takes, naming every source, and repeats the `Take` every 5 s to those that do not answer.
-3. Where some know a higher generation than it named, it takes once more, so that all know it. So does a
-   restart whose first answer is old by then: the process before may have told its clock meanwhile.
-4. A refused session stops, unless it is a restart whose option `take_over` lets it draw a new session.
-5. A fresh checkpoint does not take the group of a holder that lives: between 1 and 2 it waits until the
-   holder was silent for `SILENT_MS_MAX`, and stops when it hears from him; with `take_over` it does neither.
+1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who owns the
+   group, and what do the ackers have of its sources? With a fresh checkpoint, sources without history get a
+   starting position, and the session's epoch is the owner's plus one. A restart has its session and its
+   sources from the journal, but asks too. The process before may have died before its own `Take` of the same
+   session was answered; that old answer would show positions as free that were emitted since. It comes
+   before the answer to the question, so whatever comes after that one belongs to this process.
+2. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not answer.
+3. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
+   whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
+4. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
+5. A fresh checkpoint does not take the group of an owner that lives. Between 1 and 2 it waits until the owner
+   gave no sign of life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
 
-Answers are read from where `_ack_verdict` ended before anything was sent. What an acker partition writes
-behind its answer already concerns the session; it is kept until all have answered.
+Answers are read from the end that `_ack_verdict` had before anything was sent. What an acker partition writes
+after its answer already concerns the session; it is kept until all partitions have answered.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """
@@ -40,7 +40,7 @@ REPEAT_MS = 5_000
 """An unanswered `Take` is repeated this often."""
 
 GIVE_UP_MS = 60_000
-"""After this long without all answers the query fails."""
+"""If some answers are still missing after this time, the query fails."""
 
 Answered = tuple[int, int, Taken | Verdicts]
 """Acker partition, offset and record."""
@@ -53,11 +53,11 @@ class Opened:
     Attributes:
         name: the session.
         is_restart: whether the session is that of the journal.
-        known: each source that is read, as the ackers know it.
-        answers: what they answered.
-        now: what the clock begins at, ms.
-        later: what acker partitions wrote behind their answers, in order.
-        answered_at: of each acker partition the offset of its answer.
+        known: the ackers' state of each source that is read.
+        answers: their answers.
+        now: the first value of the clock, ms.
+        later: what acker partitions wrote after their answers, in order.
+        answered_at: by acker partition, the offset of its answer.
     """
 
     name: SessionName
@@ -76,7 +76,7 @@ READ_TWICE: Final = (
 
 
 class Opening:
-    """One attempt to take a group; drive it with `read` and `step` until `opened` is not None."""
+    """One attempt to become a group's owner; call `read` and `step` until `opened` is not None."""
 
     def __init__(
         self, ground: Ground, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
@@ -87,7 +87,7 @@ class Opening:
             ground: cluster, task and sources.
             announcer: writes the takes.
             journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
-            new_id: id of a session that is drawn.
+            new_id: id for a new session.
             now_ms: wall time.
 
         Raises:
@@ -118,7 +118,7 @@ class Opening:
         self._begin(now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        """Read what an acker partition wrote."""
+        """Read one record of an acker partition."""
         if self._answers.has(partition):
             self._later.append((partition, offset, event))
         elif isinstance(event, Taken):
@@ -126,12 +126,13 @@ class Opening:
             self._answered_at[partition] = offset
 
     def step(self, now_ms: int) -> None:
-        """Go on when all have answered; repeat the `Take` where they have not.
+        """Go on when all partitions have answered; else repeat the `Take` to those that have not.
 
         Raises:
-            Unreachable: acker partitions are silent for 60 s.
-            SessionRefused: a higher session holds the group, or a living one does and this one is fresh.
-            Disagreement: the ackers know another N, topic or committed offset than we do.
+            Unreachable: acker partitions did not answer for 60 s.
+            SessionRefused: a higher session owns the group, or a living one does and this checkpoint is
+                fresh.
+            Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
         if self._first_ms is None and len(self._answers.missing) < self._spec.partitions:
             self._first_ms = now_ms
@@ -147,7 +148,7 @@ class Opening:
             self._send(self._answers.missing, now_ms)
 
     def close(self) -> None:
-        """Leave, whatever was reached."""
+        """Stop the attempt, whether it has succeeded or not."""
         if self._presence is not None:
             self._presence.close()
             self._presence = None
@@ -198,10 +199,10 @@ class Opening:
             self._refused(answers, now_ms)
 
     def _has_to_wait(self, holder: SessionName, now_ms: int) -> bool:
-        """Tell whether the holder of the group may live, so that a fresh checkpoint does not take it yet.
+        """Return whether the group's owner may be alive, so that a fresh checkpoint does not take it yet.
 
         Raises:
-            SessionRefused: he lives.
+            SessionRefused: the owner is alive.
         """
         spec = self._spec
         if self._presence is None:
@@ -228,7 +229,7 @@ class Opening:
         return wait_ms > 0
 
     def _is_stale(self, now_ms: int) -> bool:
-        """Tell whether a restart should ask once more, to hear what its session's clock is now."""
+        """Return whether a restart should take once more, to get the present clock of its session."""
         if not self._is_restart or self._has_asked_again or self._first_ms is None:
             return False
         return now_ms - self._first_ms >= STEP_MS_MAX
@@ -238,13 +239,13 @@ class Opening:
         return self._name.id == self._journal.session
 
     def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
-        """Draw a session above the holder; its clock begins where none before it was ahead."""
+        """Create a session above the owner's; its clock begins no lower than any clock before it."""
         now = max(now_ms, self._answers.clock)
         name = SessionName(holder.epoch + 1, self._new_id)
         self._ask(name, sources, now, now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
-        """Let the sources that are to be rewound begin a new generation.
+        """Begin a new generation of the sources that are to be rewound.
 
         Raises:
             UsageError: there have been too many generations.
@@ -260,9 +261,9 @@ class Opening:
         return named
 
     def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
-        """Return where sources begin anew: those that were asked for, and replay topics that were re-created.
+        """Return the first offsets of rewound sources; on a reset also 0 for re-created replay topics.
 
-        Every copy on a replay topic is for this group alone, so a new one begins at 0.
+        Every copy on a replay topic is for this group only, so a new replay topic begins at 0.
         """
         again = {
             source: 0
@@ -272,10 +273,10 @@ class Opening:
         return {**again, **self._spec.rewind}
 
     def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
-        """Name each source in the highest generation that any acker partition knows.
+        """Name each source with the highest generation that any acker partition has.
 
-        A reset that died half-way has told some of them only; the others would refuse what is emitted in
-        that generation.
+        A reset that died half-way has sent it only to some of them; the others would refuse what is emitted
+        in that generation.
         """
         return {
             one.source: TakeSource(
@@ -286,7 +287,7 @@ class Opening:
         }  # fmt: skip
 
     def _open(self, now_ms: int) -> None:
-        # The ackers may know partitions that the topic has no more, and inputs that this query does not read.
+        # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
         known = {s: one for s, one in self._answers.sources().items() if s in self._sources}
         for source, spec in self._sources.items():
             check_topic(spec, known[source])
@@ -297,7 +298,7 @@ class Opening:
         )  # fmt: skip
 
     def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
-        """Refuse moved offsets of sources of which anything was initialised in their present generation."""
+        """Refuse moved offsets of sources that have initialised positions in their present generation."""
         marks = {
             source: max(known[source].watermarks.values(), default=0)
             for source in self._sources
@@ -307,7 +308,7 @@ class Opening:
         check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
 
     def _known_or_starting(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
-        """Name every source: as the ackers know it, or else from its starting position."""
+        """Name every source: with the ackers' state, or else from its starting position."""
         marks = self._journal.sources
         fresh = [s for source, s in self._sources.items() if source not in known and source not in marks]
         starts = starting_offsets(self._log, self._spec, fresh)
@@ -317,7 +318,7 @@ class Opening:
                 entry = known[source]
                 named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
             elif source in marks:
-                # The query ran untracked before: what it emitted is done with.
+                # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
                 named = self._named_from(spec, first)
             else:
@@ -326,7 +327,7 @@ class Opening:
         return found
 
     def _journalled(self) -> dict[int, TakeSource]:
-        """Name every source as the journal knows it; a partition that is new since begins at its start."""
+        """Name every source as it is in the journal; a partition that is newer begins at its start."""
         marks = self._journal.sources
         added = [spec for source, spec in self._sources.items() if source not in marks]
         starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
@@ -343,7 +344,7 @@ class Opening:
         return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
-        """Say why the session may not run."""
+        """Raise the error that explains why the session may not run."""
         partition, reason = next(iter(answers.refusals.items()))
         if answers.holder > self._name:
             spec = self._spec

@@ -1,14 +1,14 @@
-"""Who holds a group, and whether he lives: the signs of life in `_ack_init`.
+"""Which process owns a group, and whether it is alive: the signs of life in `_ack_init`.
 
-Each Take, Init and Tick of a session is a sign, and its header says who gives it. A session with nothing open
-has no clock to tell, and sends acker partition 0 a tick all the same, every `SIGN_EVERY_MS`. A process that
-leaves in order says so with its last tick. One that died is known by its silence, or at once to a newcomer on
-the same machine, which looks whether it runs.
+Each Take, Init and Tick of a session is a sign of life, and its header names the process. A session without
+pending roots needs no ticks for its clock, but sends one to acker partition 0 every `SIGN_EVERY_MS`. A
+process that ends in order marks its last tick. One that died is noticed by its silence; a new process on the
+same machine notices it at once, since it can check whether the old one runs.
 
-The ackers know nothing of this: they judge epochs. It keeps a query with a checkpoint of its own from taking
-a group that a living one holds. What was written before the first look is as old as its record says, so the
-clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`; what comes after it is new,
-whatever its time says.
+The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from taking a group
+whose owner is alive. Signs from before the first read have the age of their records' timestamps, so the
+clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`. Signs that come later are
+new, whatever their timestamps are.
 
 Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
@@ -30,18 +30,18 @@ from spout.planning.session import SessionName
 from spout.runtime.follow import Follower
 
 SIGN_EVERY_MS: Final = 2_000
-"""A session with nothing open gives a sign of life this often; with open roots its ticks are signs."""
+"""A session without pending roots gives a sign of life this often; with pending roots its ticks are signs."""
 
 SILENT_MS_MAX: Final = 10_000
-"""A group whose holder gave no sign of life for this long may be taken; a newcomer waits so long at most."""
+"""A group may be taken when its owner gave no sign of life for this time; a new session waits no longer."""
 
 CLIPPED_MS: Final = 2 * SIGN_EVERY_MS
-"""Where an acker has just shortened the log, signs may be missing: a newcomer looks so long for new ones."""
+"""After an acker has shortened the log, signs may be missing: a new session waits so long for new ones."""
 
 LOOK_EVERY_MS: Final = 250
 
 TEXT_MAX: Final = 200
-"""Characters of a host's and an application's name that travel."""
+"""A host's and an application's name are cut to so many characters in the header."""
 
 _YEAR_9999_MS: Final = 253_402_300_799_000
 
@@ -54,10 +54,11 @@ class Who(NamedTuple):
 
     Attributes:
         host: name of its machine.
-        application: what a person calls it.
-        pid: its number there.
-        since_ms: wall time at which it began.
-        space: where that number is valid, unique among all machines and containers; empty: unknown.
+        application: name of the application, for people.
+        pid: its process number.
+        since_ms: wall time at which it began, ms.
+        space: the boot and the namespace in which `pid` is valid, unique among all machines and containers;
+            empty: unknown.
     """
 
     host: str
@@ -68,12 +69,12 @@ class Who(NamedTuple):
 
     @classmethod
     def here(cls, application: str, now_ms: int) -> Self:
-        """Return who this process is."""
+        """Describe this process."""
         return cls(socket.gethostname(), application, os.getpid(), now_ms, _space())
 
     @property
     def is_dead(self) -> bool:
-        """Whether it ran where this process runs, and does no more; False where that cannot be known."""
+        """Whether it ran on this machine and has ended; False where that cannot be known."""
         if not self.space or self.space != _space():
             return False
         try:
@@ -89,7 +90,7 @@ class Who(NamedTuple):
 
     @classmethod
     def read(cls, headers: Headers) -> Self | None:
-        """Return who gave a sign; None where an older version wrote it, or something else."""
+        """Return the process that gave a sign; None: an older version or something else wrote the record."""
         value = dict(headers).get(WHO_HEADER)
         try:
             host, application, pid, since_ms, space = json.loads(value or b"")
@@ -100,7 +101,7 @@ class Who(NamedTuple):
 
 
 def sign_headers(who: Who | None, *, leaves: bool = False) -> Headers:
-    """Return the headers of a sign that a process gives; `leaves`: it is its last one."""
+    """Return the headers of a process's sign of life; `leaves`: it is the last one."""
     found: Headers = ()
     if who is not None:
         text = json.dumps(
@@ -111,7 +112,7 @@ def sign_headers(who: Who | None, *, leaves: bool = False) -> Headers:
 
 
 def _space() -> str:
-    """Name the boot of this machine and the namespace of its process numbers; empty where that is unknown."""
+    """Return this machine's boot and the namespace of its process numbers; empty where that is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -120,22 +121,22 @@ def _space() -> str:
 
 
 def _shown(text: object) -> str:
-    """Return a text from a topic so that no terminal takes it for a command."""
+    """Return a text from a topic without characters that a terminal would obey."""
     return "".join(character for character in str(text)[:TEXT_MAX] if character.isprintable())
 
 
 class Sign(NamedTuple):
-    """The last sign of one process: when, and whether it was said to be the last."""
+    """The newest sign of one process: its time, and whether it was marked as the last."""
 
     at_ms: int
     leaves: bool
 
 
 class Presence:
-    """The signs of life in one group, those of the last `SILENT_MS_MAX` and all that come."""
+    """The signs of life in one group: those of the last `SILENT_MS_MAX`, and all new ones."""
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, now_ms: int) -> None:
-        """Look for the first time.
+        """Read for the first time.
 
         Args:
             log: the cluster.
@@ -161,7 +162,7 @@ class Presence:
             self._read(record, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Read what came since, now and then.
+        """Read new signs, at most once in `LOOK_EVERY_MS`.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -174,20 +175,20 @@ class Presence:
                 self._fresh.add(name)
 
     def lives(self, name: SessionName) -> bool:
-        """Tell whether a session gave a sign of life since the first look, and has neither left nor died."""
+        """Return whether a session gave a sign of life since the first read, and has not ended since."""
         return name in self._fresh and bool(self._last_signs(name))
 
     def is_of(self, name: SessionName, who: Who) -> bool:
-        """Tell whether a process of the same application on the same host runs a session."""
+        """Return whether a process of the same application on the same host runs a session."""
         held = (each for each in self._signs.get(name, ()) if each is not None)
         return any((each.host, each.application) == (who.host, who.application) for each in held)
 
     def newest(self, name: SessionName) -> SessionName:
-        """Return the session that took the group since the first look, or else the one given."""
+        """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
         return max([name, *self._fresh])
 
     def wait_ms(self, name: SessionName, now_ms: int) -> int:
-        """Return for how much longer a session has to be silent before it counts as gone, 0 if it does."""
+        """Return how much longer a session has to be silent until it counts as gone; 0: it does already."""
         if last := self._last_signs(name):
             return max(0, max(last) + SILENT_MS_MAX - now_ms)
         if self._is_clipped and name not in self._signs:
@@ -195,12 +196,12 @@ class Presence:
         return 0
 
     def _last_signs(self, name: SessionName) -> list[int]:
-        """Return when each process of a session gave its last sign, without those that left or died."""
+        """Return the time of the newest sign of each process of a session that has neither left nor died."""
         signs = self._signs.get(name, {}).items()
         return [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
 
     def describe(self, name: SessionName, now_ms: int) -> str:
-        """Print a session, with who runs it and the age of its last sign of life where that is known."""
+        """Print a session, with its process and the age of its last sign of life if they are known."""
         signs = self._signs.get(name)
         if not signs:
             return f"session {name}"
@@ -219,11 +220,11 @@ class Presence:
         self._follower.close()
 
     def _read(self, record: Record, now_ms: int) -> SessionName | None:
-        """Note a sign; return its session, or None for what is none, and for the last one of a process."""
+        """Note a sign; return its session; None: the record is no sign, or the last one of a process."""
         try:
             event = self._codec.decode(record.value)
         except CodecError:
-            return None  # the ackers put it aside
+            return None  # the ackers move it to the quarantine
         if not isinstance(event, Take | Init | Tick) or event.group != self._group or event.epoch <= 0:
             return None
         name = SessionName(event.epoch, event.session)
@@ -235,10 +236,10 @@ class Presence:
 
 
 def described(log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int) -> str:
-    """Print a session as `Presence.describe` does, by one look; by its name alone where that fails."""
+    """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         presence = Presence(log, topic, partitions, group, now_ms)
-    except WindhoverError:  # without it the message lacks a name, and what it says is true all the same
+    except WindhoverError:  # then the message lacks the process, and is still true
         return f"session {name}"
     try:
         return presence.describe(name, now_ms)

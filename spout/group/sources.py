@@ -17,25 +17,25 @@ from acker.wire.events import SourceRun
 
 @dataclass(frozen=True, slots=True)
 class PlannerSpec:
-    """What a planning process was asked to do.
+    """The task of a planning process.
 
     Attributes:
-        inputs: what to read; all of one group.
+        inputs: the inputs to read; all of one group.
         topics: names of the ack topics.
         partitions: N.
         start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        tracked: False: best effort; nothing is announced, offsets settle when they are emitted.
-        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
-            group of a session that lives.
-        way: how a user asks for `take_over`, for messages.
-        tasks: how many read tasks a batch is cut into at most, 1 or more.
+        tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are emitted.
+        take_over: whether a refused checkpoint goes on with a new session, and a fresh checkpoint takes the
+            group even if its owner is alive.
+        way: how a user sets `take_over`, for messages.
+        tasks: the largest number of read tasks of a batch, 1 or more.
         rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
         checks_commits: whether a committed offset that somebody moved is refused.
-        paced: whether a batch is cut to what takes a quarter of the timeout; False where no batch is worked
-            off as one.
-        wakes: whether the first batch of a process may be empty: Spark's state may hold what ticks, and after
-            a restart Spark runs no batch of its own accord before the source has had one.
+        paced: whether a batch is limited to what takes a quarter of the timeout; False where records are not
+            processed as one batch.
+        wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
+            need their ticks, and after a restart Spark runs no batch until the source has had one.
     """
 
     inputs: tuple[Input, ...]
@@ -59,11 +59,11 @@ class PlannerSpec:
 
     @property
     def timeout_ms(self) -> int:
-        """The shortest timeout of the inputs that have one, ms; 0: none has."""
+        """The shortest timeout of the inputs, ms; 0: no input has one."""
         return min((found.timeout_ms for found in self.inputs if found.timeout_ms), default=0)
 
     def fails_on_loss(self, source_input: Input) -> bool:
-        """Tell whether a record of an input that left the log stops the query."""
+        """Return whether a record of an input that left the log stops the query."""
         return source_input.fails_on_loss(self.fail_on_data_loss)
 
 
@@ -73,7 +73,7 @@ class SourceSpec:
 
     Attributes:
         source: its number on the wire.
-        place: the partition of Kafka that it is.
+        place: its Kafka partition.
         topic_id: Kafka's id of the topic.
         input: the input that it belongs to.
     """
@@ -94,7 +94,7 @@ class SourceSpec:
 
 
 def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
-    """Ask the broker which sources there are.
+    """Get the sources from the broker.
 
     Args:
         log: the cluster.
@@ -113,15 +113,15 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 def look_for_sources(
     log: Log, inputs: Sequence[Input], *, tracked: bool
 ) -> tuple[dict[int, SourceSpec], str]:
-    """Ask the broker which sources there are, as `sources_of` does.
+    """Get the sources from the broker, as `sources_of` does.
 
     Returns:
-        The sources, and which replay topic has fewer partitions than its topic; empty when none has.
+        The sources, and a message about a replay topic that has fewer partitions than its topic; empty: none.
 
     Raises:
         TopicError: a topic is missing.
     """
-    # without tracking nobody needs a right to the replay topic, so it is not even asked for
+    # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
     replays = [found.replay_topic for found in inputs if tracked]
     infos = log.topics([*(found.topic for found in inputs), *replays])
     found = [spec for one in inputs for spec in _sources(infos, one, replay=False)]
@@ -139,7 +139,7 @@ def look_for_sources(
 
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
-    """Return the topic of each source that runs name."""
+    """Return the topic of each source in the runs."""
     by_id = {found.id: found for found in inputs}
     sources = {run.source for run in runs}
     return {

@@ -1,4 +1,4 @@
-"""Where a source begins for a group, and whether what the group committed is still ours.
+"""The first offset of a source for a group, and the check that nobody else moved the group's commits.
 
 Source: docs/design/protocol.md, section 5.1 ("Start of a group without history here");
 docs/design/conformance.md, P15.
@@ -19,9 +19,9 @@ COMMITTED_BY = "windhover"
 
 
 def starting_offsets(log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec]) -> dict[int, int]:
-    """Find the first offset of each source that the group has no history of.
+    """Find the first offset of each source of which the group has no history.
 
-    A replay topic begins at 0: every copy in it is for this group alone.
+    A replay topic begins at 0: every copy in it is for this group only.
     """
     found: dict[int, int] = {}
     groups: dict[str | int, list[SourceSpec]] = {}
@@ -50,7 +50,7 @@ def _offsets(
 
 
 def check_commits(log: Log, group: str, known: Iterable[SourceSpec]) -> None:
-    """Refuse to go on where somebody moved the committed offsets of sources that have history here.
+    """Refuse to go on if somebody moved the committed offsets of sources that have history here.
 
     Raises:
         Disagreement: a committed offset is not one that a spout wrote.
@@ -76,7 +76,7 @@ def check_topic(spec: SourceSpec, known: KnownSource) -> None:
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Refuse a checkpoint whose positions are of a topic that was re-created, before Spark reads any again.
+    """Refuse a checkpoint if one of its topics was re-created, before Spark reads its positions again.
 
     Raises:
         Disagreement: Kafka has another id for a topic than the checkpoint does.
@@ -88,7 +88,7 @@ def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: boo
 
 
 def re_created(spec: SourceSpec, known_id: str, *, tracked: bool = True) -> Disagreement:
-    """Make the error of a topic that is not the one that positions speak of; `known_id` was that one's."""
+    """Build the error for a topic that was re-created; `known_id` was the id of the former topic."""
     cure = (
         f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
         " then start with a fresh checkpoint"

@@ -1,6 +1,6 @@
-"""What a session holds while it runs: its clock, what is free, pending, or not journalled by Spark yet.
+"""The state of a running session: its clock, and which positions are free, pending, or not journalled yet.
 
-Pure bookkeeping: the planner does the reading and writing.
+Pure: the planner does the reading and writing.
 
 Source: docs/design/protocol.md, sections 3 and 5.1.
 """
@@ -24,7 +24,7 @@ from spout.tuples.intervals import IntervalSet
 
 
 class Tenure:
-    """The books of one session in one process."""
+    """The state of one session in one process."""
 
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
@@ -34,7 +34,7 @@ class Tenure:
         Args:
             name: the session; of an untracked query ``(0, "")``.
             clock: its clock.
-            cursors: of each source, what is free.
+            cursors: the free positions of each source.
             partitions: N.
         """
         self.name = name
@@ -49,24 +49,24 @@ class Tenure:
             self.add_source(source, cursor)
 
     def add_source(self, source: int, cursor: SourceCursor) -> None:
-        """Take a source up that this session did not read before."""
+        """Add a source that this session did not read before."""
         self.cursors[source] = cursor
         self.window.open_source(source, cursor.next)
 
     @property
     def is_tracked(self) -> bool:
-        """Whether the session is announced to ackers."""
+        """Whether the ackers know the session."""
         return bool(self.name.id)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no root is open."""
+        """Whether no root is pending."""
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
-        """Take up roots that an earlier process of this session left open.
+        """Add roots that an earlier process of this session left pending.
 
-        Those that the journal does not name were initialised for a batch that Spark never recorded.
+        Those that are not in the journal were initialised for a batch that Spark never recorded.
         """
         self.window.restore(runs, now_ms)
         self._count_open(runs, 1)
@@ -78,7 +78,7 @@ class Tenure:
     def look(self, now_ms: int) -> int:
         """Move the clock on to a wall time and return it, ms.
 
-        It stands still while no root is open, but not while the process before may have some.
+        It does not move while no root is pending, unless the process before may have pending roots.
         """
         is_still = self.is_idle and self.sibling is None
         now = self.clock.look(now_ms, idle=is_still)
@@ -87,11 +87,11 @@ class Tenure:
         return now
 
     def grace_ms(self, now_ms: int) -> int:
-        """Return by how much longer a root may stay open that is emitted now, ms."""
+        """Return how much longer the timeout of a root is that is emitted now, ms; see `Sibling`."""
         return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer of an acker partition: perhaps it tells where the process before ended."""
+        """Read an answer of an acker partition; it may complete the clock of the process before."""
         if self.sibling is None:
             return
         self.sibling.read(partition, taken)
@@ -100,7 +100,7 @@ class Tenure:
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
-        """Return what is initialised, still open and not journalled yet; the caller plans it now."""
+        """Return what is initialised, still pending and not journalled yet; the caller plans it now."""
         runs, self.unjournalled = self.unjournalled, []
         within = self.window.pending_within
         return [SourceRun(source, *run) for source, start, end in runs for run in within(source, start, end)]
@@ -117,7 +117,7 @@ class Tenure:
                 self.window.settle(source, (Run(start, end),), ACKED)
 
     def settle(self, partition: int, verdicts: Verdicts) -> int:
-        """Settle what an acker partition decided and return how many pending roots that were."""
+        """Settle what an acker partition decided; return how many of these roots were pending."""
         settled = 0
         for verdict, runs in ((ACKED, verdicts.acked), (ABSENT, verdicts.absent)):
             by_source: dict[int, list[Run]] = {}
@@ -130,17 +130,17 @@ class Tenure:
         return settled
 
     def ticked_partitions(self) -> list[int]:
-        """Return the acker partitions that are to hear the clock.
+        """Return the acker partitions that should get the clock.
 
-        Those where the session has open roots; all of them while the process before may live, which may have
-        roots anywhere.
+        These are the ones where the session has pending roots. While the process before may be alive they are
+        all partitions, since it may have roots in any.
         """
         if self.sibling is not None:
             return list(range(self._partitions))
         return sorted(partition for partition, count in self._open.items() if count > 0)
 
     def committable(self) -> dict[int, int]:
-        """Return, of each source, the position up to which everything is settled."""
+        """Return for each source the position below which everything is settled."""
         found: dict[int, int] = {}
         for source, cursor in self.cursors.items():
             settled = self.window.committable(source)
@@ -148,7 +148,7 @@ class Tenure:
         return found
 
     def marks(self) -> dict[int, SourceMark]:
-        """Return what the journal says of each source."""
+        """Return each source's entry for the journal."""
         return {source: cursor.mark() for source, cursor in self.cursors.items()}
 
     def _settle(self, source: int, runs: Sequence[Run], verdict: str) -> int:
@@ -161,10 +161,10 @@ class Tenure:
         return settled
 
     def _decided_before_emission(self, source: int, cursor: SourceCursor, runs: Iterable[Run]) -> None:
-        """Give up planning roots that have a verdict already.
+        """Do not plan roots that have a verdict already.
 
-        A process of this session that died, or is about to, may have initialised them after our `Taken`;
-        their one verdict will not come again, so emitting them would leave them pending for ever.
+        A process of this session that died, or will soon, may have initialised them after our `Taken`. Their
+        verdict will not come a second time, so if we emitted them, they would be pending for ever.
         """
         for start, end in runs:
             if generation_of(start) != generation_of(cursor.from_):
@@ -194,7 +194,7 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
         for source, known in opened.known.items()
     }
     clock = SessionClock(opened.now, now_ms)
-    clock.told()  # it is what the acker partitions have heard
+    clock.told()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)

@@ -1,8 +1,8 @@
-"""What of a source was never initialised: where planning goes on.
+"""Which positions of a source were never initialised: planning goes on with them.
 
-Each acker partition has a watermark of its own, so after a crash between the parts of one batch's Init
-some blocks may lie initialised behind others that are not. What lies free below the highest watermark are
-the gaps; they are planned before anything above.
+Each acker partition has its own watermark. So after a crash between the parts of one batch's Init some blocks
+may be initialised although lower ones are not. The free positions below the highest watermark are the *gaps*;
+they are planned before anything above it.
 
 Source: docs/design/protocol.md, sections 3 (rule 1) and 4 ("Take and Taken": which position is new).
 """
@@ -25,14 +25,14 @@ class SourceCursor:
     __slots__ = ("_gaps", "from_", "next")
 
     def __init__(self, from_: int, next: int, gaps: IntervalSet | None = None) -> None:
-        """Begin at `next`, with gaps below it, in the generation that begins at `from_`."""
+        """Create the cursor of a generation that begins at `from_`: `next` is free, and `gaps` below it."""
         self.from_ = from_
         self.next = next
         self._gaps = gaps if gaps is not None else IntervalSet()
 
     @property
     def first_free(self) -> int:
-        """The lowest position that is free."""
+        """The lowest free position."""
         gap = self._gaps.first
         return self.next if gap is None else gap
 
@@ -53,26 +53,26 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
-        """Return what the journal says about the source."""
+        """Return the source's entry for the journal."""
         return SourceMark(self.from_, self.next, tuple(self._gaps))
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
-    """Find what of a source is free.
+    """Find the free positions of a source.
 
     Args:
         source: the source.
         from_: first position of its highest generation for the group.
-        watermarks: of each acker partition, its `next` for the source.
-        partitions: N.
+        watermarks: by acker partition, its first position of the source that was never initialised.
+        partitions: N, the number of acker partitions.
     """
     own = {
         p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
     }
     top = max(own.values(), default=from_)
     cursor = SourceCursor(from_, top)
-    # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low,
-    # which costs a look at each block and no more.
+    # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
+    # then the loop visits more blocks, which is all that it costs.
     start = min((own.get(p, from_) for p in range(partitions)), default=from_)
     free = IntervalSet()
     while start < top:

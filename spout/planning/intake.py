@@ -1,4 +1,4 @@
-"""Choose what a batch takes: replays first, then fair shares of the inputs; a pure function.
+"""Choose the records of a batch: replays first, then fair shares of the inputs; a pure function.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -20,8 +20,8 @@ class Room:
     """How many records may be taken.
 
     Attributes:
-        total: in all; None: any number.
-        by_input: of each input, how many more roots may be pending.
+        total: from all sources together; None: any number.
+        by_input: how many more roots of an input may become pending, by its id.
     """
 
     total: int | None
@@ -35,14 +35,14 @@ def choose(
     """Choose free positions to emit.
 
     Args:
-        cursors: of each source, what is free.
-        ends: of each source, the offset up to which it may be read now.
-        input_ids: of each source, its input's id.
-        room: how many may be taken.
-        caps: of some sources, how many may be taken of it.
+        cursors: the free positions of each source.
+        ends: by source, the offset below which it may be read now.
+        input_ids: by source, the id of its input.
+        room: how many records may be taken.
+        caps: for some sources, how many records may be taken at most.
 
     Returns:
-        Runs, ascending by source and start; empty when nothing is there or there is no room.
+        Runs, ascending by source and start; empty if there are no records, or there is no room.
     """
     limits = {source: _limit(cursor, ends.get(source, 0)) for source, cursor in cursors.items()}
     free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
@@ -71,7 +71,7 @@ def _limit(cursor: SourceCursor, end: int) -> int:
 def _gated(
     wanted: Mapping[int, int], input_ids: Mapping[int, int], left: Mapping[int, int]
 ) -> dict[int, int]:
-    """Share what each input may have pending over its sources."""
+    """Distribute the room of each input over its sources."""
     granted: dict[int, int] = {}
     for input_id in sorted({input_ids[source] for source in wanted}):
         own = {source: count for source, count in wanted.items() if input_ids[source] == input_id}
@@ -80,7 +80,7 @@ def _gated(
 
 
 def _first(source: int, free: list[Run], count: int, available: int) -> list[SourceRun]:
-    """Return the first `count` free positions; of more than that, end with a block where one is near."""
+    """Return the first `count` free positions; if more are available, end at a near end of a block."""
     runs: list[SourceRun] = []
     leaves_some = count < available
     for start, end in free:

@@ -1,20 +1,21 @@
-"""What Spark journals for a batch: the offset of the streaming source, as JSON.
+"""The offset of the streaming source, which Spark journals for each batch, as JSON.
 
 ``{"v": 1, "session", "epoch", "now", "tasks", "sources": {"<source>": {"from", "next", "gaps"}},
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "at"}``
 
-`sources` says what was emitted up to here: [from, next) without the gaps. `ranges` is what the batch that
-ends here emits. It could not be computed from two offsets' `next` and `gaps`: a takeover or a new generation
-lies between them wherever positions were initialised by a session that this checkpoint never knew.
-`topics` tells whether positions still name the same records; offsets of an older Windhover are without it.
-`order` says what the batch must hold back in partitions of ordered inputs; where none is, it is missing.
-`at` is the wall time of `now`: batches that emit nothing stand behind the same offset, and Spark's time of
-them tells how far the clock has moved on. Offsets of an older Windhover are without it.
-Spark compares offsets as text, so the order of keys is fixed.
+`sources`: all that was emitted up to this offset, [from, next) without the gaps. `ranges`: what the batch
+that ends here emits. It cannot be computed from the `next` and `gaps` of two offsets: between them may be a
+takeover or a new generation, where a session initialised positions that is not in this checkpoint. `topics`:
+Kafka's ids, which show whether positions still name the same records. Older offsets do not have it. `order`:
+which records the batch must not let pass, in partitions of ordered inputs. Missing if there are none. `at`:
+the wall time of `now`. A batch that emits nothing has the same offset as the one before, and Spark's time of
+that batch shows how far the clock has moved since. Older offsets do not have it. Spark compares offsets as
+text, so the order of keys is fixed.
 
-The offset before the first batch is empty and names no session. Spark asks for it again when it re-runs
-batch 0 in a new process, where drawing another session would take over from the very batch that is re-run.
+The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
+process, it requests that offset again; if that process created another session, this would take the group
+over from the very batch that runs again.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -34,12 +35,12 @@ VERSION = 1
 
 
 class SourceMark(NamedTuple):
-    """How far a source is emitted.
+    """Which records of a source were emitted: [from_, next) without the gaps.
 
     Attributes:
         from_: first position of the source's generation for the group.
-        next: first position behind everything emitted.
-        gaps: positions below `next` that are not emitted yet, ascending.
+        next: first position behind everything that was emitted.
+        gaps: positions below `next` that were not emitted yet, ascending.
     """
 
     from_: int
@@ -47,7 +48,7 @@ class SourceMark(NamedTuple):
     gaps: tuple[Run, ...] = ()
 
     def emitted(self, start: int, end: int) -> list[Run]:
-        """Return what of [start, end) was emitted, ascending."""
+        """Return the parts of [start, end) that were emitted, ascending."""
         return [Run(*part) for part in difference([(start, min(end, self.next))], self.gaps)]
 
 
@@ -59,12 +60,12 @@ class Journal:
         session: id of the session that emitted the batch; empty before the first batch, and without tracking.
         epoch: the session's epoch.
         now: session clock of the batch's last Init, ms.
-        tasks: how many read tasks the batch is cut into at most.
-        sources: how far each source is emitted, the batch included.
+        tasks: the largest number of read tasks of the batch.
+        sources: what was emitted of each source, including this batch.
         ranges: what the batch emits, ascending by source and start.
-        topics: Kafka's id of each topic that the sources are partitions of.
-        order: of each partition that the batch reads in order, by its source, what it must hold back.
-        at_ms: wall time at which the clock stood at `now`; 0: unknown.
+        topics: Kafka's id of each topic that has one of the sources.
+        order: for each partition that the batch reads in order, by its source: which records are blocked.
+        at_ms: wall time at which the clock was `now`, ms; 0: unknown.
     """
 
     session: str

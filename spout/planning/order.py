@@ -1,18 +1,18 @@
-"""Order: who waits behind whom, and who may go; pure.
+"""Order: which record is blocked behind which, and which may go to the bolts; pure.
 
-Records of one partition of an ordered input stand in *lines*, by the hash of their key (`key`) or all in one
-(`partition`), and each has its origin, the offset of its first emission. One rule holds: a record is acked
-only after every record of its line with a lower origin was acked, or became a dead letter.
+The records of one partition of an ordered input form *lines*: one for each hash of a key (`key`), or one for
+all of them (`partition`). A record's *origin* is the offset of its first emission. The rule is: a record is
+acked only after every record of its line with a lower origin was acked, or became a dead letter.
 
-* Planning reads off `_ack_due` what waits (`spout.planner.order_watch`) and decides how a partition goes on
-  (`turn_of`). What a batch must hold back for it is journalled with the batch (`LineUp`).
-* The read task hands a record to the bolts unless one before it waits, or failed in this task (`Gate`). Else
-  it fails at once, cause `HELD`, which costs it nothing: it comes back, and goes when its turn has come.
-  Where a child of the task works on the records, it is told where they stand (`Slip`).
-* The driver fails those that passed a record which failed where the task could not see it (`behind`): behind
-  a shuffle, in a batch bolt. They ran too early, and run again, in order.
+* Planning reads from `_ack_due` which records wait for a replay (`spout.planner.order_watch`) and decides how
+  a partition goes on (`turn_of`). Which lines are blocked is journalled with the batch (`LineUp`).
+* The read task gives a record to the bolts unless an earlier one of its line waits, or failed in this task
+  (`Gate`). Otherwise it fails at once with cause `HELD`. That does not count as an attempt: the record is
+  replayed, and runs when it is its turn. A child process that works on records gets their lines (`Slip`).
+* A record may fail where the read task cannot see it: behind a shuffle, or in a batch bolt. Then the driver
+  fails the records that passed it (`behind`). They ran too early, and run again, in order.
 
-Nothing here is remembered from batch to batch: after a restart the same is read off the same topics.
+Nothing here is remembered from batch to batch: after a restart the same is read from the same topics.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.4; Kafka Streams' and Spring Kafka's blocking retries by
 key.
@@ -37,7 +37,7 @@ KEY: Final = "key"
 PARTITION: Final = "partition"
 
 WHOLE: Final = 0
-"""The one line of a partition that waits as a whole."""
+"""The only line of a partition that is blocked as a whole."""
 
 _ENTRY_BYTES: Final = 16
 
@@ -45,20 +45,20 @@ _ENTRY_BYTES: Final = 16
 def line_of_key(key: bytes) -> int:
     """Return the line of a key: 64 bits, signed, the same in every process.
 
-    Two keys that meet in one wait for each other, and nothing else: of a million keys some do once in 40
-    million installations.
+    Two keys with the same line wait for each other; nothing worse happens. With a million keys in each of 40
+    million installations, about one installation has such a pair.
     """
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """What a batch must hold back in one partition.
+    """Which records of one partition are blocked in a batch.
 
     Attributes:
         by: ``key`` or ``partition``.
-        waiting: of each line in which a record waits, the lowest origin that does.
-        most: how many records of it may go to the bolts; None: any number.
+        waiting: for each line in which a record waits, the lowest origin of those that wait.
+        most: how many records of the partition may go to the bolts; None: any number.
     """
 
     by: str
@@ -70,23 +70,23 @@ class LineUp:
         return LineUp, (self.by, dict(self.waiting), self.most)
 
     def line(self, key: bytes | None) -> int | None:
-        """Return the line of a record; None: it stands in none."""
+        """Return the line of a record; None: it is in no line."""
         if self.by == PARTITION:
             return WHOLE
         return None if key is None else line_of_key(key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for the journal: 22 characters for each line in which a record waits."""
+        """Return it for the journal: some 22 characters for each line in which a record waits."""
         rows = np.array(sorted(self.waiting.items()), "<i8")
         packed = base64.b64encode(rows.tobytes()).decode()
         return {"by": self.by, "waiting": packed, **({} if self.most is None else {"most": self.most})}
 
 
 def line_up_of(value: Mapping[str, Any]) -> LineUp:
-    """Read one from the journal.
+    """Read a `LineUp` from the journal.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: the value is not one.
     """
     by, most = value["by"], value.get("most")
     if by not in (KEY, PARTITION):
@@ -101,12 +101,12 @@ def line_up_of(value: Mapping[str, Any]) -> LineUp:
 
 
 class Held(NamedTuple):
-    """A record that waits.
+    """A record that waits for its replay.
 
     Attributes:
-        origin: offset of its first emission; -1 where nobody knows, so that it stands before all others.
-        line: its line; None where it stands in none, or its record is gone.
-        is_held: whether it only waits behind another one.
+        origin: offset of its first emission; -1: unknown, so that it comes before all others.
+        line: its line; None: it is in no line, or the record is gone.
+        is_held: whether it did not fail itself, and is only blocked behind another one.
     """
 
     origin: int
@@ -115,13 +115,13 @@ class Held(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How a partition goes on.
+    """What the next batch may read of a partition.
 
     Attributes:
-        takes_copies: whether the copies that are there are planned, all of them.
+        takes_copies: whether to plan all copies that are on the replay topic, or none.
         most: how many new records may be planned.
-        line_up: what the batch must hold back.
-        why: what it waits for, in words; empty when it goes on.
+        line_up: which records are blocked in the batch.
+        why: what the partition waits for, in words; empty if it does not wait.
     """
 
     takes_copies: bool
@@ -131,20 +131,20 @@ class Turn(NamedTuple):
 
 
 def turn_of(by: str, held_max: int, waiting: Sequence[Held], unread: int, name: str) -> Turn:
-    """Decide how a partition goes on; every copy that is out stands unread in its replay partition.
+    """Decide what the next batch may read of a partition; all its written copies are still unread.
 
-    A partition that waits as a whole takes nothing as long as a record of it waits, not even the copies: they
-    stand behind that record. Then the copies alone, for what comes behind them may have to wait again.
+    With order by partition, nothing is read as long as a record waits, not even copies: they come behind that
+    record. Then only the copies are read, since records behind them may have to wait again.
 
-    By key all goes on, but for the lines in which a record waits, and as long as there is room for what may
-    have to wait. Beyond that the partition waits as a whole.
+    With order by key, all lines go on in which no record waits, as long as there is room for records that may
+    have to wait. Without room the partition waits as a whole.
 
     Args:
         by: ``key`` or ``partition``.
-        held_max: how many records of it may wait, be held, or be emitted at once.
-        waiting: what waits.
-        unread: how many copies are out.
-        name: of the partition, ``topic/partition``, for what is told.
+        held_max: how many of its records may wait, be blocked, or be emitted at once.
+        waiting: the records that wait for a replay.
+        unread: number of copies on the replay topic that are not read yet.
+        name: the partition as ``topic/partition``, for messages.
     """
     first = min((held.origin for held in waiting), default=-1)
     if by == PARTITION or len(waiting) + unread > held_max:
@@ -163,13 +163,13 @@ def turn_of(by: str, held_max: int, waiting: Sequence[Held], unread: int, name: 
 
 
 class Slip(NamedTuple):
-    """What a gate knows of some records, for a gate in the process that works on them.
+    """A gate's state for some records, for a second gate in the child process that works on them.
 
     Attributes:
         place: ``topic/partition`` of the source.
-        operator: who holds, as causes name it.
-        standing: of each record that stands in a line, its index, line and origin.
-        failed: of lines, the lowest origin that failed.
+        operator: the operator in the causes of blocked records.
+        standing: index, line and origin of each record that is in a line.
+        failed: by line, the lowest origin that failed.
     """
 
     place: str
@@ -179,18 +179,18 @@ class Slip(NamedTuple):
 
 
 class Gate:
-    """Lets the records of one partition pass to the bolts of one task, or holds them.
+    """Lets the records of one partition pass to the bolts of one task, or blocks them.
 
-    A record is named by its index into the batch's plan.
+    A record is named by its index in the batch's plan.
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
-        """Begin with nobody through.
+        """Create a gate that no record has passed yet.
 
         Args:
             place: ``topic/partition`` of the source.
-            operator: who holds, as causes name it.
-            line_up: what waits already.
+            operator: the operator in the causes of blocked records.
+            line_up: which records wait when the batch begins.
         """
         self.place = place
         self._operator = operator
@@ -200,12 +200,12 @@ class Gate:
         self._standing: dict[int, tuple[int, int]] = {}
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
-        """Tell why a record is held; None: it may go.
+        """Return why a record is blocked; None: it may go to the bolts.
 
         Args:
-            index: its root.
+            index: its root's index.
             key: its key.
-            origin: offset of its first emission; None: it has none in this partition, and stands in no line.
+            origin: offset of its first emission; None: that was not in this partition, so it is in no line.
         """
         most = self._line_up.most
         line = None if origin is None else self._line_up.line(key)
@@ -221,7 +221,7 @@ class Gate:
         return cause
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
-        """Hold a record for another reason, and what stands behind it; see `admit`."""
+        """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
         line = None if origin is None else self._line_up.line(key)
         if line is not None and origin is not None:
             self._standing[index] = line, origin
@@ -229,7 +229,7 @@ class Gate:
         return Cause(self._operator, HELD, why)
 
     def holds(self, index: int) -> Cause | None:
-        """Tell why a record that was let through is held now: one before it failed; None: nothing is so."""
+        """Return why a record that has passed is blocked now: an earlier one failed; None: it is not."""
         if not self._failed:
             return None
         standing = self._standing.get(index)
@@ -239,29 +239,29 @@ class Gate:
         return self._behind(failed) if failed is not None and failed < standing[1] else None
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
-        """Tell why a tuple that descends from these records is held now; None: it may go."""
+        """Return why a tuple that descends from these records is blocked now; None: it is not."""
         return next((cause for index in indices if (cause := self.holds(index)) is not None), None)
 
     def fail(self, index: int) -> None:
-        """Learn that a record failed; those behind it in its line are held from now on."""
+        """Note that a record failed; from now on later records of its line are blocked."""
         standing = self._standing.get(index)
         if standing is not None:
             self._has_failed(*standing)
 
     def slip(self, indices: Iterable[int]) -> Slip:
-        """Return what is known of some records."""
+        """Return the state for some records, for a gate in another process."""
         placed = [(index, self._standing[index]) for index in indices if index in self._standing]
         standing = tuple((index, *standing) for index, standing in placed)
         return Slip(self.place, self._operator, standing, dict(self._failed))
 
     def learn(self, slip: Slip) -> None:
-        """Know what another gate of the same partition knew."""
+        """Add the state of another gate of the same partition."""
         self._standing.update({index: (line, origin) for index, line, origin in slip.standing})
         for line, origin in slip.failed.items():
             self._has_failed(line, origin)
 
     def lined(self) -> Lined:
-        """Return what stood in lines, for `behind`."""
+        """Return the records that are in lines, for `behind`."""
         listed = [(index, *standing) for index, standing in self._standing.items()]
         return Lined(self.place, self._operator, np.array(listed, np.int64).reshape(-1, 3))
 
@@ -273,12 +273,12 @@ class Gate:
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Say why a record is held; `place` is ``topic/partition``, `origin` the record that it waits for."""
+    """Return the cause of a blocked record; it waits for the record `origin` of `place`, a partition."""
     return Cause(operator, HELD, f"waits for {place}@{origin}")
 
 
 class Lined(NamedTuple):
-    """Records of one partition that stand in lines: rows of index, line and origin."""
+    """The records of one partition that are in lines; `rows` is `(n, 3) int64`: index, line, origin."""
 
     place: str
     operator: str
@@ -286,13 +286,13 @@ class Lined(NamedTuple):
 
 
 def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
-    """Return, by cause, what stands behind a record that failed or is open, and did not fail itself.
+    """Return, by cause, the records that did not fail but come behind one that failed or is open.
 
     Args:
-        lined: of each read task what stood in lines.
-        failed: indices of what failed, in any order.
-        open_: indices of what is not done when the batch ends: it may still fail, or time out.
-        free: ascending indices of what is best effort.
+        lined: from each read task, the records in lines.
+        failed: indices of the roots that failed, in any order.
+        open_: indices of the roots that are not done when the batch ends: they may still fail, or time out.
+        free: indices, ascending, of the records that are best effort.
     """
     failed = distinct(failed)
     stops = distinct(np.concatenate([failed, open_]))

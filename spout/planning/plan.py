@@ -1,7 +1,7 @@
 """The plan of one micro-batch: which positions of which sources it emits, and how tasks share them.
 
-A plan is a pure function of what Spark journalled (``spout.planning.journal``), so a batch that is run again
-has the same positions in the same order. Blobs speak of a root by its index into the plan.
+A plan is a pure function of what Spark journalled (``spout.planning.journal``). So a batch that runs again
+has the same positions in the same order. Blobs name a root by its index in the plan.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -22,7 +22,7 @@ from acker.wire.events import Run, SourceRun, runs_of
 from spout.planning.order import LineUp
 
 TASK_RECORDS_MIN = 1_000
-"""A task is not made smaller than this: below it, starting a task costs more than a second core gains."""
+"""No task gets fewer records: with fewer, starting a task costs more than a second core gains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class BatchPlan:
         session: id of the session; empty where nothing is tracked.
         epoch: the session's epoch.
         partitions: N, the number of acker partitions.
-        now: session clock of the batch's last Init, ms; what `Acks.touched_at` says. Of a batch that emits
-            nothing, and so has no Init: when it began (`spout.streaming.batch_log`).
-        timeout_ms: the shortest timeout of the group's inputs that have one; 0: none has.
-        tracked: whether acks and fails of it are published.
+        now: session clock of the batch's last Init, ms; it becomes `Acks.touched_at`. A batch that emits
+            nothing has no Init; then it is when the batch began (`spout.streaming.batch_log`).
+        timeout_ms: the shortest timeout of the group's inputs, ms; 0: no input has one.
+        tracked: whether its acks and fails are published.
         ranges: what it emits, ascending by source and start, disjoint.
     """
 
@@ -52,19 +52,19 @@ class BatchPlan:
 
     @property
     def count(self) -> int:
-        """How many positions it has."""
+        """The number of positions."""
         return sum(run.end - run.start for run in self.ranges)
 
     def starts(self) -> tuple[int, ...]:
-        """Return the index of each range's first position, one for one with `ranges`."""
+        """Return for each of `ranges` the index of its first position."""
         return (0, *accumulate(run.end - run.start for run in self.ranges))[:-1]
 
     def index(self) -> PlanIndex:
-        """Make what looks positions up; keep it where many are looked up."""
+        """Build the index that finds positions; keep it if you look up many."""
         return PlanIndex(self.ranges)
 
     def index_of(self, source: int, positions: I64) -> I64:
-        """Return each position's index into the concatenation of the ranges, as `PlanIndex.of` does."""
+        """Return each position's index in the concatenation of the ranges, as `PlanIndex.of` does."""
         return self.index().of(source, positions)
 
 
@@ -83,7 +83,7 @@ class PlanIndex:
         self._by_source = {source: np.array(row, np.int64).T.copy() for source, row in rows.items()}
 
     def of(self, source: int, positions: I64) -> I64:
-        """Return each position's index, int64, one for one.
+        """Return each position's index, `(n,) int64`.
 
         Raises:
             TrackingError: a position is not in the plan.
@@ -96,7 +96,7 @@ class PlanIndex:
         return indices
 
     def find(self, source: int, positions: I64) -> I64:
-        """Return each position's index, one for one; -1 where it is not in the plan."""
+        """Return each position's index, `(n,) int64`; -1 if it is not in the plan."""
         found = self._by_source.get(source)
         if found is None:
             return np.full(len(positions), -1)
@@ -112,11 +112,11 @@ class ReadTask:
     """What one Spark task reads.
 
     Attributes:
-        plan: the whole batch's plan; the task's blob carries it on.
-        ranges: this task's share, ascending by source and start: a slice of the plan's concatenation.
+        plan: the plan of the whole batch; the task's blob contains it.
+        ranges: this task's share, ascending by source and start: a part of the plan's ranges.
         topics: topic name of each source in `ranges`.
-        order: of each partition that is read in order, by its source, what is held back; all that the batch
-            has of it and of its copies stands in `ranges`.
+        order: for each partition that is read in order, by its source: which records are blocked. All records
+            and copies of such a partition in the batch are in `ranges`.
     """
 
     plan: BatchPlan
@@ -132,18 +132,18 @@ class ReadTask:
 def read_tasks(
     plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
 ) -> list[ReadTask]:
-    """Share a plan over tasks of about equal size.
+    """Divide a plan into tasks of about equal size.
 
     Args:
         plan: the plan; without positions there are no tasks.
         topics: topic name of every source of the plan.
-        tasks: how many to make at most; fewer where one would get less than `TASK_RECORDS_MIN`. Partitions
-            that are read in order have tasks of their own, as many at most.
-        order: of each partition that is read in order, by its source, what is held back.
+        tasks: the largest number of tasks; there are fewer if one would get less than `TASK_RECORDS_MIN`.
+            Partitions that are read in order get their own tasks, at most this number again.
+        order: for each partition that is read in order, by its source: which records are blocked.
 
     Returns:
-        Tasks whose ranges are the plan's, each in one of them. A partition that is read in order is whole in
-        one task, with its copies.
+        Tasks that together have the plan's ranges, each position once. A partition that is read in order is
+        in one task as a whole, with its copies.
     """
     order = order or {}
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
@@ -163,7 +163,7 @@ def _topics_of(share: Iterable[SourceRun], topics: Mapping[int, str]) -> Mapping
 def _whole(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
-    """Deal partitions that are read in order to at most so many tasks, the largest first."""
+    """Distribute partitions that are read in order over at most `tasks` tasks, the largest first."""
     sizes: dict[int, int] = {}
     for run in ranges:
         source: int = first_source(run.source)
@@ -182,7 +182,7 @@ def _whole(
 
 
 def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[Run]]:
-    """Cut runs at the edges of blocks of the wire; return what lies in each (source, block), in order."""
+    """Cut runs at the ends of wire blocks; return the runs of each (source, block), in order."""
     found: dict[tuple[int, int], list[Run]] = {}
     for source, start, end in runs:
         for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
@@ -192,7 +192,7 @@ def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[Run]]:
 
 
 def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
-    """Return what lies between `expected`, the ascending positions, and each other."""
+    """Return the positions that are missing between `expected` and the last of the ascending positions."""
     if int(positions[-1]) - expected + 1 == len(positions):
         return []
     present = runs_of(positions)
@@ -204,8 +204,8 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
 def cut(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
     """Cut ranges into at most `pieces` shares of about equal size, in order.
 
-    A cut moves to the end of a range or of a block of the wire (32,768 positions) where one is near
-    (within a quarter of a share): such a share needs fewer seeks and folds over whole blocks.
+    A cut moves to the end of a range or of a wire block (32,768 positions) if one is within a quarter of a
+    share. Then the share needs fewer seeks, and folds over whole blocks.
     """
     total = sum(run.end - run.start for run in ranges)
     if not total:

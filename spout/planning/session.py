@@ -1,10 +1,11 @@
 """A session: its name, its clock, and what N acker partitions answer to its `Take`.
 
-Sessions of a group are ordered by (epoch, id). The clock is what the session's ticks say. It moves only
-when it is looked at, by at most a second, so a process that slept times nothing out; it stands still while
-no process of the session runs, or the one that runs has no root open. It does not jump to wall time there:
-a process that has no root open cannot know what another one of the session has open, and its clock must not
-be ahead of that one's. For the seconds in which two processes live, see `spout.group.sibling`.
+Sessions of a group are ordered by (epoch, id). The session's ticks carry its clock to the ackers. The clock
+moves only when the process reads it, and by at most a second, so no root times out while the process sleeps.
+It does not move while no process of the session runs, or while the running one has no root pending. After
+such a pause it does not jump to wall time: another process of the session may have roots pending, which this
+one cannot know, and its clock must not be ahead of the other's. For the seconds in which two processes live,
+see `spout.group.sibling`.
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -19,10 +20,10 @@ from acker.ledger.sessions import UNTOLD_MS_MAX
 from acker.wire.events import SourceRun, Taken, TakenSource
 
 STEP_MS_MAX: Final = UNTOLD_MS_MAX
-"""A look at the clock adds at most this, however long ago the last one was; so do all looks since a tick."""
+"""Reading the clock adds at most this, and so do all readings since the last tick together."""
 
 QUESTION_SUFFIX = "?"
-"""Ends the name under which a session asks before it takes, so that late answers are told apart."""
+"""Suffix of the id in the `Take` that only asks, so that its late answers are not taken for others."""
 
 
 class SessionName(NamedTuple):
@@ -42,17 +43,18 @@ class SessionClock:
     __slots__ = ("_looked_ms", "_told", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
-        """Resume at `now` (the highest value heard); what passed before `wall_ms` is not counted."""
+        """Go on from `now`, the highest value that is known; time before `wall_ms` does not count."""
         self.now = now
         self._told = now
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
-        """Move on to a wall time and return the clock.
+        """Move the clock on to a wall time and return it.
 
         Args:
-            wall_ms: wall time; one that went back adds nothing.
-            idle: whether this process knows of no open root: no tick tells the clock, so it stands still.
+            wall_ms: wall time; if it went back, the clock does not move.
+            idle: whether this process has no root pending: then no tick carries the clock, so it does not
+                move.
         """
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
@@ -61,15 +63,15 @@ class SessionClock:
         return self.now
 
     def lift(self, heard: int) -> None:
-        """Go on from what another process of the session told, if that is higher."""
+        """Go on from the clock that another process of the session sent, if that is higher."""
         self.now = max(self.now, heard)
         self.told()
 
     def told(self) -> None:
-        """Note that a tick, or an Init, tells the clock as it is now: the next adds at most `STEP_MS_MAX`.
+        """Note that a tick or an Init with the present clock is sent: the next adds at most `STEP_MS_MAX`.
 
-        Without this, half a second of looks between two ticks and a sleep of any length add up, and a root
-        times out up to 1.5 s late.
+        Without this limit, half a second of readings between two ticks and a sleep of any length would add
+        up, and a root would time out up to 1.5 s late.
         """
         self._told = self.now
 
@@ -77,8 +79,8 @@ class SessionClock:
 class Answers:
     """Collects one whole answer of each acker partition to one `Take`.
 
-    An answer's parts follow each other in a partition, and part 0 begins a new answer. The first whole
-    answer of a partition counts; later ones answer repetitions and say nothing new.
+    An answer's parts follow each other in a partition, and part 0 begins a new answer. The first complete
+    answer of a partition counts; later ones answer repetitions and contain nothing new.
     """
 
     __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
@@ -88,9 +90,10 @@ class Answers:
 
         Args:
             group: the group.
-            asked_by: the session id that the `Take` has.
-            partitions: N.
-            sources: what the `Take` names; an answer that takes without them answers an earlier `Take`.
+            asked_by: the session id in the `Take`.
+            partitions: N, the number of acker partitions.
+            sources: the sources in the `Take`. An answer that accepts without naming them all belongs to an
+                earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by
@@ -100,7 +103,7 @@ class Answers:
         self._whole: dict[int, tuple[Taken, ...]] = {}
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read one record of an acker partition; tell whether that partition's answer is whole now."""
+        """Read one record of an acker partition; True: it completes that partition's answer."""
         if taken.group != self._group or taken.asked_by != self._asked_by or partition in self._whole:
             return False
         if taken.part == 0:
@@ -118,22 +121,22 @@ class Answers:
         return True
 
     def has(self, partition: int) -> bool:
-        """Tell whether a partition's answer is whole."""
+        """Return whether a partition's answer is complete."""
         return partition in self._whole
 
     @property
     def missing(self) -> list[int]:
-        """The acker partitions whose answer is not whole."""
+        """The acker partitions whose answer is not complete."""
         return [p for p in range(self._partitions) if p not in self._whole]
 
     @property
     def holder(self) -> SessionName:
-        """The highest session that any answer names as holder of the group."""
+        """The highest session that any answer names as owner of the group."""
         return max((SessionName(t.epoch, t.session) for t in self._parts()), default=SessionName(0, ""))
 
     @property
     def refusals(self) -> dict[int, str]:
-        """Why each refusing partition refused."""
+        """The reason of each partition that refused."""
         return {p: parts[0].refused for p, parts in self._whole.items() if parts[0].refused}
 
     @property
@@ -143,11 +146,11 @@ class Answers:
 
     @property
     def open(self) -> tuple[SourceRun, ...]:
-        """The session's open roots, ascending."""
+        """The session's pending roots, ascending."""
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
     def sources(self) -> dict[int, KnownSource]:
-        """Return what the ackers know of each source, put together."""
+        """Return each source as the ackers know it, merged from all answers."""
         found: dict[int, list[tuple[int, TakenSource]]] = {}
         for partition, parts in self._whole.items():
             for entry in (entry for part in parts for entry in part.sources):
@@ -160,13 +163,13 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """A source as N acker partitions know it.
+    """The state of a source in N acker partitions.
 
     Attributes:
         generation: the highest that any of them has.
         topic_id: Kafka's id of the topic in that generation.
         from_: the lowest first position of that generation.
-        watermarks: of each acker partition that knows the source, its first position never initialised.
+        watermarks: by acker partition that has the source: its first position that was never initialised.
     """
 
     generation: int

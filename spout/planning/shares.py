@@ -1,4 +1,4 @@
-"""How much a batch takes, and from which source: fair shares, and what the timeout allows.
+"""How many records a batch takes, and from which source: fair shares, and what the timeout allows.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -11,40 +11,40 @@ from collections.abc import Mapping
 from acker.identity import WIRE_BLOCK_BITS
 
 FIRST_BATCH_RECORDS_MAX = 10_000
-"""Before anything was measured a batch holds at most this many records."""
+"""A batch has at most this many records before any batch was measured."""
 
 TIMEOUT_SHARE = 4
-"""A batch should take at most this fraction of the timeout: a quarter leaves room for one that takes long."""
+"""A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
 
 
 PROBE_RECORDS = 1_000
-"""Records of the batch behind a first one that was too slow; and below this nothing fixed makes a batch."""
+"""Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""
 
 SHRINK_MAX = 10
-"""A batch holds at least this fraction of the one before: one slow batch may be nobody's fault."""
+"""A batch has at least 1 / this of the records of the one before: it may have been slow by chance."""
 
 CLEARLY_BELOW = 0.8
-"""A batch within this fraction of its target is always followed by a larger one, whatever the others say."""
+"""After a batch below this fraction of its target time the next is always larger, whatever was measured."""
 
 REMEMBERED_BATCHES = 6
-"""What a batch told of its size holds for so many further ones; then a larger one is tried again."""
+"""A measurement of a size is used for so many further batches; then a larger size is tried again."""
 
 SIZES_DIFFER = 1.5
-"""Two batches tell a fixed time from that of the records when one is this many times as large."""
+"""Two batches show which part of the time is fixed only if one is at least this many times as large."""
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Share a budget of records over sources.
+    """Distribute a budget of records over sources.
 
-    No source gets more than it has; what one leaves goes to the others in equal parts; what cannot be
-    divided goes to the lowest sources.
+    No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
+    divided goes to the sources with the lowest numbers.
 
     Args:
-        available: records that each source has.
-        budget: records to take in all, 0 or more.
+        available: number of records of each source.
+        budget: number of records to take from all together, 0 or more.
 
     Returns:
-        Records to take from each source, in ascending order of the sources; those with none are missing.
+        How many records to take from each source, ascending by source; sources without any are missing.
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)
@@ -60,9 +60,9 @@ def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
 
 
 def near_block_end(start: int, count: int) -> int:
-    """Return how many records to take so that the cut falls on the end of a block of the wire.
+    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest.
 
-    Only where that gives up less than a quarter: records of whole blocks fold fastest.
+    It returns `count` itself if more than a quarter of the records would be left out.
     """
     block = 1 << WIRE_BLOCK_BITS
     whole = (start + count) // block * block - start
@@ -70,22 +70,23 @@ def near_block_end(start: int, count: int) -> int:
 
 
 class Pace:
-    """How many records a batch may hold so that it ends within a quarter of the timeout.
+    """How many records a batch may have so that it ends within a quarter of the timeout.
 
-    A batch's time runs from its Init to its first verdict or to the next batch's planning, whichever is
-    sooner: both come after its publication. The model is time = fixed + records * per_record, and what is
-    known is the last batch of each size. The line goes through the newest batch, whose conditions are those
-    of now, and is the one that explains most of the others, the younger the more:
+    A batch's time runs from its Init to its first verdict or to the planning of the next batch, whichever is
+    sooner: both come after its publication. The model is time = fixed + records * per_record; its data are
+    the last batches of each size. The line goes through the newest batch, which ran under the present
+    conditions. Of all such lines it is the one that explains most of the other batches, where younger ones
+    count more:
 
-    - A slow batch alone (a busy machine) shrinks the next one to a tenth at the least. When that one is as
-      fast as before, the line from before holds again, and with it the size.
-    - Larger batches that take no longer show a fixed time. It does not make batches smaller: a small one
-      would end no sooner, and look slower still, down to one record at a time.
-    - While things get warm each batch is faster than the one before, and where the later ones are the smaller
-      ones, their size seems to have done it. So a larger size that was not seen for some batches is tried
-      again where half of a batch's time or more seems fixed, as soon as it ends within half of the timeout.
-    - The first batch pays for all that starts cold. When it is too slow it is not judged: a small second
-      one tells more, and costs little where records really are that slow.
+    - One slow batch (a busy machine) shrinks the next one, but to no less than a tenth. If that one is as
+      fast as before, the former line explains the batches again, and the size returns.
+    - Larger batches that take no longer show a fixed time. It does not make batches smaller: a small batch
+      would end no sooner, so it would seem slower still, down to one record at a time.
+    - While a process warms up, each batch is faster than the one before. If the later ones are also smaller,
+      their size seems to be the reason. So a larger size that was not used for some batches is tried again if
+      half of a batch's time or more seems fixed, and the batch ends within half of the timeout.
+    - The first batch includes all that starts cold. If it is too slow, it is not used as data: a small second
+      batch shows more, and costs little if records really are that slow.
     """
 
     __slots__ = (
@@ -100,10 +101,10 @@ class Pace:
     )
 
     def __init__(self, timeout_ms: int) -> None:
-        """Begin unmeasured.
+        """Begin without measurements.
 
         Args:
-            timeout_ms: the shortest timeout of the sources; 0: never, and then no batch is too large.
+            timeout_ms: the shortest timeout of the sources, ms; 0: there is none, and no batch is too large.
         """
         self._timeout_ms = timeout_ms
         self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
@@ -116,11 +117,11 @@ class Pace:
 
     @property
     def is_running(self) -> bool:
-        """Whether a batch was planned whose end was not noted yet."""
+        """Whether a batch was planned and `done` was not called for it yet."""
         return self._emitted_ms is not None
 
     def allowed(self) -> int | None:
-        """Return how many records the next batch may hold, 1 or more; None: any number."""
+        """Return how many records the next batch may have, 1 or more; None: any number."""
         if not self._timeout_ms:
             return None
         if not self._seen:
@@ -130,16 +131,16 @@ class Pace:
         fixed_ms, record_ms, explained = _line_through_newest(points)
         if fixed_ms >= self._timeout_ms or (took_ms > target_ms and not record_ms):
             if 2 * took_ms <= self._timeout_ms:
-                return 2 * count  # fewer were as slow; and even if the records cost it all, no root times out
+                return 2 * count  # fewer were as slow; even if all time is the records', none times out
             return max(count // 2, min(count, PROBE_RECORDS))
-        # whatever is fixed, the records' own work may take half of the target: with less it ends no sooner
+        # the records' own work may take half of the target even if the rest is fixed: less would not help
         work_ms = max(target_ms - fixed_ms, target_ms / 2)
         fits = work_ms / record_ms if record_ms else math.inf
         most = 2.0 * count
         if took_ms <= target_ms:
             # even if all of its time was the records', the next one ends within half of the timeout
             most = max(2 * target_ms * records / ms for records, ms in explained)
-            if len(explained) == 1:  # nothing tells yet how much of it is fixed
+            if len(explained) == 1:  # it is not known yet how much of it is fixed
                 fits, most = max(fits, 2.0 * count, PROBE_RECORDS), max(most, PROBE_RECORDS)
             elif took_ms <= CLEARLY_BELOW * target_ms:
                 fits = max(fits, 2.0 * count)
@@ -153,11 +154,11 @@ class Pace:
         self._emitted_ms = now_ms
 
     def discount(self, count: int) -> None:
-        """Note that so many records of the batch took no time."""
+        """Note that `count` records of the batch took no time."""
         self._count = max(0, self._count - count)
 
     def done(self, now_ms: int) -> int | None:
-        """Note that the batch has ended and return how long it took, ms; None when that was noted before."""
+        """Note that the batch has ended; return how long it took, ms, or None if that was noted before."""
         if self._emitted_ms is None:
             return None
         took_ms = max(1, now_ms - self._emitted_ms)
@@ -182,10 +183,10 @@ class Pace:
 
 
 def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, list[tuple[int, int]]]:
-    """Choose fixed time and time per record so that they fit the newest batch and explain most of the others.
+    """Choose a fixed time and a time per record that fit the newest batch and explain most of the others.
 
-    A batch is explained the better the nearer its time is to the line's, up to a factor of two. Where lines
-    explain as much, the steeper one is taken: it allows fewer records.
+    A line explains a batch the better, the nearer their times are; from a factor of two on, it does not
+    explain it. Of lines that explain equally much the steeper one is taken, because it allows fewer records.
 
     Args:
         points: records and ms of batches, the newest last.

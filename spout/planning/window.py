@@ -1,8 +1,8 @@
 """The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
 
 For each source the window keeps the pending positions as intervals, and the position behind the highest
-one emitted. What lies below the first pending position is settled, so the committable position needs no
-search: one hole with a million settled roots behind it costs one interval.
+emitted one. Everything below the first pending position is settled, so the committable position needs no
+search. One pending root with a million settled ones behind it costs one interval.
 
 A verdict for a root that is not pending changes nothing; it is counted as `late` below the highest emitted
 position, as `unknown` above it.
@@ -25,7 +25,7 @@ ABSENT = "ABSENT"
 
 
 COHORTS_MAX = 1_000
-"""Cohorts kept for the age of the oldest pending root before the settled ones among them are dropped."""
+"""So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
 
 
 class Cohort(NamedTuple):
@@ -53,12 +53,12 @@ class Window:
 
     @property
     def pending(self) -> int:
-        """How many roots are pending."""
+        """The number of pending roots."""
         return sum(len(held) for held in self._pending.values())
 
     @property
     def holes(self) -> int:
-        """How many intervals the window is kept as: what it costs."""
+        """The number of intervals that the window needs: what it costs."""
         return sum(held.holes for held in self._pending.values())
 
     @property
@@ -71,19 +71,19 @@ class Window:
         return len(self._held(source))
 
     def open_source(self, source: int, high: int) -> None:
-        """Take a source up: everything below `high` was emitted, and is settled unless it is restored."""
+        """Add a source: everything below `high` was emitted, and is settled unless `restore` names it."""
         self._held(source)
         self._high[source] = max(high, self._high.get(source, high))
 
     def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Take up roots that an earlier run of this session emitted and that are still open."""
+        """Add roots that an earlier process of this session emitted and that are still pending."""
         for source, start, end in runs:
             self._held(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
         self._remember(Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Note that ranges were emitted at a wall time; they are pending from here on."""
+        """Note that ranges were emitted at a wall time; they are pending from now on."""
         for source, start, end in runs:
             self.emitted += self._held(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
@@ -101,12 +101,12 @@ class Window:
         return settled
 
     def committable(self, source: int) -> int | None:
-        """Return the position up to which everything emitted is settled; None before any emission."""
+        """Return the position below which all that was emitted is settled; None before any emission."""
         first = self._held(source).first
         return self._high.get(source) if first is None else first
 
     def pending_within(self, source: int, start: int, end: int) -> list[Run]:
-        """Return what of [start, end) is pending, ascending."""
+        """Return the parts of [start, end) that are pending, ascending."""
         return self._held(source).within(start, end)
 
     def oldest_emitted_ms(self) -> int | None:

@@ -1,7 +1,8 @@
-"""Columns of anchors that outlive their batch: one of each held row, an array of each joined one.
+"""Columns of anchors that stay valid after their batch: one for a held row, an array for a joined row.
 
-A held row carries one anchor. What Spark makes of several held rows carries an array: `collect_anchors` makes
-one of a group's rows, `join_anchors` one of the two sides of a join. `spout.ack_anchors` takes an array.
+A held row carries one anchor. A row that Spark builds from several held rows carries an array:
+`collect_anchors` builds it from the rows of a group, `join_anchors` from the sides of a join.
+`spout.ack_anchors` acks what is in such an array.
 
 Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
@@ -19,13 +20,13 @@ UNTIL = "_windhover_until"
 """The column with the event time, ms, at which a watermark drops the row."""
 
 HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
-"""An anchor that outlives its batch: 24 bytes a row in Spark's state."""
+"""An anchor that stays valid after its batch: 24 bytes a row in Spark's state."""
 
 HELD = "struct<source:bigint,position:bigint,edge:bigint>"
-"""The same, as Spark DDL: what a held row carries."""
+"""The same type, of the anchor of a held row, as Spark DDL."""
 
 ANCHORS = f"array<{HELD}>"
-"""What `collect_anchors` and `join_anchors` return, as Spark DDL."""
+"""The type of what `collect_anchors` and `join_anchors` return, as Spark DDL."""
 
 
 def collect_anchors() -> Column:
@@ -37,10 +38,10 @@ def collect_anchors() -> Column:
     >>> counts.columns
     ['key', 'lines', '_windhover']
 
-    A join of several topics can be such an aggregate too: read them by one `read_stream` of one group, and
-    group by what they share; the row is anchored on the tuples of all of them (``examples/stream_join.py``).
-    For Spark's own joins see `join_anchors`. Each array must come into one row of the result, since an anchor
-    that two batches ack counts as never acked, or as acked by the first of them.
+    Such an aggregate can also join several topics: read them by one `read_stream` of one group, and group by
+    what they share; the row is then anchored on the tuples of all of them (``examples/stream_join.py``). For
+    Spark's own joins see `join_anchors`. Put each array into only one row of the result: an anchor that two
+    batches ack counts as never acked, or as acked by the first of them.
     """
     return sql.collect_list(ANCHOR).alias(ANCHOR)
 
@@ -56,13 +57,13 @@ def join_anchors(*sides: DataFrame) -> Column:
     >>> both.transform(spout.ack_anchors()).columns
     ['line']
 
-    Each side is held by itself, with a name of its own, so a row that both sides take is done when both have
-    acked it. A side that an outer join leaves empty brings no anchor. `ack_anchors` directly behind a join
-    does this by itself; it is needed where something else follows, such as a third side or an aggregate.
+    Each side is held by itself, under its own name. So a record that goes into both sides is done when both
+    have acked it. A side that an outer join leaves empty adds no anchor. You need this function only where a
+    third side or an aggregate follows: `ack_anchors` directly behind a join calls it by itself.
 
     Args:
-        sides: the DataFrames that were joined: what `hold` returned, or what `collect_anchors` or this
-            function went into, also behind `withWatermark`, `alias` and filters.
+        sides: the DataFrames that were joined. Each is a result of `hold`, or has the column of
+            `collect_anchors` or of this function; `withWatermark`, `alias` and filters may follow on it.
 
     Raises:
         UsageError: there are no sides, or one of them was not held.
@@ -74,7 +75,7 @@ def join_anchors(*sides: DataFrame) -> Column:
 
 
 def joined(columns: list[tuple[Column, str]]) -> Column:
-    """Put columns of anchors, each with its type, together into one array; what is null brings none."""
+    """Concatenate columns of anchors, each with its type, into one array; a null adds no anchor."""
     none = sql.array().cast(ANCHORS)
     arrays = [
         sql.coalesce(column, none) if kind == ANCHORS else sql.array_compact(sql.array(column))
@@ -84,10 +85,10 @@ def joined(columns: list[tuple[Column, str]]) -> Column:
 
 
 def gathered(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with one column of anchors, an array, whatever a join left of them.
+    """Return rows with one column of anchors, an array, even if a join left several columns of them.
 
     Raises:
-        UsageError: they have none, or one of them is not held; `operator` is who needs it.
+        UsageError: there is no such column, or one is not of held rows. The message names the `operator`.
     """
     kinds = kinds_of(rows)
     if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
@@ -97,7 +98,7 @@ def gathered(rows: DataFrame, operator: str) -> DataFrame:
         )
     if kinds == [ANCHORS]:
         return rows
-    # two columns of one name cannot be told apart but by their places
+    # columns of the same name differ only by their places, so each gets the number of its place as a name
     numbers = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
     named = list(zip(map(sql.col, numbers), rows.columns, strict=True))
     kept = [column.alias(name) for column, name in named if name != ANCHOR]
@@ -114,7 +115,7 @@ def _type_of(side: DataFrame) -> str:
     """Return the type of a side's anchors.
 
     Raises:
-        UsageError: it has none that outlive their batch.
+        UsageError: it has none that stay valid after their batch, or several columns of them.
     """
     kinds = kinds_of(side)
     if len(kinds) > 1:

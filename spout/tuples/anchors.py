@@ -1,21 +1,22 @@
 """The hidden column that ties a row to the tree of its root, as narrow as it can be.
 
 ``PACKED``
-    One int64: the root's index into the batch's plan, and the ordinal among the tuples that the first pass
+    One int64: the root's index in the batch's plan, and the ordinal among the tuples that the first pass
     emitted for it. Ordinal 0 with no hop is the root itself.
 ``PATHS``
     A list of deliveries, each a list of int64: the root's index, then the ordinal of every hop. For tuples
     with several anchors or none, and for bolts behind a second grouping.
 ``HOPS``
     As PATHS, but each hop is ``subscription << 32 | ordinal``: in a topology that branches and joins, rows of
-    one stream have come different ways.
+    one stream can have different ways behind them.
 
 ``WIDE``
-    PACKED, and the root's source and position beside it, which mean something behind the batch too: for
-    tuples that Spark's state may hold. See `spout.publishing.delayed`.
+    PACKED, with the root's source and position beside it. An index means something only within its batch;
+    source and position do so afterwards too. For tuples that Spark's state may hold: see
+    `spout.publishing.delayed`.
 
-Of all but HOPS the subscriptions along the hops are the same for all rows of a stream, so they stand in the
-pass, not in the rows.
+In all forms but HOPS the subscriptions along the hops are the same for all rows of a stream. So the pass has
+them, and not the rows.
 
 Source: docs/design/protocol.md, sections 2 and 5.2.
 """
@@ -46,7 +47,7 @@ WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("positio
 
 
 class Carry(StrEnum):
-    """How rows carry their anchors."""
+    """The form in which rows carry their anchors."""
 
     NONE = "none"
     PACKED = "packed"
@@ -62,7 +63,7 @@ class Carry(StrEnum):
 
 
 class Fingerprint(NamedTuple):
-    """How many rows, and the sum (modulo 2^64) of their mixed anchors: order and grouping do not matter."""
+    """The number of rows, and the sum of their mixed anchors modulo 2^64, which no order of rows changes."""
 
     rows: int = 0
     total: int = 0
@@ -96,9 +97,9 @@ class Anchors:
     """The anchors of a batch of rows.
 
     Attributes:
-        carry: which form they have.
+        carry: their form.
         column: the column; for `Carry.NONE` nulls.
-        subscriptions: the keys along every path.
+        subscriptions: keys of the subscriptions along every path.
     """
 
     carry: Carry
@@ -121,7 +122,12 @@ class Anchors:
         return np.asarray(column, dtype=np.int64)
 
     def again(self, parents: I64, packed: I64) -> pa.Array:
-        """Build the column, PACKED or WIDE, of rows that descend from these."""
+        """Build the column, PACKED or WIDE, of rows that descend from these.
+
+        Args:
+            parents: `(n,) int64`: for each new row the number of the row that it descends from.
+            packed: `(n,) int64`: its index and ordinal.
+        """
         column = pa.array(packed)
         if self.carry is not Carry.WIDE:
             return column
@@ -129,7 +135,7 @@ class Anchors:
         return wide_column(column, of.field("source"), of.field("position"))
 
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
-        """Return for each row the deliveries that it is; none for an unanchored row."""
+        """Return the deliveries of each row; an unanchored row has none."""
         if self.carry in (Carry.PACKED, Carry.WIDE):
             for number in self.packed().tolist():
                 ordinal = number & (ORDINALS_MAX - 1)

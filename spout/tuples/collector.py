@@ -1,9 +1,8 @@
-"""What a bolt sees: tuples, message ids, causes of failure, and the collectors it emits to.
+"""What a bolt works with: tuples, message ids, causes of failure, and the collectors that it emits to.
 
-Pure: a collector remembers what a bolt did; `spout.execution.passes` turns that into rows and
-`spout.publishing.fold` into values. The rules of Storm's collector hold, and breaking one raises where Storm
-would let the root time
-out:
+Pure: a collector only remembers what a bolt did. `spout.execution.passes` turns that into rows, and
+`spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt that breaks one gets
+an exception, where Storm would let the root time out:
 
 * a tuple is settled once: acked or failed, by the bolt that received it;
 * an emission is anchored on tuples that are not settled yet;
@@ -37,10 +36,10 @@ DEFAULT_STREAM = "default"
 
 
 Values = Sequence[Any] | Mapping[str, Any]
-"""What an emission is given as: values in the order of the stream's fields, or by field name."""
+"""The values of an emission: in the order of the stream's fields, or by field name."""
 
 SHOWN_CHARACTERS_MAX = 60
-"""A value is shown in a message up to here."""
+"""A value is cut to this length in a message."""
 
 
 class StreamId(NamedTuple):
@@ -55,7 +54,7 @@ class StreamId(NamedTuple):
 
 
 SPARK = StreamId("spark")
-"""Where rows come from that reached a bolt through Spark's own operators."""
+"""Stands in `came_from` for rows that reached a bolt through Spark's own operators."""
 
 
 class FailTuple(Exception):
@@ -88,7 +87,7 @@ class RejectTuple(FailTuple):
 
 
 class Undecodable(RejectTuple):
-    """Raise it when a record's bytes are not what the bolt reads: a dead letter at once, bytes kept.
+    """Raise it when a bolt cannot decode a record: it becomes a dead letter at once, which keeps the bytes.
 
     >>> import json
     >>> class Parse(spout.BasicBolt):
@@ -126,12 +125,12 @@ def cut(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
 
 
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
-    """Name a failure: an exception's class, message and place, or an explicit fail's message alone.
+    """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
     Args:
-        operator: whose failure it is.
-        why: what was raised or said.
-        tracebacks: keeps the traceback of an exception that was raised in an author's code.
+        operator: name of the bolt that failed the tuple.
+        why: the exception, or the message of an explicit fail.
+        tracebacks: keeps the traceback of an exception that was raised in the author's code.
     """
     if isinstance(why, Isolated):
         return Cause(operator, why.error, cut(str(why)))
@@ -144,7 +143,7 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
 
 
 def shown(value: object) -> str:
-    """Show a value in a message: cut, and without addresses, so that it reads the same in every process."""
+    """Return a value's text for a message: cut, without addresses, so that all processes show the same."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
@@ -156,19 +155,20 @@ def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any
     """Return the values of an emission in the order of its fields.
 
     Args:
-        values: a tuple or a list, which is returned as it is; a mapping by field name; or what has no order.
-        fields: of the stream; None: unknown, and a mapping stays one.
-        bolt: who emitted it.
+        values: a tuple or a list, which is returned as it is; or a mapping by field name.
+        fields: the stream's fields; None: unknown, and a mapping is returned as a mapping.
+        bolt: name of the bolt that emitted it.
 
     Raises:
-        TupleError: a mapping has not exactly the stream's fields, or these are no values in an order.
+        TupleError: a mapping does not have exactly the stream's fields, or the values have no order (a set),
+            or this is one value in place of a row.
     """
     if isinstance(values, tuple | list):
         return values
     whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
     if isinstance(values, Mapping):
         if fields is None:
-            return dict(values)  # type: ignore[return-value]  # nobody can tell the order
+            return dict(values)  # type: ignore[return-value]  # the order is not known here
         missing = [name for name in fields if name not in values]
         unknown = [shown(name) for name in values if name not in fields]
         if missing or unknown:
@@ -189,17 +189,17 @@ def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any
 
 
 class Delivery(NamedTuple):
-    """One delivery of a tuple of a root: its place in the tree.
+    """One delivery of a tuple: its place in the tree of its root.
 
-    `root` is the root's place in the batch's plan; `path` names, hop by hop from the spout, the
-    subscription's key and the ordinal on it. The empty path is the root itself.
+    `root` is the root's index in the batch's plan. `path` has, for each hop from the spout on, the key of the
+    subscription and the ordinal on it. The empty path is the root itself.
     """
 
     root: int
     path: tuple[tuple[int, int], ...]
 
     def child(self, subscription: int, ordinal: int) -> Delivery:
-        """Return the delivery that the `ordinal`-th emission on a subscription is."""
+        """Return the delivery one hop further, with this ordinal on a subscription."""
         return Delivery(self.root, (*self.path, (subscription, ordinal)))
 
 
@@ -211,10 +211,10 @@ class MessageId:
     ('sentences/3@1042', 1)
 
     Attributes:
-        root: the emission that this tuple's tree belongs to; another one in each attempt.
+        root: the root of this tuple's tree; each attempt has another one.
         attempt: 1 for the first emission of the record.
-        origin: ``topic/partition@offset`` of the first emission: the same in every attempt. With an
-            ordinal of the bolt's own it is a row identity that a replay does not change.
+        origin: ``topic/partition@offset`` of the first emission: the same in every attempt. Together with a
+            number that the bolt gives to each row it emits, it identifies the row in all attempts.
         first_emitted_ms: wall time of the first emission, or None in the first attempt.
     """
 
@@ -225,7 +225,7 @@ class MessageId:
 
 
 class Rows(Protocol):
-    """Rows that tuples look at: of a topic, of a bolt before, or of a DataFrame."""
+    """Rows from which tuples read their values: of a topic, of a bolt before, or of a DataFrame."""
 
     names: Sequence[str]
     came_from: StreamId
@@ -236,7 +236,7 @@ class Rows(Protocol):
         """Return one value. Raises KeyError for an unknown name."""
 
     def message_id(self, row: int) -> MessageId:
-        """Return what the row descends from. Raises TupleError where only the tree is known."""
+        """Return what the row descends from. Raises MessageIdUnknown where only its tree is available."""
 
 
 class Tuple:
@@ -257,7 +257,7 @@ class Tuple:
     __slots__ = ("_row", "_rows")
 
     def __init__(self, rows: Rows, row: int) -> None:
-        """Look at one row; nothing is read before it is asked for."""
+        """Take one row; a value is read when somebody uses it."""
         self._rows = rows
         self._row = row
 
@@ -300,14 +300,14 @@ class Tuple:
         """What the tuple descends from: root, attempt, origin.
 
         Raises:
-            MessageIdUnknown: the bolt is not in the pass directly behind `read_stream`; let a bolt there
-                emit what is needed as a field. If it escapes the bolt, it ends the query.
+            MessageIdUnknown: the bolt is not in the pass directly behind `read_stream`. Let a bolt there emit
+                what you need as a field. If this exception escapes the bolt, it ends the query.
         """
         return self._rows.message_id(self._row)
 
     @property
     def came_from(self) -> StreamId:
-        """The component and stream that it was emitted by and on."""
+        """The component that emitted it, and the stream."""
         return self._rows.came_from
 
     @property
@@ -330,7 +330,7 @@ class Tuple:
         return iter(self.values)
 
     def _lookup_error(self, field: str | int, error: LookupError) -> LookupError:
-        """Name the fields that there are, where the one that was asked for is not."""
+        """Return an error with the names of all fields, if there is no such field."""
         size = len(self.fields)
         if field in self.fields or (isinstance(field, int) and -size <= field < size):
             return error
@@ -342,7 +342,7 @@ class Tuple:
 
 
 class State(Enum):
-    """Where a tuple stands with the bolt that received it."""
+    """What the bolt that received a tuple has done with it."""
 
     OPEN = "open"
     ACKED = "acked"
@@ -350,7 +350,7 @@ class State(Enum):
 
 
 class AnchoredTuple(Tuple):
-    """A tuple whose place in its trees is kept, because a rich bolt decides on it by hand."""
+    """A tuple with its places in its trees, which are needed because a rich bolt acks and fails by hand."""
 
     __slots__ = ("_born", "_places", "receiver", "state")
 
@@ -358,9 +358,9 @@ class AnchoredTuple(Tuple):
         """Receive a tuple in the bolt named `receiver`.
 
         Args:
-            rows: what the tuple is one of.
-            row: which.
-            places: the deliveries that each of the rows is; none of an unanchored one.
+            rows: the rows to which the tuple belongs.
+            row: its number among them.
+            places: for each of the rows its deliveries; an unanchored row has none.
             receiver: name of the bolt.
         """
         self._rows = rows
@@ -372,12 +372,12 @@ class AnchoredTuple(Tuple):
 
     @property
     def row(self) -> int:
-        """Which of its rows it is."""
+        """Its number among the rows."""
         return self._row
 
     @property
     def places(self) -> Sequence[tuple[Delivery, ...]]:
-        """The deliveries of all its rows."""
+        """The deliveries of all the rows."""
         return self._places
 
     @property
@@ -387,14 +387,14 @@ class AnchoredTuple(Tuple):
 
     @property
     def children(self) -> Iterator[Delivery]:
-        """The deliveries that were emitted on it."""
+        """The deliveries of the tuples that are anchored on it."""
         for subscription, count in self._born.items():
             for ordinal in range(count):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
     def bear(self, subscription: int) -> int:
-        """Note one more delivery on a subscription; return its ordinal."""
+        """Count one more delivery on a subscription; return its ordinal."""
         ordinal = self._born.get(subscription, 0)
         self._born[subscription] = ordinal + 1
         return ordinal
@@ -409,7 +409,7 @@ class Emit(Protocol):
 class BasicCollector:
     """Collects what a `BasicBolt` emits; everything is anchored on the input.
 
-    To try a bolt without Spark, let a list take what it emits:
+    To try a bolt without Spark, append what it emits to a list:
 
     >>> words = []
     >>> collector = spout.BasicCollector(words.append)
@@ -421,7 +421,7 @@ class BasicCollector:
     __slots__ = ("emit",)
 
     emit: Emit
-    """Emit one tuple: its values in the order of the fields of the stream, `output` of the bolt by default.
+    """Emit one tuple: its values in the order of the stream's fields (by default of the bolt's `output`).
 
     Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
 
@@ -441,7 +441,7 @@ class BasicCollector:
         raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
 
     def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the status of the topology or stream; the input is not failed by it."""
+        """Show an error in the status of the topology or stream; this does not fail the input."""
 
 
 class Emission(NamedTuple):
@@ -469,10 +469,10 @@ class OutputCollector:
     [Row(id=7)]
 
     Attributes:
-        emissions: what was emitted since the list was last taken.
+        emissions: what was emitted since the list was last emptied.
         open: received tuples that are neither acked nor failed.
-        failures: each failed delivery's root, by index, with its cause.
-        touched: root indices whose timeout was reset.
+        failures: for each failed delivery the index of its root, and the cause.
+        touched: indices of the roots whose timeouts were reset.
         errors: what `report_error` was called with, the first `ERRORS_MAX`.
         tracebacks: those of the exceptions by which tuples failed.
     """
@@ -483,7 +483,7 @@ class OutputCollector:
     )  # fmt: skip
 
     def __init__(self, bolt: str, subscription: int, fields: Sequence[str] | None = None) -> None:
-        """Collect for the bolt of this name; its emissions, of these fields, go out on one subscription."""
+        """Collect for a bolt; its emissions have these fields, and all go to one subscription."""
         self._bolt = bolt
         self._fields = fields
         self._subscription = subscription
@@ -495,7 +495,7 @@ class OutputCollector:
         self.tracebacks = Tracebacks()
 
     def receive(self, received: AnchoredTuple) -> None:
-        """Take a tuple in; called before the bolt's `execute`."""
+        """Add an input tuple to `open`; called before the bolt's `execute`."""
         self.open.add(received)
 
     def emit(
@@ -507,14 +507,15 @@ class OutputCollector:
         """Emit one tuple.
 
         Args:
-            values: in the order of the stream's fields, `output` of the bolt by default, or by their names.
-            anchors: input tuples whose trees it joins; none: nobody waits for it.
-            stream: on which of the streams that it declares; others than the default need a
+            values: in the order of the stream's fields (by default of the bolt's `output`), or by their
+                names.
+            anchors: input tuples whose trees it joins. Without one no root waits for this tuple.
+            stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
         Raises:
-            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has
-                no such stream, or these are no values of it.
+            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has no
+                such stream, or the values do not fit its fields.
         """
         if stream != DEFAULT_STREAM:
             raise TupleError(
@@ -539,7 +540,7 @@ class OutputCollector:
         """Emit one tuple to a task of the consumers of a direct stream.
 
         Args:
-            task: 0 up to the number of tasks that `BoltContext.tasks` has for the consumer.
+            task: from 0, and below the number of tasks that `BoltContext.tasks` has for the consumer.
             values: see `emit`.
             anchors: see `emit`.
             stream: one that was declared as direct.
@@ -553,12 +554,12 @@ class OutputCollector:
         )
 
     def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the status of the topology or stream; no tuple is failed by it."""
+        """Show an error in the status of the topology or stream; this does not fail a tuple."""
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(cause_of(self._bolt, error))
 
     def ack(self, received: Tuple) -> None:
-        """Settle an input tuple: its part is done.
+        """Ack an input tuple: this bolt is done with it.
 
         Raises:
             TupleError: it was acked or failed before, or is no input of this bolt.
@@ -576,13 +577,13 @@ class OutputCollector:
         self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
 
     def refuse(self, received: AnchoredTuple, named: Cause) -> None:
-        """Fail an input tuple whatever was done to it before: an exception escaped its bolt."""
+        """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
         received.state = State.FAILED
         self.open.discard(received)
         self.failures.extend((delivery.root, named) for delivery in received.deliveries)
 
     def reset_timeout(self, received: Tuple) -> None:
-        """Let the timeout of the input's roots begin anew.
+        """Start the timeouts of the input's roots anew.
 
         Raises:
             TupleError: the tuple was acked or failed before, or is no input of this bolt.
@@ -591,16 +592,16 @@ class OutputCollector:
         self.touched.update(delivery.root for delivery in tuple_.deliveries)
 
     def outstanding(self) -> Iterator[Delivery]:
-        """List the deliveries by which the folded values miss their root edges.
+        """List the deliveries whose edges are still missing in the XOR values of their roots.
 
-        Every tuple that is not acked leaves out its own edge and those of what was emitted on it.
+        These are, for every tuple that is not acked, its own edges and those of what was emitted on it.
         """
         for received in self.open:
             yield from received.deliveries
             yield from received.children
 
     def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
-        """Return the distinct anchors of an emission, each an open input of this bolt."""
+        """Return the anchors of an emission, each once; each is an input of this bolt and not settled."""
         listed = (anchors,) if isinstance(anchors, Tuple) else anchors
         return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
 

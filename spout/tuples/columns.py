@@ -1,4 +1,4 @@
-"""Names of the columns that a user sees, and of the hidden ones."""
+"""Names of columns: of those that a user sees, and of the hidden ones."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ TASK = "_task"
 """Between two stages: the task that a row goes to."""
 
 COLUMN = "s{}"
-"""Name of the column that holds the tuples of the stream of this number."""
+"""Name of the column with the tuples of the stream of this number."""

@@ -1,7 +1,7 @@
 """What bolts did, counted exactly, by component and stream; pure.
 
-Tasks count, a batch's counts travel in its reports, and the driver adds those that it publishes: a task or
-a batch that runs again is counted once.
+Tasks count, a batch's counts are in its reports, and the driver adds those of the batches that it publishes.
+So a task or a batch that runs again is counted once.
 
 =============  ======================================================  ==========================
 what           counted for                                             `total_ns`
@@ -69,7 +69,7 @@ def added(every: Iterable[Counts]) -> Counts:
 
 
 def count_of(counts: Counts, what: What | str, component: str, source: str | None = None) -> int:
-    """Add up the tuples of a component, of all streams or of one source's; see `TopologyStatus.count`."""
+    """Add up the tuples of a component, of all streams or those of `source`; see `TopologyStatus.count`."""
     return sum(
         measure.tuples
         for counted, measure in counts.items()
@@ -94,7 +94,7 @@ class Tally:
         found[1] += total_ns
 
     def slot(self, counted: Counted) -> list[int]:
-        """Return where something is counted, how often and how long, for those who count each tuple."""
+        """Return the list [tuples, total ns] of a count; whoever counts each tuple changes it directly."""
         return self._found.setdefault(counted, [0, 0])
 
     def counts(self) -> Counts:
@@ -102,6 +102,6 @@ class Tally:
         return {counted: Measure(*found) for counted, found in self._found.items()}
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Set all counts to zero."""
         for found in self._found.values():
             found[:] = 0, 0

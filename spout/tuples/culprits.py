@@ -1,10 +1,9 @@
-"""Tuples that kill or hang the process that works on them: what is known of one, and what it leads to; pure.
+"""Tuples that kill or hang the process that works on them: how to find them and leave them out; pure.
 
-A child process works on tuples in the place of its worker (`spout.isolation.isolation`). When it ends, the
-call that it was at names the *culprit*: in the next child that call is not made, `Isolated` is raised in its
-place, so that everything else comes out as if the bolt itself had failed the tuple. Of a call for many rows,
-an `ArrowBolt`'s, nobody knows which one it was: the next child makes two calls, for a half of the rows each,
-and so on.
+A child process works on tuples in place of its worker (`spout.isolation.isolation`). When the child ends, the
+call that was running names the *culprit*. The next child raises `Isolated` instead of making that call, so
+everything else happens as if the bolt itself had failed the tuple. A call of an `ArrowBolt` has many rows,
+and does not show which row it was: the next child makes two calls, for one half of the rows each, and so on.
 
 Source: docs/design/protocol.md, section 3 rules 5, 6 and 11.
 """
@@ -28,10 +27,10 @@ Key = tuple[int, int, int, frozenset[int]]
 
 
 class Isolated(Exception):
-    """Is raised in the place of a call that would kill or hang its process; `error` names the cause."""
+    """Is raised instead of a call that would kill or hang its process; `error` names the cause."""
 
     def __init__(self, error: str, message: str) -> None:
-        """Name the cause: `WORKER_DIED` or `HUNG`, and how it was seen."""
+        """Name the cause, `WORKER_DIED` or `HUNG`; `message` has what was observed."""
         super().__init__(message)
         self.error = error
 
@@ -64,12 +63,12 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Orders:
-    """What the next child does otherwise than the one before.
+    """What the next child does differently.
 
     Attributes:
-        blames: by bolt and key, what is raised in the place of a call.
-        condemned: by bolt, the roots of which no tuple is worked on, and what is raised instead.
-        cuts: by bolt, feed and call, the rows at which it is cut into several.
+        blames: by bolt and key, what is raised instead of a call.
+        condemned: by bolt, the roots whose tuples it does not work on, and what is raised instead.
+        cuts: by bolt, feed and call, the rows at which the call is divided into several.
     """
 
     blames: dict[tuple[str, Key], Isolated] = field(default_factory=dict)
@@ -77,7 +76,7 @@ class Orders:
     cuts: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def learn(self, call: Call, error: str, message: str) -> bool:
-        """Take note of a call that ended its process; tell whether a culprit was found, or a half cut."""
+        """Note a call that ended its process; True: its row is the culprit; False: its rows are halved."""
         if call.end - call.first > 1:
             cuts = self.cuts.setdefault((call.bolt, call.feed, call.number), [])
             middle = (call.first + call.end) // 2
@@ -87,7 +86,7 @@ class Orders:
         return True
 
     def blame_of(self, call: Call) -> Isolated | None:
-        """Return what is raised in the place of a call for one tuple, or None."""
+        """Return what to raise instead of a call for one tuple; None: make the call."""
         blame = self.blames.get((call.bolt, call.key))
         if blame is None and call.bolt in self.condemned:
             roots, sentence = self.condemned[call.bolt]
@@ -95,12 +94,12 @@ class Orders:
         return blame
 
     def revoke(self, bolt: str) -> None:
-        """Forget what was raised in a bolt by its calls: others may have been the cause."""
+        """Forget the culprits that single calls of a bolt named: other tuples may have been the cause."""
         for key in [key for key in self.blames if key[0] == bolt]:
             del self.blames[key]
 
     def pieces(self, call: Call, blamed: list[int]) -> list[tuple[int, int]]:
-        """Return the rows, from and below, of the calls that are made in the place of one.
+        """Return the calls that replace one call, each as its first row and the row behind its last.
 
         Args:
             call: the call.
@@ -113,16 +112,17 @@ class Orders:
 
 
 class Search:
-    """Finds the roots that end a process which does not end at one of their own tuples.
+    """Finds the roots whose tuples end a process, where the process ends during another call.
 
-    A bolt that holds tuples and works on them together ends at another tuple, or in ``cleanup``. So children
-    do everything again, and in each of them some of the roots are condemned: no tuple of theirs is worked on.
-    Of the suspects in their order, the shortest beginning with which a child survives ends with a culprit;
-    with that one condemned for good, the search begins anew, until a child survives with the culprits alone.
+    A bolt that collects tuples and works on them together ends the process at a later tuple, or in
+    ``cleanup``. So children repeat everything, and in each of them some roots are *condemned*: the child does
+    not work on their tuples. The suspects have an order. Take the smallest number of them, from the first
+    one on, that must be condemned so that the child survives: the last of them is a culprit. It stays
+    condemned, and the search begins anew, until a child survives with only the culprits condemned.
     """
 
     def __init__(self, suspects: Iterable[int]) -> None:
-        """Suspect roots; with none of them condemned, a child has died."""
+        """Begin with these suspects; a child in which none of them was condemned has died."""
         self.guilty: list[int] = []
         self._left = sorted(suspects)
         self._dies, self._survives = 0, len(self._left)
@@ -131,11 +131,11 @@ class Search:
 
     @property
     def condemned(self) -> frozenset[int]:
-        """The roots that are condemned in the next child."""
+        """The roots to condemn in the next child."""
         return frozenset([*self._left[: self._tried], *self.guilty])
 
     def died(self) -> bool:
-        """Take note that the child died; False: no condemnation helps."""
+        """Note that the child died; False: it dies even with all suspects condemned, so end the search."""
         if not self._is_known or not self._survives:
             return False
         self._dies = self._tried
@@ -143,7 +143,7 @@ class Search:
         return True
 
     def survived(self) -> bool:
-        """Take note that the child did everything; True: it condemned culprits alone."""
+        """Note that the child finished its work; True: only culprits were condemned, the search is over."""
         if not self._tried:
             return True
         self._is_known = True
@@ -152,7 +152,7 @@ class Search:
         return False
 
     def _choose(self) -> None:
-        """Choose how many suspects are condemned next."""
+        """Choose how many suspects the next child condemns."""
         if self._survives - self._dies > 1:
             self._tried = (self._dies + self._survives) // 2
             return

@@ -47,7 +47,7 @@ class IntervalSet:
         return self._starts[0] if self._starts else None
 
     def __contains__(self, position: object) -> bool:
-        """Tell whether a position is in the set."""
+        """Return whether a position is in the set."""
         if not isinstance(position, int):
             return False
         index = bisect_right(self._starts, position) - 1
@@ -97,7 +97,7 @@ class IntervalSet:
         return removed
 
     def within(self, start: int, end: int) -> list[Run]:
-        """Return what of [start, end) is in the set, ascending; of no positions, nothing."""
+        """Return the parts of [start, end) that are in the set, ascending; none if it is empty."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)
@@ -105,9 +105,9 @@ class IntervalSet:
         return [Run(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
 
     def outside(self, start: int, end: int) -> list[Run]:
-        """Return what of [start, end) is not in the set, ascending."""
+        """Return the parts of [start, end) that are not in the set, ascending."""
         return list(map(Run._make, difference([(start, end)], self.within(start, end))))
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Tell whether a position of [start, end) is in the set."""
+        """Return whether a position of [start, end) is in the set."""
         return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)

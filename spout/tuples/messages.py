@@ -1,7 +1,7 @@
-"""Rows of a topic, as a source's tuples and columns see them.
+"""Records of a topic as rows: for tuples and for Arrow columns.
 
-A tuple looks at the client's message; a field is fetched when it is asked for. Columns are built for those
-who want Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
+A tuple reads from the client's message, a field when somebody uses it. Columns are built for those that need
+Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
 
 Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
 """
@@ -82,11 +82,11 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "headers": lambda message: list(headers_of(message)),
     }
 )
-"""What a tuple's field is, by name: what Spark makes of the column, a timestamp with its zone, UTC."""
+"""How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
 
 
 SPOUT = StreamId("spout")
-"""Where records come from that `read_stream` reads; spouts of a `TopologyBuilder` have names of their own."""
+"""`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
 
 
 class MessageRows:
@@ -97,7 +97,7 @@ class MessageRows:
     names: Sequence[str]
 
     def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
-        """Look at messages of a source, each with its position."""
+        """Take messages of one source; `positions` has the position of each."""
         self.names = _NAMES
         self.came_from = SPOUT
         self._messages = messages
@@ -109,15 +109,15 @@ class MessageRows:
 
     @property
     def source(self) -> Source:
-        """The source that all of them are of."""
+        """The source of all the messages."""
         return self._source
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; ``headers`` may be asked for too."""
+        """Return one value; `name` may also be ``headers``."""
         return GETTERS[name](self._messages[row])
 
     def message_id(self, row: int) -> MessageId:
-        """Return what a record's headers, or its place, say about where it began."""
+        """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
         message = self._messages[row]
         replayed = is_replay(self._source)
         lineage = parse_lineage(
@@ -131,14 +131,14 @@ class MessageRows:
         return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms)
 
     def part(self, first: int, size: int) -> MessageRows:
-        """Look at some of the messages."""
+        """Return `size` of the messages, from `first` on."""
         end = first + size
         part = MessageRows(self._messages[first:end], self._source, self._positions[first:end])
         part.came_from = self.came_from
         return part
 
     def packed(self) -> tuple[Any, ...]:
-        """Return the messages as builtins and an array, for another process."""
+        """Return the messages as built-in types and an array, for another process."""
         messages = [
             (m.topic(), m.partition(), m.offset(), m.key(), m.value(), m.headers(), m.timestamp())
             for m in self._messages
@@ -147,7 +147,7 @@ class MessageRows:
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
-        """Look at messages of another process; they need no client here."""
+        """Restore messages that another process packed; they need no client here."""
         source, positions, came_from, messages = packed
         names = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
         rows = cls([Message(**dict(zip(names, m, strict=True))) for m in messages], source, positions)
@@ -155,7 +155,7 @@ class MessageRows:
         return rows
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
-        """Return the named columns; None: all that a source has without headers."""
+        """Return the named columns; None: all but the headers."""
         names = list(self.names if fields is None else fields)
         return pa.RecordBatch.from_arrays([self._column(name) for name in names], names=names)
 

@@ -1,8 +1,8 @@
-"""Where the roots of a topology's tuples stand in their sources, for a bolt that holds them beyond a batch.
+"""Sources and positions of the roots of a topology's tuples, for a bolt that holds tuples beyond a batch.
 
-Within a batch a root is its index into the batch's plan, which only read tasks know. Where a keyed bolt ends
-the topology, rows that leave a task name the source and position beside it: a task knows those of all tuples
-that it was given, and emits on no others.
+Within a batch a root is its index in the batch's plan, and only read tasks have the plan. Where a keyed bolt
+ends the topology, rows that leave a task therefore also have the source and the position. A task can name
+those of all roots that it needs: they came with its input, and it emits only on its input.
 
 Source: docs/design/protocol.md, sections 2 and 5.2.
 """
@@ -21,27 +21,27 @@ ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 
 
 class Origins:
-    """Sources and positions of the roots that one task was given, by their index."""
+    """Sources and positions of the roots of one task's input, by their index."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._known: dict[int, tuple[int, int]] = {}
 
     def learn(self, indices: I64, named: pa.StructArray) -> None:
-        """Take note of roots.
+        """Remember roots of the input.
 
         Args:
-            indices: their indices; -1: none, or several.
-            named: their `source` and `position`, one for one.
+            indices: `(n,) int64`: their indices; -1: a row with no root, or with several.
+            named: `source` and `position` of each.
         """
         places = zip(_numbers(named.field("source")), _numbers(named.field("position")), strict=True)
         self._known.update(zip(indices.tolist(), places, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
-        """Name roots; null for -1.
+        """Return `source` and `position` of each root; null for -1.
 
         Raises:
-            KeyError: the task was never given one of them.
+            KeyError: one of them was not in the task's input.
         """
         found = [self._known[index] if index >= 0 else (0, 0) for index in indices.tolist()]
         sources, positions = np.array(found, np.int64).reshape(-1, 2).T

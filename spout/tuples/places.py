@@ -1,8 +1,9 @@
-"""The places of a block of tuples in their trees, by the column; pure.
+"""The places of a block of tuples in their trees, as arrays where that is possible; pure.
 
-Where every tuple has one anchor and came the same number of hops, which is so in all of a topology without
-rich bolts and joins, a block's places are arrays: the root of each tuple, and one number for each hop. A
-tuple's own place is made when somebody asks for it. Everywhere else places are a list.
+It is possible where every tuple has one anchor and the same number of hops behind it: everywhere in a
+topology without rich bolts and joins. A block's places are then arrays: the root of each tuple, and one
+number for each hop; the place of a single tuple is built when somebody uses it. Everywhere else places are a
+list.
 
 Source: docs/design/protocol.md, section 2 ("child edge").
 """
@@ -27,18 +28,18 @@ _DEPTH = PATHS_TYPE.value_type
 
 
 def _hop(subscription: int, ordinals: I64) -> I64:
-    """Number a hop as `spout.tuples.anchors` does: the subscription in the upper half."""
+    """Return the numbers of hops, as in `spout.tuples.anchors`: the subscription is in the upper half."""
     upper = subscription << 32
     return ordinals | np.int64(upper - (1 << 64) if upper >> 63 else upper)
 
 
 class Places(Sequence[Deliveries]):
-    """Places of tuples that have one anchor each and came as many hops."""
+    """Places of tuples that have one anchor each and the same number of hops behind them."""
 
     __slots__ = ("_hops", "_roots")
 
     def __init__(self, roots: I64, hops: tuple[I64, ...] = ()) -> None:
-        """Take the root's index and the numbers of the hops, each an array with one number for each tuple."""
+        """Create places from arrays of one number for each tuple: its root's index, and one for each hop."""
         self._roots = roots
         self._hops = hops
 
@@ -67,7 +68,7 @@ class Places(Sequence[Deliveries]):
         return Places(self._roots[parents], (*before, _hop(subscription, ordinals)))
 
     def kept(self, rows: Sequence[int]) -> Places:
-        """Return the places of these rows alone."""
+        """Return the places of these rows only."""
         chosen = np.array(rows, np.int64)
         return Places(self._roots[chosen], tuple(hop[chosen] for hop in self._hops))
 
@@ -84,7 +85,7 @@ class Places(Sequence[Deliveries]):
         return pa.ListArray.from_arrays(outer, paths, type=PATHS_TYPE)
 
     def numbers(self) -> U64:
-        """Number each place, as `number_of` does."""
+        """Return a number for each place, the one of `number_of`."""
         found = self._roots.astype(np.uint64)
         for hop in self._hops:
             mix64_in_place(found)
@@ -93,7 +94,7 @@ class Places(Sequence[Deliveries]):
 
 
 def number_of(place: Delivery) -> int:
-    """Number a place: in every process the same, and in a task that runs again."""
+    """Return a number for a place: the same in every process, and in a task that runs again."""
     found = place.root
     for subscription, ordinal in place.path:
         found = (mix64(found) + (subscription << 32 | ordinal)) & _MASK
@@ -101,7 +102,7 @@ def number_of(place: Delivery) -> int:
 
 
 def places_of(anchors: Anchors) -> Sequence[Deliveries]:
-    """Return the places of rows that arrive, by the column where they are alike."""
+    """Return the places of rows that arrive, as arrays if they all have the same form."""
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
         return Places(anchors.roots(), tuple(_hop(key, ordinals) for key in anchors.subscriptions))
@@ -111,7 +112,7 @@ def places_of(anchors: Anchors) -> Sequence[Deliveries]:
 
 
 def _alike(column: pa.Array) -> Places | None:
-    """Read a HOPS column whose rows have one place each, of one depth; None where they have not."""
+    """Read a HOPS column whose rows have one place each, all of the same depth; None for any other."""
     paths = column.flatten()
     if not len(column) or len(paths) != len(column):
         return None
@@ -137,10 +138,10 @@ def children_of(
     """Return the places of tuples that were emitted on one subscription.
 
     Args:
-        places: of the tuples that they were emitted on.
-        parents: which of those each one was emitted on.
+        places: the places of the parents: of the tuples on which they are anchored.
+        parents: `(n,) int64`: for each tuple the number of its parent.
         subscription: its key.
-        ordinals: of each one, among those of its parent on the subscription.
+        ordinals: `(n,) int64`: the number of each tuple among those of its parent on the subscription.
     """
     if isinstance(places, Places):
         return places.children(parents, subscription, ordinals)
@@ -151,7 +152,7 @@ def children_of(
 
 
 def kept_of(places: Sequence[Deliveries], rows: Sequence[int]) -> Sequence[Deliveries]:
-    """Return the places of these rows alone."""
+    """Return the places of these rows only."""
     return places.kept(rows) if isinstance(places, Places) else [places[row] for row in rows]
 
 

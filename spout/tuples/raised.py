@@ -1,8 +1,9 @@
-"""Where the code of a bolt's author raised an exception: file and line, and the traceback once for each kind.
+"""Where the author's code raised an exception: file and line, and the traceback once for each kind.
 
 A traceback goes through Windhover (which called the bolt), through the author's code, and often ends in a
-library that the author called. The place is the last line of the author's own: neither Windhover's, nor
-Python's, nor in ``site-packages``. A bolt that is itself installed there is the first package on the way.
+library that the author called. The *place* is the last line of the author's own code: it belongs neither to
+Windhover, nor to Python, nor to ``site-packages``. If the bolt is itself installed in ``site-packages``, the
+first package on the way counts as the author's.
 
 A place names the file without its folder, since that differs from machine to machine, and a batch that runs
 again elsewhere must fail its records by the same causes.
@@ -20,17 +21,17 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 KINDS_MAX: Final = 20
-"""Kinds of tracebacks that a bolt keeps in one task, and that a task reports; others only fail records."""
+"""So many kinds of tracebacks a bolt keeps in a task, and a task reports; others only fail records."""
 
 TRACEBACK_CHARACTERS_MAX: Final = 8_000
-"""A traceback is cut in its middle to about so many characters: where it began, and where it was raised."""
+"""A longer traceback is cut in its middle to about this: its start and its end, the exception, stay."""
 
 _NAME_BYTES_MAX: Final = 40
 
 _OURS: Final = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("acker", "replay", "spout"))
 _PYTHONS: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
 _COMPILED: Final = (".pyx", ".pxi", ".pxd")
-"""Ends of files that Cython compiled, of which a traceback knows no folder: a library's."""
+"""Endings of files that Cython compiled. A traceback has no folder for them; they belong to libraries."""
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
@@ -44,7 +45,7 @@ class Raised(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """What tells it from others: all but the text."""
+        """What distinguishes kinds of tracebacks: all but the text."""
         return self[:3]
 
 
@@ -59,7 +60,7 @@ class Tracebacks:
         self._kept: list[Raised] = []
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
-        """Keep the traceback of an exception, unless there is one of its kind, or there are enough."""
+        """Keep the traceback of an exception, unless there is one of its kind, or there are `KINDS_MAX`."""
         kind = operator, error, place
         if kind not in self._kinds and len(self._kinds) < KINDS_MAX:
             self._kinds.add(kind)
@@ -69,12 +70,12 @@ class Tracebacks:
         return iter(self._kept)
 
     def take(self) -> list[Raised]:
-        """Return what was kept since this was called last; their kinds are not kept again."""
+        """Return what was kept since the last call; more tracebacks of the same kinds are not kept."""
         kept, self._kept = self._kept, []
         return kept
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all tracebacks and kinds."""
         self._kinds.clear()
         self._kept.clear()
 
@@ -88,7 +89,7 @@ def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where the author's code raised an exception, ``split.py:12``; empty: it was not raised there."""
+    """Return where the author's code raised an exception, ``split.py:12``; empty: other code raised it."""
     own, installed = None, None
     package = ""
     step = error.__traceback__
@@ -96,7 +97,7 @@ def place_of(error: BaseException) -> str:
         name = step.tb_frame.f_code.co_filename
         home = _home_of(name)
         if name[:1] == "<" and step.tb_frame.f_globals.get("__name__") != "__main__":
-            home = None  # made by a library, as the methods of a dataclass are
+            home = None  # a library generated this code, as for the methods of a dataclass
         if home == "":
             own = step
         elif home is not None and (not package or home == package):
@@ -108,7 +109,7 @@ def place_of(error: BaseException) -> str:
 
 @lru_cache(maxsize=4_096)
 def _home_of(file: str) -> str | None:
-    """Return the installed package of a file; empty: it is in none. None: it is Windhover's or Python's."""
+    """Return the installed package of a file; empty: it is in none; None: it is Windhover's or Python's."""
     if file.startswith(_OURS):
         return None
     installed = _INSTALLED.match(file)

@@ -1,6 +1,6 @@
-"""Rows that tuples look at: emitted lists and Arrow batches; and the way from lists to Arrow.
+"""Rows from which tuples read: emitted lists and Arrow batches; and the conversion from lists to Arrow.
 
-Rows of a topic are in `spout.tuples.messages`. Nothing is converted before it is asked for.
+Rows of a topic are in `spout.tuples.messages`. A value is converted when somebody uses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FindId = Callable[[int], MessageId]
 
 
 def unknown_id(row: int) -> MessageId:
-    """Refuse to name the message id of a row of which only the tree is known."""
+    """Raise for a row whose message id is not available, only its place in a tree."""
     raise MessageIdUnknown(
         "message_id is known in the bolts directly behind read_stream only; let one of those emit what is"
         f" needed (tuple.message_id.origin, an ordinal) as fields (row {row})"
@@ -40,7 +40,7 @@ class ListRows:
         came_from: StreamId = SPARK,
         schema: pa.Schema | None = None,
     ) -> None:
-        """Look at emitted rows; `schema` is their output's, for columns without a value."""
+        """Take emitted rows; `schema` is that of the bolt's output, needed for columns of nulls."""
         self.names = names
         self.schema = schema
         self.came_from = came_from
@@ -60,19 +60,19 @@ class ListRows:
         return self._find_id(row)
 
     def related(self, find_id: FindId) -> ListRows:
-        """Look at the same rows, with what they descend from."""
+        """Return the same rows with another way to find their message ids."""
         return ListRows(self.names, self.rows, find_id, self.came_from, self.schema)
 
 
 class ArrowRows:
-    """Rows of an Arrow batch; a column becomes a list when the first value of it is asked for."""
+    """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
     __slots__ = ("_find_id", "_lists", "batch", "came_from", "names")
 
     def __init__(
         self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
     ) -> None:
-        """Look at a batch."""
+        """Take a batch."""
         self.batch = batch
         self.came_from = came_from
         self.names: Sequence[str] = batch.schema.names
@@ -94,7 +94,7 @@ class ArrowRows:
         return self._find_id(row)
 
     def related(self, find_id: FindId) -> ArrowRows:
-        """Look at the same rows, with what they descend from."""
+        """Return the same rows with another way to find their message ids."""
         return ArrowRows(self.batch, find_id, self.came_from)
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
@@ -111,7 +111,7 @@ def arrow_of(rows: Rows, fields: Sequence[str] | None) -> pa.RecordBatch:
     names = list(rows.names if fields is None else fields)
     arrays = [pa.array([rows.value(name, row) for row in range(len(rows))]) for name in names]
     schema: pa.Schema | None = getattr(rows, "schema", None)
-    if schema is not None:  # no value of a column tells its type
+    if schema is not None:  # a column of nulls has no type of its own
         arrays = [
             pa.nulls(len(rows), schema.field(name).type) if pa.types.is_null(array.type) else array
             for name, array in zip(names, arrays, strict=True)
@@ -126,7 +126,7 @@ class Misfit(NamedTuple):
     error: Exception
 
 
-# What PyArrow and unpacking raise on a value that a column cannot hold.
+# What PyArrow and unpacking raise on a value that does not fit its column.
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -149,7 +149,7 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None = None) -> list[Misfit]:
-    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` is who emitted them."""
+    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` emitted them."""
     bad: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
@@ -161,9 +161,9 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str | None =
 
 
 def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exception | None:
-    """Name the first value of a row that does not fit its field; None: all do.
+    """Return an error that names the first value of a row that does not fit its field; None: all fit.
 
-    The error has the class that it had, since rules for causes name that.
+    The error keeps the class of PyArrow's error, because rules for causes name classes.
     """
     for value, field in zip(row, schema, strict=True):
         try:
@@ -181,7 +181,7 @@ def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exce
 def _renamed(error: Exception, message: str) -> Exception:
     try:
         return type(error)(message)
-    except TypeError:  # as of a UnicodeEncodeError, which wants more than a message
+    except TypeError:  # for example UnicodeEncodeError, which needs more arguments than a message
         return ValueError(message)
 
 
@@ -193,10 +193,10 @@ def _type_text(kind: pa.DataType) -> str:
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Put emissions that came by field name into the order of the fields, in place; return what is no row.
+    """Put emissions by field name into the order of the fields, in place; return those that are no rows.
 
-    It is called for a batch of rows at once: a call for each emission would cost as much as the tuple. So
-    nobody knows what a mapping held that was emitted more than once.
+    It is called once for many rows, because a call for each emission would cost as much as the tuple itself.
+    So a mapping that was emitted more than once is refused: it may have changed in between.
     """
     if countOf(map(type, rows), tuple) == len(rows) or {tuple, list}.issuperset(map(type, rows)):
         return []
@@ -216,7 +216,7 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
 
 
 def unanchored_misfit(bolt: str, output: str, error: Exception) -> TupleError:
-    """Say that an emission on no input does not fit the bolt's output, and the way out."""
+    """Build the error for an unanchored emission that does not fit the bolt's output, with the cure."""
     return TupleError(
         f"bolt {bolt!r} emitted, unanchored, what does not fit {output}: {error}; no input fails for it, so"
         " the query ends: anchor it, and its input fails alone, or emit what fits"
@@ -224,7 +224,7 @@ def unanchored_misfit(bolt: str, output: str, error: Exception) -> TupleError:
 
 
 def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Find the rows that have not one value for each field, each with its error."""
+    """Find the rows that do not have exactly one value for each field, each with its error."""
     try:
         if set(map(len, rows)) <= {len(fields)}:
             return []
@@ -235,7 +235,7 @@ def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) ->
 
 
 def size_error(row: Any, fields: Sequence[str], bolt: str | None = None) -> TupleError | None:
-    """Say that an emission has not one value for each field; None: it has."""
+    """Build the error for an emission without exactly one value for each field; None: it has them."""
     size = len(row) if isinstance(row, Sized) else -1
     if size == len(fields):
         return None

@@ -1,1 +1,1 @@
-"""Topologies: built, submitted, paused and ended, and what they and streams say of themselves."""
+"""Topologies: how they are built, submitted, paused and ended, and the status of topologies and streams."""

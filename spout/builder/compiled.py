@@ -1,4 +1,4 @@
-"""A topology that can run, and how it is to run."""
+"""A topology that can run, and the options with which it runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ WriteBatch = Callable[[Any, int], object]
 """Writes one micro-batch of a stream: gets its rows, a DataFrame, and its id."""
 
 Sink = WriteBatch | Mapping[Any, WriteBatch] | None
-"""Who gets what leaves a topology: one function, or one for each component or (component, stream)."""
+"""The function that gets the rows that leave a topology, or one for each component or (component, stream)."""
 
 ParseOutput = Callable[[str, str], pa.Schema]
-"""Returns the Arrow schema of a bolt's name and an output in Spark's DDL."""
+"""Returns the Arrow schema of an output in Spark's DDL; the first argument is the bolt's name, for errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spout:
-    """What `set_spout` was given."""
+    """The arguments of `set_spout`."""
 
     topics: Topics
     inputs: tuple[str, ...]
@@ -42,12 +42,12 @@ class Compiled:
     Attributes:
         layout: its stages.
         bolts: each bolt, by name.
-        schemas: fields of each stream.
+        schemas: the fields of each stream.
         inputs: names of the inputs of each spout.
-        read: what all spouts together read.
-        sinks: who gets which stream.
-        hooks: what watches every bolt.
-        keyed: the bolt that ends it, if it holds tuples by key; `bolts` has all others.
+        read: all spouts together, as one.
+        sinks: the function that gets each stream.
+        hooks: observers of every bolt.
+        keyed: the bolt that ends it, if that is a `KeyedBolt`; `bolts` has all others.
     """
 
     layout: Layout

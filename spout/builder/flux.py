@@ -1,4 +1,4 @@
-"""A topology from a YAML file, as Storm's Flux has it; ``windhover submit`` runs one.
+"""A topology from a YAML file, like Storm's Flux; ``windhover submit`` runs one.
 
 ::
 
@@ -15,10 +15,10 @@
     sink: "jobs.tables:write_words"
     checkpoint: /var/lib/word-count
 
-Classes are named by module and name, with a colon between. Everything that is wrong with a file is told at
-once, a line for each problem, with its place and its cure; nothing is imported before its keys are right.
+A class is written as its module and its name, with a colon between. All problems of a file are reported at
+once, a line for each, with its place and its cure; nothing is imported before the keys are right.
 
-Source: Storm's ``flux-core``; ``acker.config.topics`` for how problems are told.
+Source: Storm's ``flux-core``; ``acker.config.topics`` for how problems are reported.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class StreamSection(Section):
 
 
 class FileSection(Section):
-    """The file's own keys; lists of components are read one by one."""
+    """The file's own keys; lists of components are parsed one by one."""
 
     name: str = key("Name of the query.", range="a name")
     topics: str = key("A topics.yaml, beside this file.", range="a path", default="topics.yaml")
@@ -117,7 +117,7 @@ LISTS: Mapping[str, type[Section]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """A file, ready to be submitted."""
+    """A parsed file, ready to be submitted."""
 
     builder: TopologyBuilder
     sink: Sink
@@ -125,18 +125,18 @@ class TopologyFile:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `TopologyBuilder.submit` gets from it."""
+        """The file's options of `TopologyBuilder.submit`."""
         options = {"name": self.about.name, "deterministic": self.about.deterministic}
         chosen = {"checkpoint": self.about.checkpoint, "trigger": dict(self.about.trigger)}
         return {**options, **{name: value for name, value in chosen.items() if value}}
 
 
 def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
-    """Read a file, import what it names, and build its topology.
+    """Read a file, import the classes and functions in it, and build its topology.
 
     Args:
         path: the file, UTF-8.
-        environ: what ``${NAME}`` in it is looked up in.
+        environ: values for ``${NAME}`` in the file.
 
     Raises:
         UsageError: it cannot be read.
@@ -167,13 +167,13 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
 
 
 class _Reader:
-    """Reads sections, and collects what is wrong."""
+    """Parses sections, and collects the problems."""
 
     def __init__(self, found: list[Problem]) -> None:
         self.found = found
 
     def problem(self, path: problems.Path, text: str, value: object = None) -> None:
-        """Take note of a problem."""
+        """Add a problem."""
         self.found.append(Problem(path, text, None if value is None else problems.show(value)))
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
@@ -205,14 +205,14 @@ class _Reader:
             return None
 
     def imported(self, path: problems.Path, named: str) -> Any:
-        """Import what is named by module and name; None, with a problem, when it is not there."""
+        """Import an object by ``module:name``; None, and a problem, when that fails."""
         module, colon, name = named.partition(":")
         if not colon or not module or not name:
             self.problem(path, "names no module and name; write module:Name", named)
             return None
         try:
             found = import_module(module)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - told at its key, whatever it is
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             cure = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
             self.problem(path, f"cannot be imported: {_raised(error)}{cure}", named)
             return None
@@ -221,7 +221,7 @@ class _Reader:
         return getattr(found, name, None)
 
     def instance(self, path: problems.Path, bolt: Section) -> Any:
-        """Make a bolt."""
+        """Create a bolt."""
         if not isinstance(bolt, BoltSection):
             return None
         made = self.imported((*path, "className"), bolt.class_name)
@@ -231,13 +231,13 @@ class _Reader:
         named = bolt.arguments if isinstance(bolt.arguments, Mapping) else {}
         try:
             return made(*positional, **named)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - told at its key, whatever it is
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             text = f"cannot be made: {_raised(error)}; see constructorArgs"
             self.problem((*path, "className"), text, bolt.class_name)
             return None
 
     def sink(self, named: str | Mapping[str, str] | None) -> Sink:
-        """Import the functions that write."""
+        """Import the functions of the sink."""
         if named is None:
             return None
         if isinstance(named, str):
@@ -250,10 +250,10 @@ class _Reader:
 
 
 def _raised(error: BaseException) -> str:
-    """Say in one line what was raised, and where in the user's code: nobody is shown a traceback."""
+    """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
     text = " ".join(str(error).split())
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, ImportError | SyntaxError):  # they name the place
+    if isinstance(error, ImportError | SyntaxError):  # their messages have the place
         return what
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename != __file__ and "importlib" not in frame.filename:
@@ -262,13 +262,13 @@ def _raised(error: BaseException) -> str:
 
 
 def _stream_key(named: str) -> str | tuple[str, str]:
-    """Read ``component`` or ``component/stream``."""
+    """Parse ``component`` or ``component/stream``."""
     component, slash, stream = named.partition("/")
     return (component, stream) if slash else component
 
 
 class _Assembly:
-    """Puts a topology together; a component that the builder refuses is a problem at its place."""
+    """Builds a topology; a component that the builder refuses becomes a problem at its place in the file."""
 
     def __init__(self, reader: _Reader, read: topics.Topics) -> None:
         self._reader = reader

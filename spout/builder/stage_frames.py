@@ -43,7 +43,7 @@ class StageTask:
     safety: Safety
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the stage over the rows of one task; report when the last row was taken."""
+        """Run the stage over the rows of one task; report after the last row was taken."""
         with no_garbage_collection(), running(self.pass_, self.safety) as run:
             if not isinstance(run, StageRun | IsolatedRun):
                 raise TypeError(f"a stage is run by a StageRun, not by a {type(run).__name__}")
@@ -56,7 +56,7 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class TopologyFrame:
-    """The DataFrame of a topology, the passes that make it, the stream that it reads, and its two files."""
+    """The DataFrame of a topology, the passes that it runs, the stream that it reads, and its two files."""
 
     rows: DataFrame
     passes: tuple[StagePass, ...]

@@ -1,4 +1,4 @@
-"""What a tracked stream says of itself: its bolts' work, its roots, and what came too late.
+"""The status of a tracked stream: its bolts' work, its roots, and the tuples that came too late.
 
 Source: docs/design/protocol.md, section 5.2; Storm's metrics of a bolt.
 """
@@ -31,14 +31,14 @@ class StreamStatus:
     (0, 0)
 
     Attributes:
-        group: the group that is read.
-        spout: what the planning process says of pending, acked and failed roots; None before it runs.
-        counts: what the bolts did in published batches, with the time that it took, by what, component and
-            stream: ``emitted``, ``transferred`` (to a next bolt, directly), ``executed``, ``acked``,
+        group: the group that it reads.
+        spout: the planning process's counts of pending, acked and failed roots; None before it runs.
+        counts: counts and times of the bolts' work in published batches, by kind, component and stream; the
+            kinds are ``emitted``, ``transferred`` (directly to a next bolt), ``executed``, ``acked``,
             ``failed``. The component that emits a topic's records is ``spout``; rows that came through
-            Spark's own operators are of the stream ``spark``.
+            Spark's own operators have the stream ``spark``.
         errors: the last errors that bolts reported by ``report_error``, the newest last.
-        late: tuples that a watermark dropped, of those that `spout.hold` holds.
+        late: how many of the tuples that `spout.hold` keeps in Spark's state a watermark has dropped.
     """
 
     group: str
@@ -48,12 +48,12 @@ class StreamStatus:
     late: int = 0
 
     def count(self, what: What | str, component: str, source: str | None = None) -> int:
-        """Add up what a component did: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
+        """Add up a component's work: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
 
         Args:
-            what: of these five.
+            what: one of these five.
             component: name of a bolt, or ``spout``.
-            source: only what concerns the tuples of this component; None: all.
+            source: count only tuples that this component emitted; None: all.
         """
         return count_of(self.counts, what, component, source)
 
@@ -71,7 +71,7 @@ def stream_metrics(statuses: Iterable[StreamStatus]) -> Iterator[Metric]:
 
 
 def stream_status(rows: DataFrame) -> StreamStatus:
-    """Return what a tracked stream has done so far, in this application.
+    """Return the status of a tracked stream, with its counts so far in this application.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
     >>> words = lines.transform(spout.bolt(SplitSentence(), name="split"))
@@ -83,7 +83,7 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     (2, 6, 0)
 
     Args:
-        rows: what `read_stream` returned, or any DataFrame that was made of it.
+        rows: the DataFrame that `read_stream` returned, or any that was derived from it.
 
     Raises:
         UsageError: the rows come from no tracked `read_stream`, or from several.
@@ -107,15 +107,15 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
     ...     "windhover_stream_executed" in answer.read().decode()
     True
 
-    Counters of tuples have the group, the component and the stream; those of what a bolt received, the
-    component that emitted it. A group that is read again goes on counting.
+    Counters of tuples have the labels group, component and stream; those of received tuples also have the
+    component that emitted them. If a group is read again, its counters go on.
 
     Args:
         spark: the session.
-        port: 1 to 65,535; or an address with one, ``"127.0.0.1:9100"``, where not all shall reach it.
+        port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach it.
 
     Raises:
-        UsageError: the port is in use, or it is no address of this machine; or the session is one of Spark
+        UsageError: the port is in use, the address is not of this machine, or the session is one of Spark
             Connect.
     """
     application = Application.of(spark)
@@ -123,7 +123,7 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
 
 
 def statuses(application: Application) -> list[StreamStatus]:
-    """Return one status for each group: what all streams of it did, and the latest one's planning process."""
+    """Return a status for each group: counts of all its streams, and the latest one's planning process."""
     by_group: dict[str, list[Stream]] = {}
     for stream in list(application.streams.values()):
         if stream.tracked:

@@ -1,4 +1,4 @@
-"""A topology that was submitted: what it does, and how it is paused, resumed and ended.
+"""A submitted topology: its status, and how it is paused, resumed and ended.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``activate``, ``deactivate`` and ``kill``.
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DRAIN_SECONDS = 60.0
-"""How long `SubmittedTopology.stop` waits for what is running, unless it is told."""
+"""How long `SubmittedTopology.stop` waits for what is running, by default."""
 
 LOOK_SECONDS = 0.05
 HELD_MS = 2_000
-"""What is pending so long after the last batch of tuples is not late: a keyed bolt holds it."""
+"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class TopologyStatus:
     ('active', 0)
 
     Attributes:
-        state: ``inactive`` (nothing runs: submitted so, or paused), ``deactivating`` (paused; a batch
-            still runs), ``active``, ``finished`` (its trigger has ended it), ``stopped``, ``killed``, or
+        state: ``inactive`` (nothing runs: it was submitted inactive, or is paused), ``deactivating`` (paused;
+            a batch still runs), ``active``, ``finished`` (its trigger ended it), ``stopped``, ``killed``, or
             ``failed``.
-        spout: what the planning process says of pending, acked and failed roots; None before it runs.
-        counts: what the components did in published batches, by what, component and stream.
+        spout: the planning process's counts of pending, acked and failed roots; None before it runs.
+        counts: counts of the components' work in published batches, by kind, component and stream.
         errors: the last errors that bolts reported by ``report_error``, the newest last.
         error: why it failed, else empty.
-        isolated: records that ended or hung a worker and were failed for it, by error.
+        isolated: how many records crashed or hung a worker and were therefore failed, by error.
     """
 
     state: str
@@ -68,12 +68,12 @@ class TopologyStatus:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, what: What | str, component: str, source: str | None = None) -> int:
-        """Add up what a component did: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
+        """Add up a component's work: ``emitted``, ``transferred``, ``executed``, ``acked`` or ``failed``.
 
         Args:
-            what: of these five.
+            what: one of these five.
             component: name of a spout or bolt.
-            source: only what concerns the tuples of this component; None: all.
+            source: count only tuples that this component emitted; None: all.
         """
         return count_of(self.counts, what, component, source)
 
@@ -106,7 +106,7 @@ class SubmittedTopology:
     def __init__(
         self, spark: SparkSession, compiled: Compiled, frame: TopologyFrame, options: SubmitOptions
     ) -> None:
-        """Prepare; `resume` starts it."""
+        """Prepare; `resume` starts the query."""
         self._spark = spark
         self._compiled = compiled
         self._frame = frame
@@ -120,7 +120,7 @@ class SubmittedTopology:
         return self._query
 
     def resume(self) -> None:
-        """Activate: let new tuples be emitted. A topology that was submitted inactive is started by it.
+        """Activate: new tuples are emitted. This starts a topology that was submitted inactive.
 
         Raises:
             UsageError: it was stopped or killed.
@@ -131,9 +131,9 @@ class SubmittedTopology:
             self._query = self._start()
 
     def pause(self) -> None:
-        """Deactivate: no new tuples are emitted, replays neither; acks still flow, and offsets are committed.
+        """Deactivate: no new tuples and no replays are emitted; acks still flow, and offsets are committed.
 
-        It returns at once; the batch that runs goes on, and its end shows in `status`.
+        It returns at once. A batch that runs goes on; `status` shows when it has ended.
 
         Raises:
             UsageError: it was stopped or killed.
@@ -142,13 +142,14 @@ class SubmittedTopology:
         self._frame.activation.deactivate()
 
     def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
-        """Drain, then end: no new tuples; what is running finishes, and its roots are settled.
+        """Drain, then end: no new tuples are emitted, running batches finish, and their roots are settled.
 
-        What a keyed bolt holds is not waited for: it stays open, and stands in the checkpoint.
+        It does not wait for tuples that a keyed bolt holds: their roots stay open, and they are in the
+        checkpoint.
 
         Args:
-            timeout_s: it is ended after this long, whatever still runs or is pending: what is pending then
-                stays open, and a restart from the checkpoint goes on with it.
+            timeout_s: the query ends after this time at the latest. Roots that are pending then stay open,
+                and a restart from the checkpoint goes on with them.
 
         Returns:
             The last status.
@@ -163,11 +164,11 @@ class SubmittedTopology:
         return self._end("stopped")
 
     def kill(self) -> TopologyStatus:
-        """End at once. A batch that runs is given up; a restart from the checkpoint runs it again."""
+        """End at once. A running batch is interrupted; a restart from the checkpoint runs it again."""
         return self._end("killed")
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
-        """Wait until the query ends, and tell whether it has.
+        """Wait until the query ends; return whether it has ended.
 
         Raises:
             pyspark.errors.StreamingQueryException: it failed.
@@ -180,7 +181,7 @@ class SubmittedTopology:
         return bool(self._query.awaitTermination(timeout_s))
 
     def status(self) -> TopologyStatus:
-        """Return what it does now."""
+        """Return the current status."""
         failure = None if self._query is None else self._query.exception()
         work = self._frame.stream.work
         return TopologyStatus(
@@ -220,14 +221,14 @@ class SubmittedTopology:
         return "inactive" if self._is_idle() else "deactivating"
 
     def _is_idle(self) -> bool:
-        """Tell whether no batch runs, and none will: it is paused, and Spark waits or was told so."""
+        """Return whether it is paused, no batch runs and none will."""
         if self._query is None or not self._query.isActive:
             return True
         waits = not self._query.status["isTriggerActive"]
         return self._frame.activation.is_idle() or (self._frame.activation.is_inactive() and waits)
 
     def _is_settled(self, since_ms: int) -> bool:
-        """Tell whether at a time after `since_ms` no root was pending, or those alone that are held."""
+        """Return whether after `since_ms` no root was pending, except those that a keyed bolt holds."""
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
         found = read_status(self._frame.status_path)
@@ -240,7 +241,7 @@ class SubmittedTopology:
             time.sleep(LOOK_SECONDS)
 
     def _end(self, how: str) -> TopologyStatus:
-        """End the query; one that had ended by itself is not said to be stopped."""
+        """End the query; if it had ended by itself, its state is not "stopped"."""
         if not self._ended:
             self._ended = how if self._query is None or self._query.isActive else "finished"
         if self._query is not None:
@@ -260,7 +261,7 @@ def submit(
     """Compile a topology and run it; see `TopologyBuilder.submit`.
 
     Raises:
-        UsageError: it cannot run, an option is unknown, or the session is one of Spark Connect.
+        UsageError: the topology cannot run, an option is unknown, or the session is one of Spark Connect.
     """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
@@ -279,7 +280,7 @@ def submit(
 
 
 def _writer(compiled: Compiled) -> WriteBatch:
-    """Make the function that writes a batch of the last stage's rows to all sinks."""
+    """Return the function that writes the rows of a batch's last stage to all sinks."""
     writes = {output.number: compiled.sinks[output.stream] for output in compiled.layout.outputs}
     if not writes:
         return _drop
@@ -289,7 +290,7 @@ def _writer(compiled: Compiled) -> WriteBatch:
     columns = {o.number: COLUMN.format(order.index(o.stream)) for o in compiled.layout.outputs}
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        rows.persist()  # each sink evaluates the batch, and its bolts shall run once
+        rows.persist()  # each sink evaluates the batch, but its bolts should run once
         try:
             for number, write_stream in writes.items():
                 write_stream(rows.filter(sql.col(TO) == number).select(f"{columns[number]}.*"), batch_id)
@@ -300,5 +301,5 @@ def _writer(compiled: Compiled) -> WriteBatch:
 
 
 def _drop(rows: DataFrame, _batch_id: int) -> None:
-    """Run a batch for what its bolts do; nothing is written."""
+    """Evaluate a batch only for the work of its bolts; nothing is written."""
     rows.write.format("noop").mode("overwrite").save()

@@ -9,7 +9,7 @@
     running = builder.submit(spark, sink=write)
 
 The graph is checked and cut into stages without Spark (`spout.topology.graph`, `spout.topology.stages`);
-`spout.builder.stage_frames` makes the DataFrame, `spout.builder.submitted` runs it.
+`spout.builder.stage_frames` builds the DataFrame, and `spout.builder.submitted` runs it.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
 """
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Declared:
-    """A bolt, and what it asked for."""
+    """A bolt with its parallelism and its subscriptions."""
 
     bolt: AnyBolt | KeyedBolt
     parallelism: int | None
@@ -65,7 +65,8 @@ class Declared:
 
 
 class BoltDeclarer:
-    """Declares what a bolt reads, and how its tuples find its tasks; each call adds one subscription.
+    """Declares which streams a bolt reads, and how its tuples find its tasks; each call adds one
+    subscription.
 
     `TopologyBuilder.set_bolt` returns it.
 
@@ -79,40 +80,40 @@ class BoltDeclarer:
     """
 
     def __init__(self, name: str, subscriptions: list[Subscription]) -> None:
-        """Declare for the bolt of this name."""
+        """Declare subscriptions of the bolt with this name."""
         self._name = name
         self._subscriptions = subscriptions
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Deal tuples out evenly. Without a `parallelism` of the bolt they stay where they are."""
+        """Distribute tuples evenly. Without a `parallelism` of the bolt they stay in their task."""
         return self._add(component, stream, Kind.SHUFFLE)
 
     def fields_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring tuples with equal values of the fields to one task."""
+        """Send tuples with equal values of the fields to one task."""
         return self._add(component, stream, Kind.FIELDS, fields)
 
     def partial_key_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring tuples with equal values to one of two tasks, so that a frequent value has two."""
+        """Send tuples with equal values of the fields to one of two tasks, to share a frequent value."""
         return self._add(component, stream, Kind.PARTIAL_KEY, fields)
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring each tuple to all tasks."""
+        """Send each tuple to all tasks."""
         return self._add(component, stream, Kind.ALL)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Bring all tuples to task 0."""
+        """Send all tuples to task 0."""
         return self._add(component, stream, Kind.GLOBAL)
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Say that it does not matter: as `shuffle_grouping`."""
+        """Declare that the task does not matter: the same as `shuffle_grouping`."""
         return self._add(component, stream, Kind.NONE)
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Let tuples stay in their task, whatever the parallelism, unless another grouping moves the bolt."""
+        """Keep tuples in their task, whatever the parallelism, unless another grouping moves the bolt."""
         return self._add(component, stream, Kind.LOCAL_OR_SHUFFLE)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Let the emitter name the task, by ``emit_direct`` on a stream that it declares as direct."""
+        """Let the emitter choose the task, by ``emit_direct`` on a stream that it declares as direct."""
         return self._add(component, stream, Kind.DIRECT)
 
     def _add(self, component: str, stream: str, kind: Kind, fields: Sequence[str] = ()) -> Self:
@@ -147,7 +148,7 @@ class TopologyBuilder:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin with no component."""
         self._spouts: dict[str, Spout] = {}
         self._bolts: dict[str, Declared] = {}
         self._hooks: list[TaskHook] = []
@@ -158,33 +159,34 @@ class TopologyBuilder:
         """Add a spout.
 
         Args:
-            name: of the component.
+            name: the component's name.
             topics: topics.yaml, as `spout.load` returns it.
             inputs: name of an input, or of several. Spouts of one topology read inputs of one group.
-            read_options: as `spout.read_stream` has them. They hold for the query, so several spouts say
-                the same or nothing.
+            read_options: as of `spout.read_stream`. They apply to the whole query, so where several spouts
+                set an option they must agree.
 
         Raises:
-            UsageError: the name is taken, or cannot be one.
+            UsageError: the name is taken or not allowed.
         """
         self._check_name(name)
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self._spouts[name] = Spout(topics, names, MappingProxyType(dict(read_options)))
 
     def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
-        """Add a bolt; subscribe it by what is returned.
+        """Add a bolt; call methods of the returned declarer to subscribe it.
 
-        A `KeyedBolt` reads one stream by a fields grouping, whose fields are its key, and nothing reads it.
+        A `KeyedBolt` reads one stream by a fields grouping, whose fields are its key, and no bolt reads its
+        output.
 
         Args:
-            name: of the component, in causes, counts and subscriptions.
+            name: the component's name in causes, counts and subscriptions.
             bolt: every task works on a copy of it.
-            parallelism: how many tasks it has behind a grouping that moves tuples; None: one for each
-                core, and a shuffle lets tuples stay where they are.
+            parallelism: how many tasks it has behind a grouping that moves tuples; None: one for each core,
+                and with a shuffle grouping tuples stay in their task.
 
         Raises:
-            UsageError: the name is taken, or cannot be one; it is no bolt, or one of its methods would never
-                run (a generator, `async`); or `parallelism` is no number from 1 on.
+            UsageError: the name is taken or not allowed; `bolt` is no bolt, or one of its methods would never
+                run (a generator, `async`); or `parallelism` is no whole number of at least 1.
         """
         self._check_name(name)
         check_bolt(name, bolt)
@@ -201,19 +203,19 @@ class TopologyBuilder:
         return BoltDeclarer(name, declared.subscriptions)
 
     def add_hook(self, hook: TaskHook) -> None:
-        """Watch every bolt; Storm's ``topology.auto.task.hooks``."""
+        """Observe every bolt with a hook, as Storm's ``topology.auto.task.hooks``."""
         self._hooks += check_hooks("every", [hook])
 
     def compile(self, parse: ParseOutput, sink: Sink = None, *, cores: int) -> Compiled:
         """Check the topology and cut it into stages; without Spark.
 
         Args:
-            parse: reads the bolts' outputs.
+            parse: parses the bolts' outputs.
             sink: see `submit`.
-            cores: tasks of a bolt that says nothing of its parallelism.
+            cores: how many tasks a bolt without `parallelism` has.
 
         Raises:
-            UsageError: it cannot run; the message names what, and the cure.
+            UsageError: it cannot run; the message has the reason and the cure.
         """
         read = one_read(self._spouts)
         schemas: dict[StreamId, pa.Schema] = {}
@@ -250,7 +252,7 @@ class TopologyBuilder:
         """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
 
         Args:
-            cores: tasks of a bolt that says nothing of its parallelism.
+            cores: how many tasks a bolt without `parallelism` has.
             sink: see `submit`.
         """
         return explain(self.compile(_names_only, sink, cores=cores).layout)
@@ -262,16 +264,16 @@ class TopologyBuilder:
 
         Args:
             spark: the session; a classic one, not Spark Connect.
-            sink: gets what no bolt reads. A function of a batch's rows and its id, as `spout.sink` takes
-                it, where one stream is left; several by a mapping from component, or (component, stream),
-                to function. None: nothing is written.
+            sink: gets the rows that no bolt reads: for one such stream a function of a batch's rows and its
+                id, as for `spout.sink`; for several a mapping from component, or (component, stream), to
+                function. None: nothing is written.
             options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new session),
-                ``name``, ``trigger`` (arguments of Spark's own, as ``{"availableNow": True}``), ``active``
-                (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`), and
-                ``metrics_port`` (a port, or an address with one).
+                ``name``, ``trigger`` (arguments of Spark's `trigger`, such as ``{"availableNow": True}``),
+                ``active`` (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`),
+                and ``metrics_port`` (a port, or an address with a port).
 
         Raises:
-            UsageError: it cannot run; the message names what, and the cure.
+            UsageError: it cannot run; the message has the reason and the cure.
         """
         from spout.builder.submitted import submit
 
@@ -285,7 +287,7 @@ class TopologyBuilder:
 
 
 def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[str, bool]]:
-    """Return what a bolt declares: by stream the DDL of its fields, and whether it is direct."""
+    """Return the streams that a bolt declares: by stream, the DDL of its fields, and whether it is direct."""
     declarer = OutputDeclarer()
     if isinstance(bolt, KeyedBolt):
         declarer.declare(bolt.output)
@@ -298,7 +300,7 @@ def declared_streams(name: str, bolt: AnyBolt | KeyedBolt) -> dict[str, tuple[st
 
 
 def one_read(spouts: Mapping[str, Spout]) -> Spout:
-    """Join what several spouts read into one `read_stream`.
+    """Join the inputs and options of several spouts into one `read_stream`.
 
     Raises:
         UsageError: they read several groups or files, or one input twice, or their options differ.
@@ -336,10 +338,11 @@ def one_read(spouts: Mapping[str, Spout]) -> Spout:
 
 
 def sinks_of(graph: Graph, sink: Sink) -> dict[StreamId, WriteBatch]:
-    """Find the streams that the sink gets.
+    """Return the streams that the sink gets, each with its function.
 
     Raises:
-        UsageError: a function, where no stream is left or several are; or a name that is no stream.
+        UsageError: the sink is one function, and no stream or several are unread; or it has a name that is no
+            stream.
     """
     if sink is None:
         return {}
@@ -370,7 +373,7 @@ def _listed(streams: Iterable[StreamId]) -> str:
 
 
 def _names_only(_bolt: str, output: str) -> pa.Schema:
-    """Read the names of an output's fields; types do not matter for a plan."""
+    """Parse the names of an output's fields; their types do not matter for a plan."""
     fields: list[str] = []
     depth, begin = 0, 0
     for at, character in enumerate(f"{output},"):

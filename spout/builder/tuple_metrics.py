@@ -1,7 +1,7 @@
 """Counts of tuples and of roots as metrics of Prometheus, for topologies and for streams; pure.
 
-Counters of tuples carry the component and the stream; those of what a bolt received, the component that
-emitted it.
+Counters of tuples have the labels component and stream; those of received tuples also have the component that
+emitted them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from spout.planner.status import PlannerStatus
 from spout.tuples.counts import Counts, What
 
 Labels = tuple[str, ...]
-"""Values of the labels that tell one topology or stream from another; none where there is one."""
+"""Values of the labels that identify a topology or stream; empty if there is only one."""
 
 _TIMED: Final = {What.EXECUTED: "execute", What.ACKED: "process", What.FAILED: "fail"}
-"""What has a time, and the name of its metric."""
+"""The kinds of work that are timed, with the names of their time metrics."""
 
 _RISING: Final = ("batches", "emitted", "replayed", "acked", "absent", "failed", "timed_out", "abandoned",
                   "late", "held")  # fmt: skip
@@ -27,15 +27,15 @@ _LEVELS: Final = ("pending", "oldest_pending_ms")
 
 
 class WorkStatus(Protocol):
-    """What the status of a topology and that of a stream have in common."""
+    """What the status of a topology and the status of a stream have in common."""
 
     @property
     def spout(self) -> PlannerStatus | None:
-        """What the planning process says of its roots; None before it runs."""
+        """The planning process's counts of roots; None before it runs."""
 
     @property
     def counts(self) -> Counts:
-        """What the components did."""
+        """Counts of the components' work."""
 
 
 def status_metrics(
@@ -44,10 +44,10 @@ def status_metrics(
     """Yield the counters of tuples by component and stream, then those of roots.
 
     Args:
-        prefix: what the metrics' names begin with.
+        prefix: of all names of metrics.
         every: the statuses, by the values of the labels.
-        own: what only a topology has, or only a stream.
-        names: the labels.
+        own: a metric that only topologies have, or only streams.
+        names: the names of the labels.
     """
     yield from _tuple_metrics(prefix, {of: each.counts for of, each in every.items()}, names)
     yield own
@@ -56,7 +56,7 @@ def status_metrics(
 
 
 def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Iterator[Metric]:
-    """Yield a metric for each thing that is counted, and for those that take time another one."""
+    """Yield a counter for each kind of work, and a counter of time for the kinds that are timed."""
     for what in What:
         sent = what in (What.EMITTED, What.TRANSFERRED)
         labels = [*names, "component", "stream"] if sent else [*names, "component", "source", "stream"]
@@ -79,7 +79,7 @@ def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[
 def root_metrics(
     prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str] = ()
 ) -> Iterator[Metric]:
-    """Yield what planning processes say of their roots, by the values of the labels."""
+    """Yield the planning processes' counts of roots, by the values of the labels."""
     told = {of: asdict(status) for of, status in every.items()}
     for kind, fields in ((GaugeMetricFamily, _LEVELS), (CounterMetricFamily, _RISING)):
         for field in fields:
@@ -94,7 +94,7 @@ def root_metrics(
 def _order_metrics(
     prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str]
 ) -> Iterator[Metric]:
-    """Yield how many records of each ordered partition are held now, and which partitions wait."""
+    """Yield how many records of each ordered partition are blocked now, and which partitions wait."""
     labels = [*names, "partition"]
     held = GaugeMetricFamily(f"{prefix}_held_now", "records held by partition", labels=labels)
     waits = GaugeMetricFamily(f"{prefix}_waits", "1: the partition waits", labels=labels)

@@ -25,7 +25,7 @@ def acls(
         str | None, typer.Option(help="Print the commands that grant it all, to this User:name.")
     ] = None,
 ) -> int:
-    """Print the rights that each role needs, as lists or as commands. The broker is not asked."""
+    """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
     from acker.config.topics import load
     from acker.provisioning.roles import commands, described, rights
 

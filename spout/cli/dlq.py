@@ -1,4 +1,4 @@
-"""The commands ``windhover dlq``: what died, everything about one letter, and its second life or its end."""
+"""The commands ``windhover dlq``: list dead letters, show one, count them, replay them or drop them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FOUND: Final = 5
 
 TELL_EVERY_MS: Final = 5_000
-"""How often a command that works on says how far it is."""
+"""How often a running command reports its progress."""
 
 dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def dlq_list(
     limit: Limit = 100, exit_code: ExitCode = False, output: As = Output.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
-    """List dead letters, the latest last; those that were handled are left out."""
+    """List dead letters, the latest last; letters that were handled before are left out."""
     from spout.inspect.letter_rows import LIST, row_of
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
@@ -83,7 +83,7 @@ def dlq_list(
 
 @dlq_app.command("show")
 def dlq_show(places: Places = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
-    """Print everything about letters: every attempt, cause, headers, and the payload's beginning."""
+    """Print all details of letters: every attempt, cause, headers, and the beginning of the payload."""
     from acker.errors import UsageError
     from replay.records.letters import Filter
     from spout.inspect.dead_letters import records_of
@@ -128,7 +128,7 @@ def dlq_replay(
     rate: Rate = None, why: Why = "", by: By = None, execute: Execute = False,
     config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
-    """Let dead letters be emitted again, as they were, their attempts counted anew."""
+    """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
     from replay.records.letters import Deed
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=again)
@@ -178,14 +178,14 @@ def _handle(
 
 
 _SHOWN: Final = 20
-"""Letters that a dry run names."""
+"""How many letters a dry run lists."""
 
 
 def system_user() -> str:
-    """Name whom the operating system says that we are."""
+    """Return the name of the operating system's user."""
     try:
         return f"system user {getpass.getuser()}"
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # a container may run under a number without a name
         return f"system user {os.getuid()}"
 
 
@@ -232,7 +232,7 @@ def _many(count: int) -> str:
 
 
 def _say_what_is_missing(letters: Letters, hidden: int) -> None:
-    """Say on stderr what a reader does not see, so that rows stay rows."""
+    """Print on stderr what is missing in the output, so that stdout has only rows."""
     if hidden:
         typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:

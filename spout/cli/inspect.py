@@ -1,4 +1,4 @@
-"""The commands that look: ``windhover inspect``, ``windhover roots`` and ``windhover status``."""
+"""The commands that read topics: ``windhover inspect``, ``windhover roots`` and ``windhover status``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 FOUND: Final = 5
 
 RECORDS_SHOWN: Final = 10
-"""Records of one key that are told of, the first ones."""
+"""How many records of one key are shown, the first ones."""
 
 STATUS: Final = (
     Column("source", "source"), Column("pending", "pending", count), Column("oldest", "oldest_ms", span),
     Column("committed", "committed", count, "-"), Column("lag ≤", "lag", count),
     Column("due", "replays_due", count), Column("dead", "dead_letters", count),
 )  # fmt: skip
-"""What fits 80 columns; the rest of a row that is not empty follows in a line of its own."""
+"""The columns that fit into 80 characters; other values of a row follow in a line of their own."""
 
 Place = Annotated[
     str | None,
@@ -47,7 +47,7 @@ def inspect(
     place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
     watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
-    """Tell everything about one record: every attempt, where it is now, and when it will be replayed."""
+    """Show everything about one record: every attempt, where it is now, and when it will be replayed."""
     from spout.inspect.lookup import report
     from spout.inspect.trail import Trail
 
@@ -105,7 +105,7 @@ def roots(
 
 
 def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
-    """Say how each partition of each input stands; what cannot be known is unknown, never 0."""
+    """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
     from spout.inspect.overview import Overview, missing_lives, more_of
 
     with opened(config, "status") as (topics, log):
@@ -125,7 +125,7 @@ def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFA
 
 
 def _looks(watch: float | None) -> Iterator[None]:
-    """Look once, or again every so many seconds."""
+    """Yield once, or again every `watch` seconds."""
     yield
     while watch is not None:
         time.sleep(watch)
@@ -133,7 +133,7 @@ def _looks(watch: float | None) -> Iterator[None]:
 
 
 def _clear(watch: float | None, output: Output) -> None:
-    """Let a table that is shown again stand alone."""
+    """Clear the screen before a table is printed again."""
     if watch is not None and output is Output.TABLE:
         clear()
 
@@ -170,6 +170,6 @@ def _print_story(story: dict[str, Any]) -> None:
 
 
 def _say(notes: list[str]) -> None:
-    """Say on stderr what was not read, so that rows stay rows."""
+    """Print on stderr what was not read, so that stdout has only rows."""
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -1,21 +1,15 @@
 """The command ``windhover``: arguments in, exit code out.
 
-==========  =========================================================
-exit code   what happened
-==========  =========================================================
-0           done
-1           a check failed, or something nobody foresaw
-2           usage: the call itself is wrong
-3           the broker, or a part of Windhover, cannot be reached
-4           topics.yaml or the topics are wrong
-5           the condition that was looked for was found
-70          something hung, and the process ended itself; or it did not end in time after a signal
-130, 143    ended by SIGINT, SIGTERM after a clean stop
-142         the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
-==========  =========================================================
+========== ========================================================= exit code what happened ==========
+========================================================= 0 done 1 a check failed, or an unexpected error 2
+usage: the call itself is wrong 3 the broker, or a part of Windhover, cannot be reached 4 topics.yaml or the
+topics are wrong 5 the condition of --exit-code is true 70 something hung, and the process ended itself; or it
+did not end in time after a signal 130, 143 ended by SIGINT, SIGTERM after a clean stop 142 the same as 70
+(killed by SIGALRM), where C code kept the interpreter's lock ==========
+=========================================================
 
-What a command needs is imported when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an
-acker never loads Spark.
+A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an acker
+never loads Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
-"""Base of what typer raises for a wrong call; it has no public name of its own."""
+"""Base class of typer's errors for a wrong call; it has no public name."""
 
 app = typer.Typer(
     name="windhover",
@@ -90,12 +84,12 @@ def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windh
     """Run a command.
 
     Args:
-        arguments: what stands behind the command's name.
-        command: which one; the tools of the checkout run theirs with the same errors and exit codes.
-        name: what to type for it.
+        arguments: the arguments behind the command's name.
+        command: the command; the tools of the checkout run theirs with the same errors and exit codes.
+        name: its name on the command line.
 
     Returns:
-        The exit code, as the table above tells.
+        The exit code; see the table above.
     """
     debug = "--debug" in arguments
     try:
@@ -120,7 +114,7 @@ def _tell(text: str, exit_code: int) -> int:
 
 
 def _usage(error: Exception) -> str:
-    """Write a usage error in one line, with the command whose help tells more."""
+    """Format a usage error in one line, with the command whose help has more."""
     written = getattr(error, "format_message", error.__str__)()
     message = " ".join(str(written).split()) or "no command given"
     context = getattr(error, "ctx", None)
@@ -155,7 +149,7 @@ def options(version: Version = False, debug: Debug = False) -> None:
 
 @app.command()
 def validate(file: File = DEFAULT_CONFIG) -> int:
-    """Say what is wrong with a topics.yaml, or what it means. The broker is not asked."""
+    """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted."""
     from acker.provisioning.topic_times import long_needs
     from spout.inspect.describe import describe
 
@@ -169,7 +163,7 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
 
 @topics_app.command("create")
 def topics_create(file: File = DEFAULT_CONFIG) -> int:
-    """Make the topics that are missing; refuse what would lose records."""
+    """Create the missing topics; refuse settings that would lose records."""
     from acker.provisioning.provision import create_topics
 
     for line in create_topics(_load(file)):
@@ -193,7 +187,7 @@ def topics_repair(
     execute: Annotated[bool, typer.Option("--execute", help="Let all processes pass over them.")] = False,
     why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
 ) -> int:
-    """Show records of the ack topics that stop their readers; let all pass over them."""
+    """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
     from acker.kafka.cluster import KafkaLog
     from spout.cli.dlq import system_user
     from spout.inspect.repair import pass_over, unreadable
@@ -282,7 +276,7 @@ def replay_resume(
     name: Annotated[str, typer.Argument(metavar="INPUT", help="An input of topics.yaml that is paused.")],
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """Let an input go on that its breaker has paused; what waited is copied or buried as before."""
+    """Resume an input that its breaker paused; waiting roots are replayed or become dead letters."""
     from acker.kafka.cluster import KafkaLog
     from replay.handling.resume import resume
     from spout.inspect.operate import input_called
@@ -352,7 +346,7 @@ def _load(path: Path) -> Topics:
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:
-    """Log to stderr from here on: a process that runs for weeks tells what happens to it."""
+    """Log to stderr from here on: the log of a process that runs for weeks must show what happens in it."""
     from spout.runtime import logs
 
     logs.configure(debug=bool(context.find_root().params.get("debug")))

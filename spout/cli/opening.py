@@ -1,4 +1,4 @@
-"""What the commands that look into the topics share: the file, the cluster, and times as people say them."""
+"""Helpers of the commands that read topics: open the file and the cluster, parse times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
-    """Read a topics.yaml and connect to its cluster, as long as the context lasts."""
+    """Load a topics.yaml and connect to its cluster, as long as the context lasts."""
     from acker.config.topics import load
     from acker.kafka.cluster import KafkaLog
 
@@ -27,7 +27,7 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, Log]]:
 
 
 def time_given(option: str, text: str | None, now_ms: int) -> int | None:
-    """Read a time, or how long ago it was; None where none is given.
+    """Parse a time, or a duration before now; None without a text.
 
     Raises:
         typer.BadParameter: it is neither.
@@ -39,7 +39,7 @@ def time_given(option: str, text: str | None, now_ms: int) -> int | None:
     try:
         return max(0, now_ms - duration_ms(text))
     except ValueError:
-        pass  # then it is a time, or wrong
+        pass  # then it is a time, or an error
     try:
         return time_ms(text)
     except ValueError as error:

@@ -45,7 +45,7 @@ def release(
     config: Config = DEFAULT_CONFIG,
     take_over: TakeOver = False,
 ) -> int:
-    """Take a group over without a successor: what is open there is replayed."""
+    """Take a group over without a successor: its open roots are replayed."""
     from acker.config.topics import load
     from acker.kafka.cluster import KafkaLog
     from spout.inspect.operate import run
@@ -65,7 +65,7 @@ def offsets_reset(
     execute: Execute = False,
     take_over: TakeOver = False,
 ) -> int:
-    """Let an input begin elsewhere; what was emitted since is emitted again. Safe while trees are open."""
+    """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
     from acker.config.topics import load
     from acker.kafka.cluster import KafkaLog
     from spout.inspect.operate import input_called, moves, run
@@ -92,7 +92,7 @@ _NEXT = (
 
 
 def _place(to: str) -> tuple[str | int, int | None]:
-    """Read where to: a name or an offset, or else a wall time in ms beside it."""
+    """Parse the place: a name or an offset; otherwise the text, and its wall time in ms."""
     from acker.units import time_ms
 
     if to in ("earliest", "latest"):
@@ -110,7 +110,7 @@ def _place(to: str) -> tuple[str | int, int | None]:
 def _operation(
     log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
 ) -> Operation:
-    """Make what a command does; who holds the group, and how long it waits for him, goes to stderr."""
+    """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
     from spout.group.presence import Who
     from spout.inspect.operate import Operation
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spout.builder.submitted import SubmittedTopology
 
 LOOK_SECONDS = 1
-"""How often a signal is looked for."""
+"""How often a signal is checked for, in seconds."""
 
 File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
 Explain = Annotated[
@@ -25,7 +25,7 @@ Explain = Annotated[
 
 
 def _checked_address(wanted: str | None) -> str | None:
-    """Refuse what is no address before anything is started."""
+    """Refuse a wrong address before anything is started."""
     if wanted is not None:
         from spout.runtime.metrics import address_of
 
@@ -50,13 +50,13 @@ PyFiles = Annotated[
 def submit(
     file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
 ) -> int:
-    """Run a topology; the first SIGTERM or Ctrl-C lets what is running finish, and ends it."""
+    """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
     from spout.builder.flux import load_topology
 
     shipped = _shipped(py_files)
     places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
     folders = [os.getcwd(), *map(str, places)]
-    sys.path[:0] = folders  # as Spark's workers have it, which import the same classes
+    sys.path[:0] = folders  # as in Spark's workers, which import the same classes
     found = load_topology(file, os.environ)
     if explain:
         typer.echo(found.builder.explain(os.cpu_count() or 1, found.sink))
@@ -125,18 +125,19 @@ def _until_ended(running: SubmittedTopology) -> int:
 
 
 def _session(name: str, settings: Mapping[str, Any], folder: Path) -> SparkSession:
-    """Start a session with the file's settings: a local one, unless they name a master."""
+    """Start a session with the file's settings: a local one, unless they have a master."""
     from pyspark.sql import SparkSession
 
     from spout.local.spark_session import local_session
 
     if "spark.master" not in settings:
         return local_session(name, folder, further=settings)
-    # Spark would run python3 of PATH: spark-submit alone hands on the setting, which goes before the variable
+    # Without this Spark would run the python3 of PATH: only spark-submit passes on the setting, which wins
+    # over the environment variable.
     python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = str(python)
     builder = SparkSession.builder.appName(name)
-    # where the file's folder lies at the same path there; what is shipped is found everywhere
+    # This works if the file's folder has the same path there; shipped files are found on every machine.
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -1,1 +1,1 @@
-"""``windhover demo``: the main job, judged by counting."""
+"""``windhover demo``: a Storm word count with failures, judged by counting."""

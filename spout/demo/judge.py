@@ -19,16 +19,16 @@ READ_TO_END_MS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the demo counted: the last line of ``--json``, field for field.
+    """The demo's counts: the last line of ``--json``, field for field.
 
-    `acked` counts records (not roots) that ended fully processed, at whatever attempt; `replayed`,
-    `timed_out` and `failed` count roots; `absent` counts markers of transactions, which take up
-    positions in the log and hold no record; `lost` counts records that ended neither acked nor dead-lettered.
-    `duplicates_from_acker_kill` counts records that were open when the acker was killed and had to be
-    replayed though nothing was to fail or time out; `other_replays` those that were replayed because a busy
-    machine took longer than the timeout over their batch. `seconds` runs from the first record that was
-    written to the last verdict, `ack_seconds` from the first ack to the last one: it is what
-    `records_per_second` is taken over.
+    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
+    `failed` count roots. `absent` counts markers of transactions, which take up positions in the log and are
+    no records. `lost` counts records that ended neither acked nor as a dead letter.
+    `duplicates_from_acker_kill` counts records that were open when the acker was killed and were replayed,
+    though they were not meant to fail or time out; `other_replays` counts records that were replayed because
+    a busy machine took longer than the timeout for their batch. `seconds` runs from the first record written
+    to the last verdict, `ack_seconds` from the first ack to the last one; `records_per_second` is computed
+    over `ack_seconds`.
     """
 
     records: int
@@ -51,13 +51,13 @@ class Outcome:
     bootstrap: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields as JSON can hold them."""
+        """Return the fields as values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was demanded, whether it held, and what was found where it did not."""
+    """One check: what it requires, whether that is true, and what was found if not."""
 
     name: str
     held: bool
@@ -76,11 +76,11 @@ def checks(
     """Judge a finished demo.
 
     Args:
-        outcome: what was counted.
-        expected_words: the plain count of the text, dead-lettered lines left out.
-        found_words: what the sink's table holds.
+        outcome: the counts.
+        expected_words: the plain count of the text, without dead-lettered lines.
+        found_words: the counts in the sink's table.
         uncommitted: partitions whose committed offset is not at the end: name to "committed of end".
-        lost_across_kill: origins open at the kill and lost after it, though nothing was to fail or time out.
+        lost_across_kill: origins open at the kill and lost after it, though not meant to fail or time out.
         repeated_verdicts: roots that have more than one verdict.
     """
     difference = first_difference(expected_words, found_words)
@@ -107,7 +107,7 @@ def checks(
 
 
 def first_difference(expected: Counter[str], found: Counter[str]) -> str:
-    """Name the first word, in alphabetical order, whose counts differ; empty when none does."""
+    """Return the first word, in alphabetical order, whose counts differ; empty if there is none."""
     for word in sorted(expected.keys() | found.keys()):
         if expected[word] != found[word]:
             return f"{word!r} was counted {found[word]} times, and stands {expected[word]} times in the text"
@@ -117,7 +117,7 @@ def first_difference(expected: Counter[str], found: Counter[str]) -> str:
 def judge(
     stage: Stage, observer: Observer, lines: Sequence[Line], seconds: float
 ) -> tuple[Outcome, list[Check]]:
-    """Count what became of every record, and make every check. `seconds` is how long it took."""
+    """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
     observer.read_to_end(READ_TO_END_MS_MAX)
     tally = observer.tally
     special = _special_origins(stage, len(lines))
@@ -161,13 +161,13 @@ def judge(
 
 
 def _special_origins(stage: Stage, records: int) -> set[str]:
-    """Name the lines that fail or time out on purpose, as origins: topic/partition@offset."""
+    """Return the lines that fail or time out on purpose, as origins: topic/partition@offset."""
     partitions = len(stage.partitions())
     return {f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(records)}
 
 
 def uncommitted(stage: Stage) -> dict[str, str]:
-    """Name the partitions whose committed offset is not at the end, each with where it is."""
+    """Return the partitions whose committed offset is not at the end, each with that offset."""
     partitions = stage.partitions()
     ends = stage.log.stable_ends(partitions)
     committed = stage.log.committed(stage.source.group, partitions)
@@ -196,7 +196,7 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
 
 
 def report_rows(outcome: Outcome) -> list[tuple[str, int | str]]:
-    """Return the lines of the table: those that are indented add up to the one above them."""
+    """Return the lines of the table; indented lines add up to the line above them."""
     emissions = outcome.records + outcome.replayed
     return [
         ("records written", outcome.records),

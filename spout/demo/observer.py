@@ -1,7 +1,7 @@
-"""Count what became of every record from outside: from the topics alone, with no word from the parts.
+"""Counts the outcome of every record from outside: from the topics alone, without the processes.
 
-The observer reads the verdicts, the replay topic and the dead letters of one input and keeps one flag for
-each record of the source topic. It is what the demo's final table and its checks rest on.
+The observer reads the verdicts, the replay topic and the dead letters of one input, and keeps a flag for each
+record of the source topic. The demo's final table and its checks use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_RECORDS_MAX = 5_000
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted so far; roots, not records, unless it says so. Acks in wall time, ms; 0: none yet."""
+    """The counts so far; of roots, except where a name has records. Acks in wall time, ms; 0: none yet."""
 
     acked: int = 0
     absent: int = 0
@@ -38,7 +38,7 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Records and copies that have a verdict; ABSENT positions, markers of transactions, are neither."""
+        """Records and copies that have a verdict; ABSENT positions (markers of transactions) are neither."""
         return self.acked + sum(self.lost_by_reason.values())
 
 
@@ -46,7 +46,7 @@ class Observer:
     """Follows one input from the beginning of its topics."""
 
     def __init__(self, log: Log, topics: Topics, source: Input) -> None:
-        """Start at the beginning of all topics that tell what became of the records of `source`."""
+        """Start at the beginning of all topics that show the outcome of the records of `source`."""
         self.tally = Tally()
         self.dead_lines: list[bytes] = []
         self.copies_by_origin: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class Observer:
         self._log = log
 
     def step(self, timeout_ms: int) -> int:
-        """Read what there is; wait at most `timeout_ms` for the first record. Return how many were read."""
+        """Read new records; wait at most `timeout_ms` for the first one. Return how many were read."""
         records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
         for record in records:
             self._read(record)
@@ -81,7 +81,7 @@ class Observer:
         return len(records)
 
     def read_to_end(self, timeout_ms: int) -> bool:
-        """Read up to the stable ends as they are now; tell whether that was done within `timeout_ms`."""
+        """Read up to the present stable ends; return whether that was done within `timeout_ms`."""
         self._note_acks()
         ends = self._log.stable_ends(self._wanted)
         slice_ms = 50
@@ -92,18 +92,18 @@ class Observer:
         return False
 
     def origins_done(self) -> int:
-        """Count records of the source topic that ended acked or as a dead letter."""
+        """Count the records of the source topic that ended acked or as a dead letter."""
         return int(sum(int(flags.sum()) for flags in self._done))
 
     def note_kill(self, wall_ms: int) -> None:
-        """Take note that the acker was killed at a wall time, with what was read up to now before it."""
+        """Note that the acker was killed at a wall time; everything read so far counts as before it."""
         self._killed_at_wall = wall_ms
 
     def lost_across_kill(self) -> set[str]:
-        """Name the records, as origins, that the acker's kill may have cost.
+        """Return the records, as origins, that the acker's kill may have cost.
 
-        A root of theirs was open at the kill and is lost, and not because its batch took longer than its
-        timeout: then it did not time out, or the acks that complete it stand in the log in time.
+        One of their roots was open at the kill and is lost, and not because its batch took longer than its
+        timeout: either it did not time out, or the acks that complete it came in time.
         """
         return {
             origin
@@ -114,7 +114,7 @@ class Observer:
         }
 
     def close(self) -> None:
-        """Leave."""
+        """Close the readers."""
         self._acks.close()
         self._reader.close()
 
@@ -160,7 +160,7 @@ class Observer:
                         self._lost_across_kill.append((run, due_wall))
 
     def _note_acks(self) -> None:
-        """Keep when roots were acked whole; the ackers shorten that log under its readers."""
+        """Remember when roots were acked completely; the ackers shorten that log while it is read."""
         for record in self._acks.look():
             event = self._codec.decode(record.value)
             if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
@@ -179,7 +179,7 @@ class Observer:
         return location(self._source.topic, partition_of(source), offset)
 
     def _first_verdicts(self, run: events.SourceRun) -> int:
-        """Mark the roots of a run as settled; count those that were not, and repeated ones aside."""
+        """Mark the roots of a run as settled; count new ones, and count repeated ones separately."""
         start, end = offset_of(run.start), offset_of(run.start) + (run.end - run.start)
         seen = _grown(self._verdict_seen.get(run.source, np.zeros(0, np.bool_)), end)
         self._verdict_seen[run.source] = seen

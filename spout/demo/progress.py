@@ -22,19 +22,20 @@ LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""
 
 SPEED_LOOKS = 30
-"""Over how many looks, of 0.1 s each, the speed is taken."""
+"""Over how many updates, of 0.1 s each, the speed is computed."""
 
 BAR_CELLS = 40
 
 THROTTLED_FROM = 1.5
-"""How many times as long as it should a batch took when the demo says that its size is cut: a quarter of the
-timeout is the aim, and batches lie around it."""
+"""When a batch took this many times longer than it should, the demo shows that its size is cut: the aim is a
+quarter of the timeout, and batches vary around it.
+"""
 
 
 def read_status(path: Path) -> dict[str, float]:
     """Read the planner's status file; empty while there is none yet.
 
-    The planner replaces the file whole, so what is read is never half of one.
+    The planner replaces the whole file, so a reader never gets half of one.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -44,12 +45,12 @@ def read_status(path: Path) -> dict[str, float]:
 
 
 def status_line(status: Mapping[str, float], tally: Tally, per_second: float, timeout_ms: int) -> str:
-    """Say in a line how it goes.
+    """Describe the progress in a line.
 
     Args:
-        status: the planner's, numbers alone; empty while there is none.
-        tally: what was observed.
-        per_second: records done a second, of late.
+        status: the planner's, numbers only; empty while there is none.
+        tally: the observer's counts.
+        per_second: records done per second, over the last updates.
         timeout_ms: the input's; 0: never.
     """
     parts = [
@@ -65,15 +66,15 @@ def status_line(status: Mapping[str, float], tally: Tally, per_second: float, ti
 
 
 class Progress:
-    """Redraws a bar on a terminal, and prints a line now and then elsewhere."""
+    """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
-        """Show progress on `console`, from the planner's status file and from what was observed.
+        """Show progress on `console`, from the planner's status file and the observer's counts.
 
         Args:
-            console: where to.
+            console: the console to write to.
             status_path: the planner's status file.
-            total: records that are to be done.
+            total: how many records there are to do.
             timeout_ms: the input's; 0: never.
         """
         self._console = console
@@ -98,7 +99,7 @@ class Progress:
             self._live.stop()
 
     def show(self, records_done: int, tally: Tally) -> None:
-        """Show the counts as they are now."""
+        """Show the present counts."""
         now = time.monotonic()
         self._seen.append((now, records_done))
         since, done = self._seen[0]

@@ -35,7 +35,7 @@ from spout.demo.words import (
 from spout.runtime.tether import last_lines
 
 STALL_SECONDS_MAX = 120.0
-"""The demo gives up, and says so, when no record has been settled for this long."""
+"""The demo stops with an error when no record has been settled for this long."""
 
 FIRST_BATCH_SECONDS_MAX = 180.0
 COMMIT_SECONDS_MAX = 10.0
@@ -45,29 +45,31 @@ OBSERVER_WAIT_MS = 100
 FLUSH_MS_MAX = 60_000
 BATCHES_MIN = 12
 BATCH_RECORDS_MIN = 2_500
-"""A micro-batch holds a twelfth of the records, so that the acker dies with batches before and behind
-it, but not fewer than this, since a batch has a price of its own."""
+"""A micro-batch has a twelfth of the records, so that the acker dies with batches before and behind it; but
+not fewer than this, since each batch has a fixed cost.
+"""
 
 KILL_AT = 4
-"""The acker is killed when this fraction of the records is done: its partitions move some 6 s later, and all
-the while the stream goes on."""
+"""The acker is killed when this fraction of the records is done. Its partitions move some 6 s later; the
+stream goes on in the meantime.
+"""
 
 
 def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
-    """Run the demo until it is judged; what it started ends with it.
+    """Run the demo until it is judged; all that it started ends with it.
 
     1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
     topology. 4. Produce, watch, and kill the acker at a quarter. 5. Stop, count, judge.
 
     Args:
-        options: what the command line says.
+        options: the options of the command line.
         environ: this process's environment; the children get it with the broker's address added.
 
     Returns:
-        0 when every check held, 1 when one did not.
+        0 when every check is passed, 1 otherwise.
 
     Raises:
-        WindhoverError: bad input, or a part that does not answer; its `exit_code` says of which kind.
+        WindhoverError: bad input, or a part that does not answer; its `exit_code` distinguishes them.
     """
     console = Console(stderr=True)
     text = lines_of_file(options.input) if options.input else python_topics()
@@ -82,7 +84,7 @@ def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
         if options.keep:
             print_report(stage, outcome, judged)
             _keep(stage)
-    # behind the last word of everything that was started, so that the object of --json is the last line
+    # behind the last output of all parts, so that the JSON object is the last line
     print_report(stage, outcome, judged)
     return 0 if all(check.held for check in judged) else 1
 
@@ -113,7 +115,7 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
 
 
 def _produce(stage: Stage, lines: Sequence[Line]) -> None:
-    """Write the lines, at the rate asked for, to the partitions in turn."""
+    """Write the lines, at the requested rate, to the partitions in turn."""
     partitions = len(stage.partitions())
     producer = stage.log.producer()
     started = time.monotonic()
@@ -133,7 +135,7 @@ def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
     def work() -> None:
         try:
             _produce(stage, lines)
-        except WindhoverError as error:  # carried to the thread that decides what the demo ends with
+        except WindhoverError as error:  # passed to the thread that decides the demo's end
             stage.failures.append(error)
 
     thread = threading.Thread(target=work, name="windhover-demo-producer", daemon=True)
@@ -175,7 +177,7 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
 
 
 def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Progress) -> None:
-    """Follow the stream until every record is done; kill the acker once, when a quarter of them are."""
+    """Follow the stream until every record is done; kill the acker once, when a quarter of them are done."""
     wanted = stage.options.records
     moved_at, settled = time.monotonic(), -1
     while True:
@@ -197,7 +199,7 @@ def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Pr
 
 
 def _wait_for_commits(stage: Stage) -> None:
-    """Wait until the group's offsets are at the end, or the time for it is over; the checks tell which."""
+    """Wait until the group's offsets are at the end, for a limited time; the checks show the result."""
     deadline = time.monotonic() + COMMIT_SECONDS_MAX
     while uncommitted(stage) and time.monotonic() < deadline:
         time.sleep(OBSERVER_WAIT_MS / 1000)

@@ -1,4 +1,4 @@
-"""What a demo runs on: its options, and the broker, processes, topics and Spark that it sets up."""
+"""The demo's surroundings: its options, and the broker, processes, topics and Spark that it starts."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ from spout.runtime.child import Child
 
 INPUT = "sentences"
 RECORDS = 600_000
-"""Lines of a demo that is not told another number."""
+"""The default number of lines."""
 
 READY_SECONDS_MAX = 60.0
 
 SESSION = "KAFKA_SESSION_MS"
-"""Environment variable that a topics.yaml refers to for how soon a killed acker's partitions move, in ms."""
+"""Environment variable in the demo's topics.yaml: how soon a killed acker's partitions move, in ms."""
 
 SESSION_MS = "6000"
-"""The shortest that a broker grants. The default waits until a cluster has replaced a broker; here is one."""
+"""The shortest that a broker allows; the default gives a cluster time to replace a broker."""
 
 TIMEOUT_JOBS = 12
-"""The records' timeout is at least so many times what a small job takes in the warm Spark; a micro-batch
-takes about two. A shorter one is over on a slow machine before any batch is, and nothing is ever acked."""
+"""The records' timeout is at least this many times the time of a small job in the warm Spark; a micro-batch
+takes about two. A shorter timeout would pass on a slow machine before any batch ends, and nothing would ever
+be acked.
+"""
 
 SPARK_LOG = "spark.log"
-"""What Spark prints, in the demo's folder."""
+"""The file with Spark's output, in the demo's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the command line says. `rate` is in records per second; None: as fast as it goes.
+    """The options of the command line. `rate` is in records per second; None: as fast as possible.
 
     `port` is that of the embedded broker; None: a free one.
     """
@@ -79,7 +81,7 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class Stage:
-    """What a running demo consists of."""
+    """The parts of a running demo."""
 
     options: DemoOptions
     config: Path
@@ -100,13 +102,13 @@ class Stage:
         return self.topics.inputs[INPUT]
 
     def partitions(self) -> list[TopicPartition]:
-        """List the partitions of the source topic."""
+        """Return the partitions of the source topic."""
         count = self.log.topics([self.source.topic])[self.source.topic].partitions
         return [TopicPartition(self.source.topic, number) for number in range(count)]
 
 
 def default_config() -> Path:
-    """Return the topics.yaml that the demo runs: the one in the package, else the project's own."""
+    """Return the demo's topics.yaml: the one in the package, else the project's own."""
     here = Path(__file__).resolve()
     for candidate in (here.with_name("topics.yaml"), here.parents[2] / "topics.yaml"):
         if candidate.is_file():
@@ -115,7 +117,7 @@ def default_config() -> Path:
 
 
 def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
-    """Start a broker unless there is one, the topics, an acker and a replay worker; `stack` ends them."""
+    """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()
     bootstrap = options.bootstrap
@@ -123,7 +125,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
         with phase(console, "Kafka started"):
             broker = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
             bootstrap = stack.enter_context(broker).bootstrap
-    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # what the demo's topics.yaml refers to
+    environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
     topics = load(config, environ)
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
@@ -148,7 +150,7 @@ def _start_children(config: Path, environ: Mapping[str, str], console: Console, 
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print what was done, and in how many seconds; on a terminal say meanwhile what is waited for."""
+    """Print each step and its seconds; on a terminal also show the step that runs now."""
     began = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
         yield
@@ -156,7 +158,7 @@ def phase(console: Console, what: str) -> Iterator[None]:
 
 
 def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
-    """Start Spark, warm; `stack` stops it. A machine on which jobs are slow gets a longer timeout."""
+    """Start and warm up Spark; `stack` stops it. On a machine with slow jobs the timeout becomes longer."""
     with phase(stage.console, "Spark started"):
         with _stderr_into(stage.folder / SPARK_LOG):
             spark = local_session("windhover-demo", stage.folder / "spark")
@@ -177,18 +179,18 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def patient_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout that a machine needs on which a small job takes so long, ms; 0: this one will do."""
+    """Return the timeout, ms, for a machine on which a small job takes this long; 0: no change is needed."""
     needed_ms = math.ceil(TIMEOUT_JOBS * job_s) * 1000
     return needed_ms if 0 < timeout_ms < needed_ms else 0
 
 
 @contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """Let what is started here write its standard error into a file.
+    """Redirect the standard error of everything started here to a file.
 
-    Spark's Java process hands on what its Python workers print. It closes their sockets when it stops a query
-    or has no more need of one, and each then prints a traceback (BrokenPipeError, "failed to flush the
-    output") though nothing went wrong. What does go wrong comes as an exception of the query.
+    Spark's Java process passes on what its Python workers print. It closes their sockets when it stops a
+    query or no longer needs them, and each worker then prints a traceback (BrokenPipeError, "failed to flush
+    the output") though nothing went wrong. A real error comes as an exception of the query.
     """
     kept = os.dup(2)
     try:

@@ -1,13 +1,13 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
-What a line does is carried by its record key, so that the text stays the text: the plain count that the
-demo is judged by reads the very same lines.
+The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
+is judged, reads the same lines.
 
-`CheckLine` is a rich bolt, since a line that is never acked at its first attempt is one that an ordinary
-`BasicBolt` cannot express. `SplitSentence` and `CountWord` work on Arrow batches; `CountWord` stands behind a
+`CheckLine` is a rich bolt, since an ordinary `BasicBolt` cannot leave a line without an ack, which some lines
+need at their first attempt. `SplitSentence` and `CountWord` work on Arrow batches; `CountWord` is behind a
 fields grouping, so that the demo's trees have three levels and cross a shuffle.
 
-A word's identity is the origin of its line (the first emission, which a replayed copy names in its headers)
+A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
 and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.
 """
 
@@ -31,7 +31,7 @@ from spout.bolts.hooks import BoltContext
 from spout.tuples.collector import OutputCollector, Tuple
 
 ALWAYS_FAILS = b"always-fails"
-"""Key of the line that fails at every attempt and ends as a dead letter."""
+"""Key of the line that fails at every attempt and becomes a dead letter."""
 
 FAILS_TWICE = b"fails-twice"
 """Key of a line that fails at its first two attempts."""
@@ -43,12 +43,12 @@ PLAIN = b""
 """Key of every other line."""
 
 SPECIAL_LINES_MAX = 5
-"""Lines of each of the two kinds that succeed in the end; of the kind that never does there is one."""
+"""How many lines there are of each of the two kinds that succeed in the end; the third kind has one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record of the demo: its key, which says what it does, and its text."""
+    """One record of the demo: its key, which decides what happens to it, and its text."""
 
     key: bytes
     text: str
@@ -81,7 +81,7 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def keys_at(records: int) -> dict[int, bytes]:
-    """Say which of `records` lines are special.
+    """Return which of `records` lines are special.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
 
@@ -103,14 +103,14 @@ def keys_at(records: int) -> dict[int, bytes]:
 
 
 def demo_lines(text: list[str], records: int) -> Iterator[Line]:
-    """Yield `records` lines: the text repeated as often as needed, the special ones marked by key."""
+    """Yield `records` lines: the text, repeated as often as needed; special lines have their key."""
     special = keys_at(records)
     for index, line in enumerate(islice(cycle(text), records)):
         yield Line(special.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count words the plain way; what the demo must arrive at."""
+    """Count words the plain way; the demo must get the same result."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split())
@@ -118,19 +118,19 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 FAILING_ATTEMPTS = 2
-"""Attempts at which a line of the key `FAILS_TWICE` fails."""
+"""At how many attempts a line with the key `FAILS_TWICE` fails."""
 
 
 class PoisonLineError(Exception):
-    """The line fails whatever is done with it."""
+    """The line fails at every attempt."""
 
 
 class FlakyLineError(Exception):
-    """The line fails now and will go through later."""
+    """The line fails now and will succeed later."""
 
 
 class CheckLine(Bolt):
-    """Hand lines on with their origin; fail, or forget to ack, the lines whose key says so."""
+    """Passes lines on with their origin; fails, or does not ack, the lines whose key requires it."""
 
     output = "origin long, line string"
 
@@ -152,7 +152,7 @@ class CheckLine(Bolt):
         fails = key == FAILS_TWICE and attempt <= FAILING_ATTEMPTS
         if fails:
             words = line.split()
-            line = " ".join(words[: len(words) // 2])  # what is emitted before the failure comes again later
+            line = " ".join(words[: len(words) // 2])  # emitted before the failure, and again later
         self._collector.emit((origin_number(identity.origin), line), anchors=tuple)
         if fails:
             self._collector.fail(tuple, FlakyLineError(f"this line fails at attempt {attempt}"))
@@ -178,7 +178,7 @@ class SplitSentence(ArrowBolt):
 
 
 class CountWord(ArrowBolt):
-    """Hand every word on to the table that counts it; same word, same task."""
+    """Passes every word on to the table that counts it; the same word always goes to the same task."""
 
     output = "origin long, ordinal int, word string"
     fields = ("origin", "ordinal", "word")
@@ -198,7 +198,7 @@ COLUMNS = ("origin", "ordinal", "word")
 
 
 class WordTable:
-    """A table (origin, ordinal) -> word; of the rows with one identity the last one counts."""
+    """A table (origin, ordinal) -> word; of several rows with one identity the last one counts."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -214,7 +214,7 @@ class WordTable:
             return Counter()
         rows = pa.concat_tables(self._written).combine_chunks()
         origins, ordinals = (rows.column(name).to_numpy() for name in COLUMNS[:2])
-        order = np.lexsort((ordinals, origins))  # stable: what was written last comes last of its identity
+        order = np.lexsort((ordinals, origins))  # stable: of one identity, the last row written comes last
         is_last = np.ones(len(order), np.bool_)
         by_origin, by_ordinal = origins[order], ordinals[order]
         is_last[:-1] = (by_origin[1:] != by_origin[:-1]) | (by_ordinal[1:] != by_ordinal[:-1])

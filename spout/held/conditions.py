@@ -1,6 +1,6 @@
 """`spout.fail_when`: a condition of Spark SQL that fails the records of the rows for which it is true.
 
-Spark evaluates the condition into a column; a bolt behind it fails those rows and hands on the others.
+Spark evaluates the condition into a column; a bolt behind it fails those rows and passes on the others.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -23,10 +23,10 @@ from spout.streaming.frames import loose, node_of
 from spout.tuples.columns import ANCHOR
 
 FLAG = "_windhover_fails"
-"""The column that holds what the condition came to."""
+"""The column with the result of the condition."""
 
 NAME_MAX = 60
-"""Characters of a reason that become the operator's name."""
+"""How many characters of a reason become the operator's name."""
 
 _WATERMARK = "spark.watermarkDelayMs"
 
@@ -35,7 +35,7 @@ class FailWhen(ArrowBolt):
     """Fails the rows whose flag is true, and emits all others without it."""
 
     def __init__(self, reason: str) -> None:
-        """Fail with this reason as the cause's message."""
+        """Fail rows with this reason as the cause's message."""
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
@@ -49,15 +49,16 @@ class FailWhen(ArrowBolt):
 def fail_when(
     condition: Column | str, reason: str, *, name: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a function for `DataFrame.transform` that fails the records of some rows.
+    """Return a function for `DataFrame.transform` that fails the records of some rows.
 
     >>> orders = spark.createDataFrame([(1, 9.5), (2, -1.0)], "id int, total double")
     >>> orders.transform(spout.fail_when("total < 0", "a negative total")).collect()
     [Row(id=1, total=9.5)]
 
-    A record of which any row matches is failed with this reason when its micro-batch is published: it is
-    replayed, and in the end a dead letter. The row goes no further; the record's other rows do, as do those
-    for which the condition is null. Where nothing is tracked, matching rows are only dropped.
+    If any row of a record matches, the record is failed with this reason when its micro-batch is published:
+    it is replayed, and in the end becomes a dead letter. The matching row is dropped; the record's other rows
+    pass, and so do rows for which the condition is null. Where nothing is tracked, matching rows are only
+    dropped.
 
     Args:
         condition: a column of booleans, or SQL text such as ``"total < 0"``.
@@ -65,8 +66,8 @@ def fail_when(
         name: the operator's name there, unique in the query; None: ``fail_when: `` and the reason.
 
     Raises:
-        UsageError: `withWatermark` stands before it (Python rows lose its mark: put it behind), or the
-            hidden column was dropped from a tracked stream.
+        UsageError: `withWatermark` is called before it (Spark drops the mark from rows that pass through
+            Python: call it behind), or the hidden column was dropped from a tracked stream.
     """
     called = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
     called = called.replace("+", " ").replace("/", " ")
@@ -85,10 +86,10 @@ def fail_when(
 
 
 def refuse_watermark(rows: DataFrame, operator: str) -> None:
-    """See that no event-time mark is lost in Python.
+    """Check that no event-time mark is lost in Python.
 
     Raises:
-        UsageError: `withWatermark` stands before the operator.
+        UsageError: `withWatermark` is called before the operator.
     """
     for field in rows.schema.fields:
         if _WATERMARK in (field.metadata or {}):

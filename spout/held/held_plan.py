@@ -1,4 +1,4 @@
-"""What Spark's plan says of rows that are held: whether all of them reach what acks them, and each once.
+"""What Spark's plan shows about held rows: whether all of them reach an operator that acks them, each once.
 
 Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
@@ -25,26 +25,26 @@ class Attribute(NamedTuple):
 
 
 def refuse_query(rows: DataFrame) -> None:
-    """See that nothing of a query would be acked without work, or never, before it starts.
+    """Check, before a query starts, that nothing of it would be acked without work, or never.
 
     Raises:
-        UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that come twice.
+        UsageError: as `refuse_plan`; or it holds rows that nothing acks, or that arrive twice.
     """
     _refuse(logical_plan(rows))
 
 
 def refuse_query_of(session: SparkSession, query: str) -> None:
-    """See the same of a query that runs, by its id, from within its `foreachBatch`.
+    """Check the same for a running query, by its id, from within its `foreachBatch`.
 
     Raises:
         UsageError: as `refuse_query`.
-        TrackingError: Spark does not know the query.
+        TrackingError: Spark has no such running query.
     """
     _refuse(running(session, query).analyzedPlan())
 
 
 def refuse_left_out(rows: DataFrame, operator: str) -> None:
-    """See that the anchors of all rows that are held on the way reach the operator that acks them.
+    """Check that the anchors of all rows that are held before an operator reach it, since it acks them.
 
     Raises:
         UsageError: a join dropped those of one side.
@@ -72,7 +72,7 @@ def left_out(plan: JavaObject) -> list[str]:
 
 
 def name_of(node: JavaObject) -> str:
-    """Return the name of an operator behind Spark's own ones."""
+    """Return the name of an operator of this package behind Spark's own operators."""
     return operator_of(node).partition(" ")[2].rpartition(" #")[0]
 
 
@@ -90,7 +90,7 @@ def _refuse(plan: JavaObject) -> None:
 
 
 def _refuse_unacked(plan: JavaObject) -> None:
-    """See that an operator that acks stands behind each one that holds."""
+    """Check that an operator that acks is behind each operator that holds."""
     held = sorted({name_of(node) for node in _above_holds(plan) if _is_hold(node)})
     if held:
         raise UsageError(
@@ -101,7 +101,7 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """See that what is held goes one way: in two places of Spark's state it would have one anchor."""
+    """Check that held rows go one way: in two places of Spark's state a row would have the same anchor."""
     known: set[str] = set()
     for node in filter(_is_hold, nodes(plan)):
         if operator_of(node) in known:
@@ -114,7 +114,7 @@ def _refuse_held_twice(plan: JavaObject) -> None:
 
 
 def _refuse_unwatched(plan: JavaObject) -> None:
-    """See that a side whose tuples may come too late has a watermark: a batch has one, that of all sides."""
+    """Check that a side whose tuples may come too late has a watermark: a batch has one for all sides."""
     todo = [(plan, False)]
     unwatched: set[str] = set()
     while todo:
@@ -132,7 +132,7 @@ def _refuse_unwatched(plan: JavaObject) -> None:
 
 
 def _has_until(hold: JavaObject) -> bool:
-    """Tell whether a watermark drops what an operator holds, by how the time is computed."""
+    """Return whether a watermark drops the rows of a hold, from the expression of its time."""
     made = [
         each.child().foldable()
         for child in children_of(hold)
@@ -143,7 +143,7 @@ def _has_until(hold: JavaObject) -> bool:
 
 
 def _refuse_read_apart(plan: JavaObject) -> None:
-    """See that branches of one stream share its source: Spark runs one for each that differs."""
+    """Check that branches of one stream share its source: Spark runs a source for each one that differs."""
     known: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
@@ -159,7 +159,7 @@ def _refuse_read_apart(plan: JavaObject) -> None:
 
 
 def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
-    """Yield a plan's nodes from the top down to the first of our operators on each way, those included."""
+    """Yield a plan's nodes from the top down to the first operator of this package on each way, inclusive."""
     todo = [plan]
     while todo:
         node = todo.pop()
@@ -177,11 +177,11 @@ def _is_hold(node: JavaObject) -> bool:
 
 
 def _made_of(node: JavaObject) -> dict[int, set[int]]:
-    """Return of which columns, by id, a node makes those that it does not hand on.
+    """Return, for each column that a node computes, by id, the columns that it is computed from.
 
-    What no alias explains (a function of Python) may be made of all anchors that arrive.
+    A column without an alias (of a Python function) may be computed from all anchors that arrive.
     """
-    if node.nodeName() == UNION:  # its columns go by the ids of its first branch
+    if node.nodeName() == UNION:  # its columns have the ids of its first branch
         columns = zip(*map(output_of, children_of(node)), strict=True)
         return {column[0].id: {each.id for each in column[1:]} for column in columns}
     made: dict[int, set[int]] = {}
@@ -196,7 +196,7 @@ def _made_of(node: JavaObject) -> dict[int, set[int]]:
 
 
 def _reached(begin: Iterable[int], made_of: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return all columns of which some are made."""
+    """Return all columns from which the given ones are computed, directly or not."""
     found: set[int] = set()
     todo = list(begin)
     while todo:

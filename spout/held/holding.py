@@ -1,4 +1,4 @@
-"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that comes of them.
+"""Delayed acks for DataFrames: hold tuples in Spark's state, and ack them with the row that they end up in.
 
 ::
 
@@ -12,9 +12,9 @@
         .transform(spout.ack_anchors())
     )
 
-`hold` gives every row an anchor that outlives its batch. `collect_anchors` keeps them in the aggregate, so
-that Spark's state store, and with it the checkpoint, has what is still to be acked; in a join they are there
-as its rows are. `ack_anchors` acks them when the row that came of them is written.
+`hold` gives every row an anchor that stays valid after its batch. `collect_anchors` keeps the anchors in the
+aggregate, so that Spark's state store, and with it the checkpoint, has all tuples that are not acked yet; a
+join keeps them with its rows. `ack_anchors` acks them when the row that they ended up in is written.
 
 Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
@@ -63,7 +63,7 @@ _DROPPED = -1
 def hold(
     until: Column | str | None, *, late: str = "ack", name: str = "hold"
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a function for `DataFrame.transform` that lets rows be acked by a later micro-batch.
+    """Return a function for `DataFrame.transform` after which a later micro-batch can ack the rows.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> minutes = lines.selectExpr("*", "window(timestamp, '1 minute') AS minute")
@@ -71,24 +71,24 @@ def hold(
     >>> held.select("minute", "_windhover").dtypes[1]
     ('_windhover', 'struct<source:bigint,position:bigint,edge:bigint>')
 
-    From here on every row has to reach an aggregate with `collect_anchors`, or a join (`join_anchors`): its
-    record stays open until each of its rows was acked by `ack_anchors`, and is replayed when its timeout
-    passes before. So the input's timeout is longer than a window and its delay, and `max_spout_pending` more
-    than the windows hold. Rows that a filter behind it drops time out; filter before. So do rows of an inner
-    join that match nothing, or have a null in its condition: where something is to be decided about them,
-    write an outer join. Windows that slide come before it too (``withColumn("window", window(...))``), so
-    that each copy of a row is held by itself; so do the sides of a join, each held under a name of its own.
+    Behind it every row must reach an aggregate with `collect_anchors`, or a join (`join_anchors`). A record
+    stays open until `ack_anchors` has acked all its rows, and is replayed if its timeout passes before that.
+    So the input's timeout must be longer than a window and its delay, and `max_spout_pending` larger than the
+    number of records in the open windows. Rows that a filter behind it drops time out, so filter before it.
+    Rows of an inner join without a match, or with a null in its condition, time out too; use an outer join to
+    decide about them. Compute sliding windows before it (``withColumn("window", window(...))``), so that each
+    copy of a row is held separately. Hold each side of a join before the join, under its own name.
 
     Args:
         until: the event time at which a watermark drops the row: the window's end, or the event time itself
-            where it is grouped by that, or a side of a join has its watermark on it. It must be what Spark
-            compares. A null counts as too late. None: no watermark drops rows.
-        late: what becomes of a record of which a tuple comes too late: ``ack``, or ``fail`` (error LATE).
+            if rows are grouped by it or a join's side has its watermark on it. It must be the value that
+            Spark compares. A null counts as too late. None: no watermark drops rows.
+        late: what to do with a record if one of its tuples comes too late: ``ack``, or ``fail`` (error LATE).
         name: the operator's name in causes, unique in the query.
 
     Raises:
         UsageError: the rows come from a `read_stream` without ``delayed_acks=True``, from behind a second
-            grouping or a rich bolt, or from behind `withWatermark` (call that behind).
+            grouping or a rich bolt, or from behind `withWatermark` (call it behind `hold`).
     """
     if late not in ("ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail")
@@ -120,7 +120,8 @@ def hold(
 def ack_anchors(
     bolt: BasicBolt | ArrowBolt | None = None, *, name: str | None = None, hooks: Sequence[TaskHook] = ()
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a function for `DataFrame.transform` that acks what its rows hold, when they are written.
+    """Return a function for `DataFrame.transform` that acks the held tuples of its rows when they are
+    written.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> minute = sql.window("timestamp", "1 minute")
@@ -134,24 +135,25 @@ def ack_anchors(
     >>> counts.columns
     ['window', 'key', 'lines']
 
-    It stands last, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join of held rows, in output
-    mode ``append``. Behind a join it finds the anchors of both sides by itself. When the micro-batch that
-    writes a row is published, so are the acks of all tuples that went into the row. A crash before that runs
-    the batch again. State that is lost with its checkpoint loses no record: nothing of it was acked, so it
-    is put back by the session that takes over.
+    Use it as the last operator, behind `groupBy(...).agg(..., spout.collect_anchors())` or a join of held
+    rows, in output mode ``append``. Behind a join it finds the anchors of both sides by itself. When the
+    micro-batch that writes a row is published, so are the acks of all tuples that went into the row. After a
+    crash before that, the batch runs again. If state is lost with its checkpoint, no record is lost: nothing
+    of it was acked, so its records are replayed when the next session takes over.
 
     A tuple that a join matches several times in one batch is acked once, and failed if the bolt fails one of
-    these rows. One that matches again in a later batch was acked with its first row: a row that fails then
-    replays the tuples on its other side alone, which meet it in Spark's state.
+    these rows. A tuple that matches again in a later batch was acked with its first row. If a row fails then,
+    only the tuples of its other side are replayed, and they find this one in Spark's state.
 
     Args:
-        bolt: works on the rows first; a row that it fails fails the records of all tuples that went into it.
+        bolt: a bolt that works on the rows first; if it fails a row, the records of all tuples in the row
+            fail.
         name: the operator's name in causes, unique in the query; None: the bolt's class, or ``ack_anchors``.
-        hooks: what watches the bolt; every task works on copies of them.
+        hooks: observers of the bolt; every task works on copies of them.
 
     Raises:
-        UsageError: the rows have no column of anchors, a join dropped those of one side, the bolt would find
-            two columns of one name, or it is none that acks by itself.
+        UsageError: the rows have no column of anchors, a join dropped those of one side, two columns for the
+            bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
     called = name or ("ack_anchors" if bolt is None else name_of(bolt, None))
     if bolt is not None:
@@ -182,12 +184,12 @@ def ack_anchors(
 
 
 class HandsOn(ArrowBolt):
-    """Hands on what a `KeyedBolt` did in an operator before; no bolt of a user's."""
+    """Passes on what a `KeyedBolt` emitted in an operator before; users never derive from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldTask:
-    """Holds the rows of one task: names each of them, and reports them as outstanding.
+    """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
     Attributes:
         name: the operator.
@@ -204,7 +206,7 @@ class HoldTask:
     fails_late: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hold rows; report when the last one was taken."""
+        """Hold rows; report after the last row was taken."""
         held: list[Held] = []
         entry = Entry(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for batch in batches:
@@ -227,14 +229,14 @@ class HoldTask:
 
 @dataclass(frozen=True, slots=True)
 class AckTask:
-    """Acks the anchors that the rows of one task carry, and hands the rows on without them.
+    """Acks the anchors on the rows of one task, and passes the rows on without them.
 
     Attributes:
         name: the operator.
         stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
         step: the bolt that works on the rows, or None.
-        is_keyed: whether the step hands on what a `KeyedBolt` did, whose tuples are the anchors.
+        is_keyed: whether the step passes on the work of a `KeyedBolt`, whose tuples are the anchors.
     """
 
     name: str
@@ -244,7 +246,7 @@ class AckTask:
     is_keyed: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the anchors off; report when the last row was taken."""
+        """Remove the anchors; report after the last row was taken."""
         acked = [Released()]
         failures: list[tuple[Cause, Places]] = []
         work: list[Counts] = []
@@ -295,14 +297,14 @@ class AckTask:
 
 
 def _emitted(counts: Counts) -> Counts:
-    """Leave out what a keyed bolt's rows count themselves: tuples, not rows."""
+    """Keep only the emissions: a keyed bolt's rows have its other counts, of tuples instead of rows."""
     return {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
 
 
 def _released(
     column: pa.Array, failed: Sequence[RowFailure], reset: Sequence[int]
 ) -> tuple[Released, list[tuple[Cause, Places]]]:
-    """Tell the anchors of rows that went through from those of rows that failed, or only reset timeouts."""
+    """Separate the anchors of rows that passed from those of rows that failed, or only reset timeouts."""
     anchors = column.flatten()
     rows = _numbers(pc.list_parent_indices(column))
     places = Places(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
@@ -318,12 +320,12 @@ def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> Dat
 
 
 def _ceiled_ms(moment: Column) -> Column:
-    """Return a time in ms, rounded up: a watermark is at or above this where it is at or above the time."""
+    """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
     return sql.unix_millis(moment.cast("timestamp") + sql.expr("INTERVAL 999 MICROSECONDS"))
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
-    """See that a bolt can tell its columns apart."""
+    """Check that no two columns for a bolt have the same name."""
     twice = sorted({each for each in rows.columns if rows.columns.count(each) > 1})
     if twice:
         raise UsageError(
@@ -333,7 +335,7 @@ def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
 
 
 def _without_anchor(rows: DataFrame) -> pa.Schema:
-    """Return the Arrow schema of the rows, without what is hidden."""
+    """Return the Arrow schema of the rows, without the hidden columns."""
     fields = [field for field in rows.schema.fields if field.name not in (ANCHOR, UNTIL)]
     return arrow_schema_of(StructType(fields))
 

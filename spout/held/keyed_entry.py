@@ -1,11 +1,13 @@
-"""How tuples of a topology come to its keyed bolt: each is held by the edge of its delivery.
+"""How tuples of a topology reach its keyed bolt: Spark's state holds each with the edge of its delivery.
 
-The last stage before the bolt hands its rows to this operator, which reports each tuple as outstanding. Only
-the bolt acks it: what it settles in a later micro-batch contributes the same edge once more. The edge follows
-from the tuple's way from its root, so a stage that runs again gives the state store the same one.
+The last stage before the bolt passes its rows to this operator, which reports each tuple as outstanding. Only
+the bolt acks it: when it settles the tuple in a later micro-batch, the same edge is contributed once more.
+The edge is computed from the tuple's path from its root, so a stage that runs again writes the same edge to
+the state store.
 
-A tuple has one anchor in the state, so one root. A tuple that is anchored on several tuples of one root is
-held by the sum of its edges; one of several roots fails them all; one of none is held, and best effort.
+A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one root, its
+edge is the sum of their edges. If it is anchored on tuples of several roots, all these roots fail. A tuple
+without a root is held too, and is best effort.
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 """
@@ -43,13 +45,13 @@ _WORD: Final = (1 << 32) - 1
 
 
 class Entered(NamedTuple):
-    """What one block of rows came to.
+    """The result for one block of rows.
 
     Attributes:
-        anchors: of each row the anchor that outlives the batch; null where it has no root, or several.
-        held: roots, as indices into the batch's plan, and edges of the rows that have one.
-        refused: the rows of several roots.
-        lost: the roots of these.
+        anchors: for each row the anchor for the state; null where it has no root, or several.
+        held: roots, as indices into the batch's plan, and edges of the rows that have one root.
+        refused: the rows with several roots.
+        lost: the roots of the refused rows.
     """
 
     anchors: pa.Array
@@ -59,11 +61,11 @@ class Entered(NamedTuple):
 
 
 def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
-    """Hold tuples.
+    """Compute the anchors with which tuples are held.
 
     Args:
-        deliveries: the places of each in its trees, as `spout.tuples.anchors` has HOPS.
-        roots: where the root of each stands, as `spout.tuples.origins` has it.
+        deliveries: the places of each tuple in its trees, in the HOPS form of `spout.tuples.anchors`.
+        roots: source and position of each tuple's root, in the form of `spout.tuples.origins`.
     """
     has_root = np.asarray(roots.is_valid())
     of_row = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
@@ -90,8 +92,8 @@ def edges_of(paths: pa.Array, roots: Places) -> U64:
     """Return the edge of each delivery, uint64.
 
     Args:
-        paths: lists of the root's index and the hops, as `spout.tuples.anchors` has HOPS.
-        roots: where the root of each stands.
+        paths: lists of the root's index and the hops, in the HOPS form of `spout.tuples.anchors`.
+        roots: source and position of each root.
     """
     edges = np.empty(len(paths), np.uint64)
     for source, rows in roots.by_source():
@@ -109,7 +111,8 @@ def edges_of(paths: pa.Array, roots: Places) -> U64:
 
 @dataclass(frozen=True, slots=True)
 class EntryTask:
-    """Holds the tuples of one task: takes the rows of the last stage apart, and reports them as outstanding.
+    """Unpacks the rows of the last stage in one task, gives each tuple its anchor, and reports it as
+    outstanding.
 
     Attributes:
         bolt: the keyed bolt.
@@ -128,7 +131,7 @@ class EntryTask:
     ledger: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hold tuples; report when the last one was taken."""
+        """Give each tuple its anchor; report after the last one was taken."""
         took = Fingerprint()
         blocks: list[Entered] = []
         for batch in batches:
@@ -168,7 +171,7 @@ def keyed_frame(
     """Put a keyed bolt behind the rows of the last stage.
 
     Args:
-        rows: what the last stage returns.
+        rows: the rows of the last stage.
         last: the last stage; its rows are all for the bolt.
         reads: the bolt's subscription.
         bolt: the keyed bolt.

@@ -43,16 +43,16 @@ from spout.tuples.rows import size_error
 PandasFrame = Any  # pandas ships no types
 
 MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
-"""Modules that stand in states of earlier versions, and where what they had is now."""
+"""Modules in the states of earlier versions, each with the module that has its classes now."""
 
 Said = tuple[Sequence[Any], str | None, list[KeyedTuple]]
-"""Values, what the row says, and the tuples that it carries."""
+"""Values of a row, its instruction to the ledger, and the tuples that it carries."""
 
 
 def keyed(
     bolt: KeyedBolt, *, by: str | Sequence[str], name: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a function for `DataFrame.transform` that lets a bolt hold the tuples of each key.
+    """Return a function for `DataFrame.transform` with which a bolt holds the tuples of each key.
 
     >>> class Sessions(spout.KeyedBolt):
     ...     output = "user string, lines int"
@@ -68,21 +68,21 @@ def keyed(
     >>> sessions.dtypes
     [('user', 'string'), ('lines', 'int')]
 
-    It stands behind `spout.hold(None)`, last, in output mode ``append``. What it holds stands in the query's
-    checkpoint and survives a restart; a record whose timeout passes meanwhile comes again, unless the bolt
-    resets it in time (`KeyedCollector.reset_timeout`). What it acks in a call is acked when the micro-batch
-    with that call's rows is written. `stream_status` counts it as it does other bolts; to its ack a tuple
-    takes as long as it was held. Spark's Python state is slow, some thousand keys a second: where an
-    aggregate will do, `collect_anchors` in one is ten times as fast.
+    Use it behind `spout.hold(None)`, as the last operator, in output mode ``append``. Held tuples are in the
+    query's checkpoint and survive a restart. A record whose timeout passes meanwhile is replayed, unless the
+    bolt resets it in time (`KeyedCollector.reset_timeout`). The acks of a call take effect when the
+    micro-batch with that call's rows is written. `stream_status` counts the bolt like other bolts; the time
+    to a tuple's ack includes the time for which it was held. Spark's Python state is slow, some thousand keys
+    a second: if an aggregate is enough, `collect_anchors` in it is ten times as fast.
 
     Args:
         bolt: the bolt; every task works on a copy of it.
-        by: columns of the key, or the only one.
+        by: the columns of the key, or a single one.
         name: the operator's name in causes, unique in the query; None: the bolt's class.
 
     Raises:
-        UsageError: it is no `KeyedBolt`, one of its methods would never run (a generator, `async`), no column
-            is named, or the rows were not held.
+        UsageError: `bolt` is no `KeyedBolt`, one of its methods would never run (a generator, `async`), `by`
+            has no column, or the rows were not held.
     """
     called = name_of(bolt, name)
     check_bolt(called, bolt)
@@ -130,10 +130,10 @@ def columns_of(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class Field(NamedTuple):
-    """A field of a keyed bolt's output, and what Spark makes of its values.
+    """A field of a keyed bolt's output, and a check that Spark can convert a value to it.
 
-    Spark converts the rows of all keys of a task at once, where a value that does not fit ends the query. So
-    each is converted on its own before, as that of any other bolt is.
+    Spark converts the rows of all keys of a task together, and a value that does not fit ends the query. So
+    each value is converted alone before, as for any other bolt.
 
     Attributes:
         name: of the field.
@@ -147,21 +147,21 @@ class Field(NamedTuple):
 
     @classmethod
     def of(cls, name: str, kind: DataType) -> Field:
-        """Make one."""
+        """Return a field with its Arrow type."""
         return cls(name, kind, arrow_type_of(kind))
 
     def check(self, value: Any) -> None:
-        """Convert a value.
+        """Convert a value, as a check.
 
         Raises:
-            Exception: whatever Spark's and Arrow's conversions raise: it does not fit.
+            Exception: the value does not fit; any exception of Spark's or Arrow's conversions.
         """
         if value is not None and pa.types.is_nested(self.arrow):
             value = self._plain(value)
         pa.array([value], self.arrow, from_pandas=True)
 
     def _plain(self, value: Any) -> Any:
-        """Return a nested value as Spark hands it to Arrow."""
+        """Return a nested value in the form in which Spark passes it to Arrow."""
         import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
         convert = pandas_converter_of(self.kind)
@@ -170,14 +170,15 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
-    """The function that Spark calls for each key, with what it needs.
+    """The function that Spark calls for each key, with the values that it needs.
 
     Attributes:
         name: the operator.
         bolt: the bolt.
         fields: its output.
-        now_ns: the clock that calls are timed by.
-        tracked: whether the rows come from a tracked stream, though a tuple of a topology may be unanchored.
+        now_ns: the clock that measures calls.
+        tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
+            unanchored.
         _prepared: the task for which the bolt was prepared, if it was.
         _tracebacks: of what the bolt raised in that task.
     """
@@ -193,7 +194,7 @@ class KeyedTask:
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Work on one key: on what came, on a tick, or on both."""
+        """Work on one key: on new tuples, on a tick, or on both."""
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
         new = [] if state.hasTimedOut else [each for part in parts for each in _tuples(part, batch_ms)]
@@ -213,7 +214,7 @@ class KeyedTask:
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if (state.hasTimedOut or is_due) and collector.held:
                 invoke(self.name, self.bolt.tick, key, list(collector.held), collector)
-        except Exception as error:  # whatever user code raises fails what the key holds
+        except Exception as error:  # whatever user code raises fails all held tuples of the key
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(each.anchor is None for each in held):
                 raise  # nothing is tracked
@@ -230,12 +231,12 @@ class KeyedTask:
         yield self._frame(_said(len(self.fields), collector, work))
 
     def _wait_ms(self, left_ms: int) -> int:
-        """Return how long a key waits for its next tick, so long as nothing comes; 0: for ever."""
+        """Return how long a key waits for its next tick if no tuple comes; 0: forever."""
         waits = ([self.bolt.tick_ms] if self.bolt.tick_ms else []) + ([left_ms] if left_ms > 0 else [])
         return min(waits, default=0)
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Refuse an emission that does not fit the output.
+        """Check that an emission fits the output.
 
         Raises:
             TupleError: it does not.
@@ -264,7 +265,7 @@ class KeyedTask:
 
 
 def work_of(came: int, collector: KeyedCollector, batch_ms: int, took_ns: int) -> Work:
-    """Count what one call did; a tuple that waited for later batches was at work all that time.
+    """Count the work of one call; a tuple that waited over several batches counts with all that time.
 
     Args:
         came: how many tuples the call brought; 0 in a tick.
@@ -281,7 +282,7 @@ def work_of(came: int, collector: KeyedCollector, batch_ms: int, took_ns: int) -
 
 
 def _tuples(part: PandasFrame, batch_ms: int) -> Iterator[KeyedTuple]:
-    """Read the rows that came for a key, in the batch that began then."""
+    """Convert the new rows of a key to tuples, in the batch that began at `batch_ms`."""
     names = [name for name in part.columns if name != ANCHOR]
     for values, anchor in zip(part[names].itertuples(index=False, name=None), part[ANCHOR], strict=True):
         found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
@@ -297,7 +298,7 @@ def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
 
 
 def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
-    """Return the rows of one call: emissions, what is acked, reset, failed by each cause, what is logged."""
+    """Return the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
     nothing = [None] * width
     for values in collector.emissions:
         yield values, None, []
@@ -317,21 +318,21 @@ def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
 
 
 class _Kept(pickle.Unpickler):
-    """Reads a state of a version that had the classes in other modules as well."""
+    """Reads states of earlier versions too, which had the classes in other modules."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class where it is now."""
+        """Find a class in its present module."""
         return super().find_class(MOVED.get(module, module), name)
 
 
 def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
-    """Return when the next tick is due, 0: never, and what is held; a state of before has no such time."""
+    """Return when the next tick is due (0: never) and the held tuples; older states have no such time."""
     found = _Kept(io.BytesIO(state.get[0])).load() if state.exists else []
     return found if isinstance(found, tuple) else (0, found)
 
 
 def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
-    """Store what is held on, and when the next tick is due."""
+    """Store the tuples that remain held, and when the next tick is due."""
     if not held:
         if state.exists:
             state.remove()
@@ -342,7 +343,7 @@ def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: i
 
 
 def unwrap(ddl: str) -> HandsOn:
-    """Make the bolt that hands on what was emitted, and fails what failed."""
+    """Return the bolt that passes on emissions, and fails the failed tuples."""
 
     class Unwrap(HandsOn):
         output = ddl

@@ -1,1 +1,1 @@
-"""What an operator reads from the topics, and what he does to a group."""
+"""What an operator reads from the topics, and what an operator does to a group."""

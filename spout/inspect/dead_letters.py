@@ -1,4 +1,4 @@
-"""What ``windhover dlq`` does, on the port: which inputs and letters are meant, and an order carried out.
+"""What ``windhover dlq`` does, through the Kafka port: choose inputs and letters, and carry out an order.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -24,7 +24,7 @@ from spout.inspect.letter_rows import Found
 
 
 class Letters(NamedTuple):
-    """What was found: the letters, how many more there may be, and how many records were none."""
+    """The letters that were found, how many more there may be, and how many records were not letters."""
 
     found: Sequence[Found]
     left_out: int
@@ -33,7 +33,7 @@ class Letters(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of an order; `left` counts the letters that stay as they are, by why."""
+    """The result of an order; `left` counts the letters that it did not change, by reason."""
 
     done: int = 0
     left: dict[Left, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
-    """Return the tracked inputs that are named, by name, topic or dead-letter topic; all where none is.
+    """Return the tracked inputs with these names, topics or dead-letter topics; without names all.
 
     Raises:
         UsageError: a name is that of no tracked input.
@@ -55,16 +55,16 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
 
 
 def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> list[tuple[Input, Filter]]:
-    """Say for each input which letters are meant.
+    """Return for each input a filter of its letters.
 
     Args:
-        inputs: where to look.
+        inputs: the inputs to search.
         places: letters by their own place (``sentences.g.dlq/0@17``), or by their origin
-            (``sentences/3@1042``, with the input's name or its topic's); all letters where there is none.
-        wanted: what else they must be.
+            (``sentences/3@1042``, with the name of the input or of its topic); empty: all letters.
+        wanted: further conditions.
 
     Raises:
-        UsageError: a place is none, or is of no input.
+        UsageError: a place cannot be parsed, or is of no input.
     """
     if not places:
         return [(one, wanted) for one in inputs]
@@ -85,7 +85,7 @@ def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> 
 def look(
     log: Log, meant: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> Letters:
-    """Read the letters that are meant, those that died first standing first."""
+    """Read the letters that the filters match; those that died first come first."""
     found: list[Found] = []
     left_out = others = 0
     for one, wanted in meant:
@@ -96,7 +96,7 @@ def look(
 
 
 def records_of(log: Log, found: Sequence[Found], limits: ReplayLimits) -> Iterator[tuple[Found, Record]]:
-    """Read letters whole; those that have left the topic meanwhile are left out."""
+    """Read whole letters; letters that have left the topic in the meantime are left out."""
     with closing(Fetcher(log, limits)) as fetcher:
         for one in found:
             wanted = Wanted(*_parsed(one.letter.place))
@@ -109,21 +109,21 @@ def carry_out(
     log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: Pace,
     *, clock: Callable[[], int], sleep_ms: Callable[[int], None], tell: Callable[[int], None],
 ) -> Outcome:  # fmt: skip
-    """Handle the letters that are meant.
+    """Handle the letters that the filters match.
 
     Args:
         log: the cluster.
         topics: the installation.
-        meant: inputs, and their letters.
-        order: what to do; its filter gives way to those of `meant`.
+        meant: inputs, each with a filter of its letters.
+        order: what to do; the filters of `meant` replace its own.
         pace: how fast.
         clock: wall time, ms.
         sleep_ms: waits.
-        tell: is told after each transaction how many letters were handled in all.
+        tell: called after each transaction with the number of letters handled so far.
 
     Raises:
         Aborted: nothing of the last transaction was written; repeat the command.
-        Fenced: somebody else gave such a command meanwhile.
+        Fenced: somebody else started such a command in the meantime.
         Unreachable: the broker does not answer; repeat the command.
     """
     outcome = Outcome()
@@ -152,7 +152,7 @@ def _names(one: Input) -> tuple[str, str, str]:
 
 
 def _place(one: Input, text: str) -> str | None:
-    """Return a letter's place, or a record's with its topic; None when neither is of an input."""
+    """Return the place of a letter or record, with the topic's name; None when it is not of this input."""
     name, partition, offset = _parsed(text)
     if name == one.dead_letter.topic:
         return text

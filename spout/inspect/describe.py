@@ -1,4 +1,4 @@
-"""What a topics.yaml says, in lines for people: every key with the value that holds."""
+"""A topics.yaml as lines for people: every key with its effective value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acker.units import duration_text, time_text
 
 
 def describe(topics: Topics) -> Iterator[str]:
-    """Yield the sections and keys of a file, defaults filled in; of Kafka settings the names only."""
+    """Yield the sections and keys of a file, with defaults filled in; of Kafka settings only the names."""
     yield f"kafka: {', '.join(topics.kafka)} (values hidden)"
     yield "acker:"
     yield from _keys(topics.acker, "  ")

@@ -14,10 +14,10 @@ from replay.records.letters import Letter, own_headers
 from spout.inspect.tables import Column, count, cut, cut_message, span
 
 PREVIEW_BYTES: Final = 1_024
-"""A payload or a header's value is shown up to so many bytes."""
+"""A payload or the value of a header is shown up to this many bytes."""
 
 TOP: Final = 10
-"""Operators, errors and keys that the statistics name, those with the most letters first."""
+"""How many operators, errors and keys the statistics show: those with the most letters."""
 
 _AGES_MS: Final = (
     ("below 1 min", 60_000), ("below 1 h", 3_600_000), ("below 1 d", 86_400_000), ("below 7 d", 604_800_000),
@@ -44,14 +44,14 @@ STATS: Final = (
 
 
 class Found(NamedTuple):
-    """A letter, and the name of the input whose it is."""
+    """A letter, and the name of its input."""
 
     input: str
     letter: Letter
 
 
 def row_of(found: Found) -> dict[str, Any]:
-    """Return what is listed of a letter."""
+    """Return a letter as a row of the list."""
     letter, mark = found.letter, found.letter.mark
     return {
         "letter": letter.place,
@@ -72,7 +72,7 @@ def row_of(found: Found) -> dict[str, Any]:
 
 
 def details_of(found: Found, record: Record) -> dict[str, Any]:
-    """Return everything that is known of a letter."""
+    """Return a letter with all its details."""
     letter, mark = found.letter, found.letter.mark
     return {
         **row_of(found),
@@ -93,7 +93,7 @@ def details_of(found: Found, record: Record) -> dict[str, Any]:
 
 
 def loss_row(loss: Loss) -> dict[str, Any]:
-    """Return how one emission was lost."""
+    """Return one lost emission as a row."""
     return {
         "attempt": loss.attempt,
         "emitted": moment(loss.emitted_ms),
@@ -107,7 +107,7 @@ def loss_row(loss: Loss) -> dict[str, Any]:
 
 
 def moment(value_ms: int | None) -> str | None:
-    """Write a wall time to the millisecond; None where it is not known."""
+    """Format a wall time to the millisecond; None where it is unknown."""
     if value_ms is None or value_ms < 0:
         return None
     text = time_text(value_ms)
@@ -115,20 +115,20 @@ def moment(value_ms: int | None) -> str | None:
 
 
 def shown(value: bytes | None) -> str:
-    """Write bytes: as text where they are UTF-8, else as ``0x`` and hexadecimal digits; cut where long."""
+    """Format bytes: as text if they are UTF-8, else as ``0x`` and hexadecimal digits; a long value is cut."""
     if value is None:
         return "null"
     head = value[:PREVIEW_BYTES]
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        text = decoder.decode(head, final=len(value) <= PREVIEW_BYTES)  # the cut may have parted a character
+        text = decoder.decode(head, final=len(value) <= PREVIEW_BYTES)  # the cut may have split a character
     except UnicodeDecodeError:
         text = f"0x{head.hex()}"
     return text if len(value) <= PREVIEW_BYTES else f"{text}… ({len(value):,} bytes)"
 
 
 def key_of(text: str) -> bytes:
-    """Read a key as `shown` writes it.
+    """Parse a key in the format of `shown`.
 
     Raises:
         ValueError: it begins with ``0x`` and is not hexadecimal.
@@ -137,7 +137,7 @@ def key_of(text: str) -> bytes:
 
 
 def stats_of(found: Sequence[Found], now_ms: int) -> list[dict[str, Any]]:
-    """Count letters by input, why they died, error, operator, age and key.
+    """Count letters by input, cause of death, error, operator, age and key.
 
     Args:
         found: the letters.

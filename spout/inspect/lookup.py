@@ -1,9 +1,9 @@
-"""One record's whole story, put together from what the topics say of it; pure.
+"""One record's whole story, assembled from what the topics have about it; pure.
 
 An *emission* is a root: the record as it was read from its topic, once in each generation, and each copy of
-it on the replay topic. What became of an emission is known from the first of these that speaks of it: the
-acker's view (open, or not emitted yet), a verdict, or the history that a later copy or dead letter carries.
-What no topic that was read speaks of is unknown, and is said to be.
+it on the replay topic. The state of an emission comes from the first of these that has it: the acker's view
+(open, or not emitted yet), a verdict, or the history in a later copy or dead letter. If none of the topics
+that were read has it, the state is unknown, and the story shows that.
 
 Source: docs/design/protocol.md, sections 2 and 5.4.
 """
@@ -43,7 +43,7 @@ SETTLED: Final = "settled, how is unknown"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict as it stands in the log: what it says, where, when, and of what it was lost."""
+    """A verdict in the log: its name, its place, its time, and the loss if it is one."""
 
     says: str
     place: str
@@ -53,20 +53,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A root that the record was, or will be, emitted as.
+    """A root as which the record was, or will be, emitted.
 
     Attributes:
         root: its source and position.
-        name: as people name it.
+        name: its name for people.
         place: ``topic/partition@offset``.
-        lineage: what its headers say of the emissions before it; for the record itself that there are none.
+        lineage: the emissions before it, from its headers; the record itself has none.
         copy: whether it is a copy on the replay topic.
-        watermark: up to where the acker has emitted its source, as it says; None: it says nothing.
-        open: the range in which it is open; None: it is not, or it is not known.
-        announced: whether an Init that the acker has not told of yet names it.
-        batches: how many batches acked part of it, while it is open; None: that is not known.
+        watermark: how far the acker has emitted its source, from the acker's State; None: unknown.
+        open: the range in which it is open; None: it is not open, or that is unknown.
+        announced: whether an Init that is newer than the acker's State has it.
+        batches: how many batches acked part of it, while it is open; None: unknown.
         former: whether it is of a generation that is over, in which it may never have been emitted.
-        verdict: what the verdict log says; None: nothing was found.
+        verdict: its verdict in the verdict log; None: none was found.
     """
 
     root: Root
@@ -83,7 +83,7 @@ class Emission:
 
     @property
     def state(self) -> str:
-        """What became of it, as far as acker and verdicts tell."""
+        """What became of it, as far as acker and verdicts show."""
         if self.verdict is not None:
             return self.verdict.says
         if self.open is not None:
@@ -97,20 +97,20 @@ class Emission:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that was read of one record.
+    """Everything that was read about one record.
 
     Attributes:
         place: ``topic/partition@offset`` of the record.
-        input: the input's name; likewise `group`.
-        group: see `input`.
-        record: as its topic has it, or why it has not.
-        written: whether the log has come as far as its offset.
+        input: the input's name.
+        group: the input's group.
+        record: the record from its topic, or why it is absent.
+        written: whether the log has reached its offset.
         emissions: of the record itself, then of its copies, in the order of the log.
         letters: its dead letters, in the order of the log, with their marks.
-        dues: what waits of it for a replay or a burial.
+        dues: its emissions that wait for a replay, or to become a dead letter.
         taken_over: whether the replay workers have read the verdict of the last emission; None: unknown.
         committed: the group's committed offset; None if it has none.
-        history: how its emissions were lost, as the last of copies, dead letters and dues tells.
+        history: how its emissions were lost, from the copies, dead letters and dues.
         notes: what was not read.
     """
 
@@ -129,7 +129,7 @@ class Evidence:
 
 
 def report(evidence: Evidence, now_ms: int) -> dict[str, Any]:
-    """Tell the story.
+    """Return the story.
 
     Args:
         evidence: what was read.
@@ -159,7 +159,7 @@ def report(evidence: Evidence, now_ms: int) -> dict[str, Any]:
 
 
 def where_now(evidence: Evidence, now_ms: int) -> str:
-    """Say in a sentence where the record is."""
+    """Describe in a sentence where the record is."""
     if not evidence.written:
         return "not written yet: the topic ends before it"
     if not evidence.emissions:
@@ -227,12 +227,12 @@ def _fate(due: Due) -> str:
 
 
 def _tells_of(letter: Letter, last: Emission) -> bool:
-    """Tell whether a letter was written after an emission was lost; of one without history nobody knows."""
+    """Return whether a letter was written after an emission was lost; True for a letter without history."""
     return not letter.history or any(loss.root == last.place for loss in letter.history)
 
 
 def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
-    """Return a row for each emission; those whose record was not read stand as their history tells."""
+    """Return a row for each emission; if its record was not read, the row comes from the history."""
     losses = {loss.root: loss for loss in evidence.history}
     named = {one.place for one in evidence.emissions}
     past = [_past_row(loss) for loss in _told(evidence.history) if loss.root not in named]
@@ -242,7 +242,7 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _told(history: Sequence[Loss]) -> Sequence[Loss]:
-    """Return losses of several histories, with one entry for those that none of them tells any more."""
+    """Return the losses of several joined histories, with one entry for those that all have dropped."""
     losses = [loss for loss in history if not left_out_by(loss)]
     if len(losses) == len(history):
         return losses

@@ -1,4 +1,4 @@
-"""What is open in a group, oldest first: ``windhover roots``.
+"""The open roots of inputs, oldest first: ``windhover roots``.
 
 Source: docs/design/protocol.md, section 5.3.
 """
@@ -23,29 +23,29 @@ ROOTS: Final = (
 )  # fmt: skip
 
 NEVER: Final = "never"
-"""When a root times out that does not."""
+"""The text for a root that never times out."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRoots:
-    """Open roots: those that are shown, and how many there are that are as old."""
+    """Open roots: the rows to show, how many there are of that age in all, and partitions without a State."""
 
     rows: Sequence[Mapping[str, Any]]
     total: int
     unknown: Sequence[int]
-    """Acker partitions that tell nothing."""
+    """Acker partitions whose State cannot be read."""
 
 
 def open_roots(
     observer: Observer, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
 ) -> OpenRoots:
-    """Look at all acker partitions for what is open.
+    """Collect the open roots from all acker partitions.
 
     Args:
-        observer: looks.
-        inputs: whose roots are meant.
-        older_than_ms: only roots that are open so long, or longer.
-        limit: so many are returned, the oldest.
+        observer: reads the acker partitions.
+        inputs: the inputs whose roots are returned.
+        older_than_ms: only roots that have been open for this time or longer.
+        limit: how many are returned, the oldest.
         now_ms: wall time.
     """
     names = {one.id: one for one in inputs}
@@ -68,7 +68,7 @@ def open_roots(
 
 
 def name_of(one: Input, source: int, position: int) -> str:
-    """Name a root as people do: by input or replay topic, with its generation where that is not the first."""
+    """Return a root's name for people: input or replay topic, and its generation if that is not the first."""
     topic = one.replay_topic if is_replay(source) else one.name
     generation = generation_of(position)
     place = location(topic, partition_of(source), offset_of(position))

@@ -1,10 +1,10 @@
 """What an operator does to a group from outside: release it, or rewind its offsets.
 
-Either is a session that draws the next epoch, takes the group, and ends. Taking it abandons what is open
-under the session before, which the replay workers put back. A group that a living query holds is left alone,
-unless the operator wants it: then the query is told that it was superseded, by whom, and stops. So both are
-safe at any moment, and nothing is lost. A rewind also begins a new
-generation of each partition, in which the offsets from the new place on are emitted (again).
+Both are a session that draws the next epoch, takes the group, and ends. To take the group abandons the open
+roots of the session before, and the replay workers replay them. A group whose owner is alive is refused,
+unless the operator takes it over; then the query gets an error that names the new owner, and stops. So both
+are safe at any time, and nothing is lost. A rewind also begins a new generation of each partition, in which
+the offsets from the new place on are emitted (again).
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.3.
 """
@@ -39,8 +39,8 @@ class Move:
         source: the partition on the wire.
         place: the partition in Kafka.
         committed: the offset that the group has committed; None if it has none.
-        offset: where it begins anew.
-        asked: the offset that was asked for, where the log does not hold it; else None.
+        offset: the offset from which it begins again.
+        asked: the requested offset, if the log does not have it; else None.
         held: first offset of the log, and its end.
     """
 
@@ -52,7 +52,7 @@ class Move:
     held: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        """Say in a line what happens."""
+        """Describe in a line what happens."""
         if self.asked is None:
             return self._what_happens()
         first, end = self.held
@@ -104,14 +104,14 @@ def input_called(topics: Topics, name: str) -> Input:
 
 
 def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> list[Move]:
-    """Look where a rewind would lead; nothing is changed.
+    """Compute where a rewind would lead; nothing is changed.
 
     Args:
         log: the cluster.
         found: the input.
-        to: the place; an offset that a partition does not hold becomes the nearest that it holds, and the
-            move says so.
-        at_ms: wall time; where given, the first record at or after it counts, and `to` does not.
+        to: the place; an offset outside a partition's log becomes the nearest one inside, and the move shows
+            this.
+        at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
 
     Raises:
         TopicError: a topic is missing.
@@ -143,7 +143,7 @@ def _wanted(
 
 
 class Operation:
-    """A session that takes a group over, perhaps rewinds it, and ends; drive it with `step`."""
+    """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
 
     def __init__(
         self, log: Log, topics: Topics, group: str, *, new_id: str, rewind: Sequence[Move] = (),
@@ -155,11 +155,11 @@ class Operation:
             log: the cluster.
             topics: the installation.
             group: the group to take.
-            new_id: never used before: the session's id.
+            new_id: a new id for the session.
             rewind: partitions that begin a new generation, and where.
-            take_over: whether a living query loses the group.
-            who: does it.
-            report: called with what a person may want to know; None: nobody is.
+            take_over: whether to take the group from a query that is alive.
+            who: the process that does it, as other processes are shown it.
+            report: called with events that an operator should see; None: they are dropped.
         """
         spec = PlannerSpec(
             inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
@@ -176,9 +176,9 @@ class Operation:
         """Go on; return whether all acker partitions have answered, so that `finish` may be called.
 
         Raises:
-            Unreachable: acker partitions are silent for 60 s, or the broker is away.
-            SessionRefused: a living query holds the group.
-            Disagreement: the ackers know another N or topic than we do.
+            Unreachable: acker partitions are silent for 60 s, or the broker does not answer.
+            SessionRefused: a query that is alive owns the group.
+            Disagreement: the ackers have another N or topic than topics.yaml.
         """
         if not self._planner.is_open:
             self._planner.open(BEGINNING, now_ms)
@@ -186,7 +186,7 @@ class Operation:
         return self._planner.is_ready
 
     def finish(self) -> None:
-        """Commit where the group stands now, for tools that show lag, and leave.
+        """Commit the group's new offsets, for tools that show lag, and leave.
 
         Raises:
             LogError: the broker refuses the commit, since consumers of another program are in the group.
@@ -197,7 +197,7 @@ class Operation:
         self._planner.close()
 
     def close(self) -> None:
-        """Leave, whatever was done."""
+        """Leave, whether it is finished or not."""
         self._planner.close()
 
 
@@ -205,7 +205,7 @@ def run(operation: Operation, clock: Callable[[], int]) -> None:
     """Step an operation to its end; the ackers have a minute to answer.
 
     Args:
-        operation: what to do.
+        operation: the operation.
         clock: wall time, ms.
     """
     try:

@@ -1,8 +1,8 @@
-"""How each partition of each input stands, from the topics alone: ``windhover status``.
+"""The state of each partition of each input, from the topics alone: ``windhover status``.
 
-What the acker partitions know is read from their State, what waits for its replay from ``_ack_due``, what
-died from the dead-letter topics, and where the group stands from its commits. What cannot be known is None,
-never 0: an acker that has not written its State yet, a topic with more records than a look reads.
+The state of the acker partitions comes from their State, waiting replays from ``_ack_due``, dead letters from
+their topics, and the group's position from its commits. A value that cannot be found is None, never 0: for
+instance when an acker has not written its State yet, or when a topic has more records than are read.
 
 Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S146.
 """
@@ -30,7 +30,7 @@ from spout.runtime.follow import READ_MAX, Follower
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What the broker says of a partition: where the log of its topic, and of its copies, begins and ends.
+    """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
 
     Attributes:
         start: log start of the topic; the first offset that could be emitted.
@@ -47,10 +47,10 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Which processes live.
+    """Which processes are alive.
 
     Attributes:
-        query: whether a query or a `KafkaSpout` of the group gave a sign of life of late.
+        query: whether a query or a `KafkaSpout` of the group has ticked recently.
         ackers: members of the ackers' consumer group.
         replay_workers: members of the replay workers' consumer group.
     """
@@ -62,14 +62,14 @@ class Lives:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one source was emitted, and what of it is open.
+    """How far one source was emitted, and which of its roots are open.
 
     Attributes:
-        known: whether any session ever named the source.
+        known: whether any session ever emitted from the source or took it.
         first: the first position of its present generation.
-        emitted_to: behind the last emitted one.
-        ranges: what is open, in no order.
-        as_of_ms: wall time up to which this is so; None: up to now.
+        emitted_to: behind the last emitted position.
+        ranges: the open ranges, in no order.
+        as_of_ms: wall time up to which this is true; None: up to now.
     """
 
     known: bool
@@ -91,13 +91,13 @@ class Standing:
 
 
 def standing_of(views: Sequence[AckerView | None], source: int) -> Standing | None:
-    """Put together what all acker partitions know of a source; None when one of them tells nothing."""
+    """Join what all acker partitions have about a source; None when the State of one cannot be read."""
     known = [view for view in views if view is not None]
     if len(known) < len(views):
         return None
     named = [found for view in known if (found := view.sources().get(source)) is not None]
     held = [(view, found) for view in known for found in view.open_ranges() if found.source == source]
-    # A State says all there is as long as nothing came since, and while nothing that may settle is open.
+    # A State is up to date while no later record has arrived and none of its roots is open.
     as_of_ms = min(
         [view.at_ms for view in known if view.is_behind] + [view.at_ms for view, _ in held], default=None
     )
@@ -113,25 +113,25 @@ def row_of(
     dead: int | None, now_ms: int, line: Line | None = None, lives: Lives | None = None,
     stopped: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Say how a partition stands.
+    """Return the state of a partition.
 
     Args:
         found: its input.
         partition: its number.
         views: of all acker partitions.
-        ends: what the broker says.
-        due: roots of it that wait for their replay, or for their burial; None: unknown.
+        ends: from the broker.
+        due: how many of its roots wait for a replay, or to become a dead letter; None: unknown.
         dead: its dead letters that were not handled; None: unknown.
         now_ms: wall time.
-        line: what waits, where the input is ordered; None: unknown.
-        lives: which processes live; None: unknown.
-        stopped: why what waits for its replay waits longer than it is due, and the cure; empty: it does not;
-            None: unknown.
+        line: its blocked records, if the input is ordered; None: unknown.
+        lives: which processes are alive; None: unknown.
+        stopped: why replays wait longer than until they are due, and the cure; empty: they do not; None:
+            unknown.
 
     Returns:
-        A row. None is what is unknown or not there: an offset of a group that never committed, a blocking one
-        where nothing blocks. `lag` counts offsets that are not emitted yet, those of markers of transactions
-        among them: at most so many records are not done.
+        A row. None stands for a value that is unknown or does not exist: the committed offset of a group that
+        never committed, or the blocking offset where nothing blocks. `lag` counts offsets that are not
+        emitted yet, with those of transaction markers; so at most this many records are not done.
     """
     source = standing_of(views, source_of(found.id, partition))
     copies = standing_of(views, source_of(found.id, partition, replay=True))
@@ -173,7 +173,7 @@ def _held(found: Input, line: Line | None) -> int | None:
 
 
 def _waits(found: Input, line: Line | None, now_ms: int) -> str | None:
-    """Say which record a partition, or lines of it, wait for."""
+    """Describe which record a partition, or some keys of it, wait for."""
     if line is None or not found.ordered:
         return None if found.ordered else ""
     if not line.first:
@@ -185,7 +185,7 @@ def _waits(found: Input, line: Line | None, now_ms: int) -> str | None:
 def _why(
     blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int, *, stands: bool
 ) -> str:
-    """Say what blocks the commit; `stands`: no query lives, so the clock of timeouts stands still."""
+    """Describe what blocks the commit; `stands`: no query is alive, so the clock of timeouts has stopped."""
     if blocking is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
         if stands and blocking.left_ms is not None:
@@ -197,8 +197,8 @@ def _why(
 
 
 def more_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what 80 columns do not hold: why a commit is blocked, what waits, how old this is."""
-    pauses: set[str | None] = set()  # a pause is of a whole input, and is told once
+    """Yield what does not fit into 80 columns: why a commit is blocked, what waits, the values' age."""
+    pauses: set[str | None] = set()  # a pause is of a whole input, and is printed once
     for row in rows:
         at = row["blocking"]
         why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
@@ -212,7 +212,7 @@ def more_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def missing_lives(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
-    """Say which processes do not live, with what follows from it and the cure; nothing where all do."""
+    """Describe which processes are not alive, with the effect and the cure; empty if all are."""
     notes = [
         f"no query of group {group} lives: nothing is read, and the clock of timeouts stands still; start it,"
         f" or give what it left open to others with `windhover release {group}`"
@@ -232,10 +232,10 @@ def missing_lives(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str
 
 
 class Overview:
-    """All inputs of an installation; each `look` is one refreshed set of rows."""
+    """All inputs of an installation; each call of `look` returns fresh rows."""
 
     def __init__(self, log: Log, topics: Topics, *, read_max: int = READ_MAX) -> None:
-        """Find the topics.
+        """Check that the topics exist.
 
         Raises:
             TopicError: one is missing.
@@ -278,7 +278,7 @@ class Overview:
         return rows
 
     def of_no_input(self) -> list[str]:
-        """Say of which inputs replays wait that this topics.yaml does not have, as the last look has it."""
+        """Describe replays that wait for inputs missing in this topics.yaml, as of the last `look`."""
         own = {one.id for one in self._topics.inputs.values()}
         counts = Counter[int]()
         for (input_id, _), count in (self._due or {}).items():
@@ -291,13 +291,13 @@ class Overview:
         ]
 
     def close(self) -> None:
-        """Leave."""
+        """Close the readers."""
         self._waiting.close()
         for letters in self._dead.values():
             letters.close()
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
-        """Tell whether a session of a group gave a sign of life of late."""
+        """Return whether a session of a group has ticked recently."""
         names = self._topics.ack_topics
         presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
         try:
@@ -306,7 +306,7 @@ class Overview:
             presence.close()
 
     def _stopped(self, one: Input, partition: int) -> str:
-        """Say why what waits of a partition is not replayed when it is due."""
+        """Describe why replays of a partition are not made when they are due; empty if they are."""
         pause = self._waiting.pauses().get(one.id)
         if pause is not None:
             return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
@@ -331,7 +331,7 @@ class Overview:
 
 
 class _DeadLetters:
-    """Which letters of a topic were not handled, by the partition that they come from."""
+    """Which letters of a topic were not handled, by the partition of their origin."""
 
     def __init__(self, log: Log, info: TopicInfo, read_max: int) -> None:
         places = [TopicPartition(info.name, number) for number in range(info.partitions)]
@@ -339,7 +339,7 @@ class _DeadLetters:
         self._letters: dict[tuple[int, int], int] = {}
 
     def count(self) -> Counter[int] | None:
-        """Return how many there are of each partition; None when not all were read."""
+        """Return how many there are for each partition; None when not all were read."""
         for record in self._follower.look():
             self._put(record)
         return Counter(self._letters.values()) if self._follower.is_whole else None

@@ -1,4 +1,4 @@
-"""Finds the records of the ack topics that stop their readers, and lets all pass over them.
+"""Finds the records of the ack topics that stop their readers, and marks them so that all readers skip them.
 
 Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
@@ -18,10 +18,10 @@ from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
 
 FLUSH_MS_MAX = 30_000
-"""The broker has this long to make the marks durable."""
+"""How long the broker may take to make the marks durable."""
 
 FIRST_BYTES = 16
-"""So many bytes of a record are shown."""
+"""How many bytes of a record are shown."""
 
 
 class Unreadable(NamedTuple):
@@ -29,11 +29,11 @@ class Unreadable(NamedTuple):
 
     Attributes:
         place: its partition.
-        offset: see `place`.
+        offset: its offset in that partition.
         size: bytes of its value.
         first: its first bytes, in hexadecimal digits.
         kind: what it may be.
-        is_marked: whether all pass over it already.
+        is_marked: whether all readers skip it already.
     """
 
     place: TopicPartition
@@ -44,7 +44,7 @@ class Unreadable(NamedTuple):
     is_marked: bool
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Describe it in a line."""
         done = "; passed over" if self.is_marked else ""
         where = f"{self.place.topic}/{self.place.partition}@{self.offset}"
         return f"{where}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{done}"
@@ -71,7 +71,7 @@ def unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
 
 
 def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
-    """Write the marks that let all pass over records.
+    """Write the marks with which all readers skip these records.
 
     Raises:
         NotAuthorized: we may not write to a topic.
@@ -87,7 +87,7 @@ def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
 
 
 def _of(place: TopicPartition, records: Iterator[Record], codec: Codec[Any]) -> Iterator[Unreadable]:
-    """Yield what is of an unknown version; other garbage stops nobody here."""
+    """Yield records of an unknown version; other garbage does not stop the readers of these topics."""
     found: dict[int, Record] = {}
     marked: set[int] = set()
     for record in records:
@@ -105,7 +105,7 @@ def _of(place: TopicPartition, records: Iterator[Record], codec: Codec[Any]) -> 
 
 
 def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unreadable]:
-    """Yield what cannot be read of what stands last under the keys of State."""
+    """Yield the unreadable records among the last ones under the keys of State."""
     codec, marked = state_codec(), set[int]()
     found: dict[int, list[tuple[Record, str]]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Finds what the topics of ackers and replay workers say of a few roots.
+"""Finds what the topics of ackers and replay workers have about a few roots.
 
 Source: docs/design/protocol.md, sections 4 and 5.4.
 """
@@ -24,27 +24,27 @@ from spout.runtime.tails import Tails
 
 
 class Settled(NamedTuple):
-    """A verdict, and the offset of the record of the verdict log that it stands in."""
+    """A verdict, and the offset of its record in the verdict log."""
 
     verdict: Verdict
     offset: int
 
 
 class Waiting(NamedTuple):
-    """What waits of some roots, and how far the verdicts of each acker partition are taken over."""
+    """The dues of some roots, and how far the verdicts of each acker partition are taken over."""
 
     dues: Mapping[Root, Due]
     progress: Mapping[int, Progress]
 
 
 class Settlements:
-    """Looks roots up in the ack topics."""
+    """Finds roots in the ack topics."""
 
     def __init__(self, tails: Tails, topics: AckTopics, partitions: int) -> None:
         """Prepare.
 
         Args:
-            tails: reads.
+            tails: reads the topics.
             topics: names of the ack topics.
             partitions: N.
         """
@@ -53,11 +53,11 @@ class Settlements:
         self._partitions = partitions
 
     def acker_of(self, root: Root) -> int:
-        """Return the acker partition that keeps a root."""
+        """Return the acker partition of a root."""
         return acker_partition(root.source, root.position, self._partitions)
 
     def announced(self, root: Root, since: int) -> bool:
-        """Tell whether an Init names a root, in ``_ack_init`` from an offset on."""
+        """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
         codec = wire_codec()
         lacking = "what was announced there is unknown"
         for record in self._tails.rest(self._topics.init, self.acker_of(root), since, lacking):
@@ -91,7 +91,7 @@ class Settlements:
         return found
 
     def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
-        """Find the verdicts of roots, as far back as is read."""
+        """Find the verdicts of roots, as far back as the log is read."""
         found: dict[Root, Settled] = {}
         for number, members in self._by_acker(roots).items():
             for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
@@ -105,7 +105,7 @@ class Settlements:
         return found
 
     def waiting(self, roots: Iterable[Root]) -> Waiting:
-        """Find what waits of roots in ``_ack_due``."""
+        """Find the dues of roots in ``_ack_due``."""
         dues: dict[Root, Due] = {}
         view = DueView()
         for number, members in self._by_acker(roots).items():

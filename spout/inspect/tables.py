@@ -1,8 +1,8 @@
-"""What a command found, as a table for people or as JSON or YAML for programs: the one place for ``-o``.
+"""The output of commands, as a table for people or as JSON or YAML for programs: the only place for ``-o``.
 
-A row is a mapping. JSON and YAML hold one list of all rows, each whole; a table shows the columns that fit a
-screen. None says that something is unknown, which is not the same as 0 or an empty text: ``unknown`` in a
-table, ``null`` in JSON and YAML. Text that came out of a topic is never taken for a command to the terminal.
+A row is a mapping. JSON and YAML are one list of all rows, with all keys; a table shows the columns that fit
+a screen. None means that a value is unknown, which is not the same as 0 or an empty text: ``unknown`` in a
+table, ``null`` in JSON and YAML. Text from a topic cannot send commands to the terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ As = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, the key of the rows, how a value is written, and how None is."""
+    """A column of a table: its title, its key in the rows, its format, and the text for None."""
 
     title: str
     key: str
@@ -42,12 +42,12 @@ class Column(NamedTuple):
 
 
 def count(value: int | str) -> str:
-    """Write a number with its thousands apart; a word in its place, such as ``none``, stays as it is."""
+    """Format a number with thousands separators; a word such as ``none`` is returned unchanged."""
     return value if isinstance(value, str) else f"{value:,}"
 
 
 def span(value_ms: int | str) -> str:
-    """Write how long something lasted, as coarse as a reader wants it; a word stays as it is."""
+    """Format a duration in its largest unit; a word in its place is returned unchanged."""
     if isinstance(value_ms, str):
         return value_ms
     for unit, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
@@ -57,7 +57,7 @@ def span(value_ms: int | str) -> str:
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would take for a command, and what breaks a line, as an escape."""
+    """Escape characters that control a terminal or break a line."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -65,12 +65,12 @@ def printable(text: str) -> str:
 
 
 def cut(limit: int) -> Callable[[Any], str]:
-    """Make a function that cuts a text to so many characters."""
+    """Return a function that cuts a text to `limit` characters."""
     return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
 
 
 def cut_message(limit: int) -> Callable[[Any], str]:
-    """Make a function that cuts a cause's message to so many characters, but not the place at its end."""
+    """Return a function that cuts a cause's message to `limit` characters, but keeps the place at its end."""
 
     def text_of(value: Any) -> str:
         if len(text := str(value)) <= limit:
@@ -85,10 +85,10 @@ def write(rows: Sequence[Row], columns: Sequence[Column], output: Output, *, tit
     """Print rows on stdout.
 
     Args:
-        rows: what to print.
+        rows: the rows.
         columns: of the table.
-        output: how.
-        title: stands above a table.
+        output: the format.
+        title: printed above a table.
     """
     if output is not Output.TABLE:
         typer.echo(encoded(rows, output).rstrip("\n"))
@@ -106,7 +106,7 @@ def encoded(value: object, output: Output) -> str:
 
 
 def clear() -> None:
-    """Empty the screen, where there is one."""
+    """Clear the screen, if there is one."""
     from rich.console import Console
 
     Console().clear()

@@ -1,8 +1,9 @@
-"""Follows one record through the topics: reads what `spout.inspect.lookup` puts together.
+"""Follows one record through the topics: reads the evidence from which `spout.inspect.lookup` tells the
+story.
 
-Nothing is asked of a process, only of topics: the record's own, its replay and dead-letter topic, the ackers'
-State, verdicts and inits, and ``_ack_due``. Of each partition no more than the last `RECORDS_MAX` records are
-read (see `spout.runtime.tails`); where that was not all, the story says so.
+It reads topics only, and calls no process: the record's own topic, its replay and dead-letter topics, the
+ackers' State, verdicts and inits, and ``_ack_due``. Of each partition at most the last `RECORDS_MAX` records
+are read (see `spout.runtime.tails`); where there are more, the story shows it.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.
 """
@@ -31,7 +32,7 @@ from spout.inspect.settlements import Settled, Settlements, Waiting
 from spout.runtime.tails import RECORDS_MAX, Tails
 
 _TRIES: Final = 3
-"""An acker shortens its logs while we read them; then the reading begins again."""
+"""How often the reading begins again, when an acker shortens its logs at the same time."""
 
 
 class Here(NamedTuple):
@@ -42,7 +43,7 @@ class Here(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """Print as ``topic/partition@offset``."""
+        """Format as ``topic/partition@offset``."""
         return location(self.input.topic, self.partition, self.offset)
 
 
@@ -50,12 +51,12 @@ class Trail:
     """Reads the stories of records of one installation."""
 
     def __init__(self, log: Log, topics: Topics, *, records_max: int = RECORDS_MAX) -> None:
-        """Prepare; nothing is asked yet.
+        """Prepare; nothing is read yet.
 
         Args:
             log: the cluster.
             topics: the installation.
-            records_max: how many records of one partition are read for one question.
+            records_max: how many records of one partition are read at most, for one search.
         """
         self._log = log
         self._topics = topics
@@ -66,8 +67,8 @@ class Trail:
         """Read everything about one record.
 
         1. The record, its copies and its dead letters.
-        2. What the ackers know of each emission: open, not emitted, settled.
-        3. Verdicts, and what waits for a replay.
+        2. The ackers' state of each emission: open, not emitted, settled.
+        3. Verdicts, and the emissions that wait for a replay.
 
         Raises:
             OutOfRange: the logs are shortened faster than they are read.
@@ -113,7 +114,7 @@ class Trail:
         )  # fmt: skip
 
     def origin(self, text: str) -> list[Here]:
-        """Find the record that a place speaks of: the record's own, or that of a copy or of a dead letter.
+        """Find the record of a place: of the record itself, of one of its copies, or of its dead letter.
 
         Raises:
             UsageError: it is no place, or of no input; or there is no such copy or dead letter.
@@ -141,7 +142,7 @@ class Trail:
         """Find records by their key, from a wall time on.
 
         Returns:
-            The first of them, at most `limit`, and what was not read.
+            The first of them, at most `limit`, and notes on what was not read.
         """
         info = self._log.topics([one.topic]).get(one.topic)
         if info is None:
@@ -202,7 +203,7 @@ class Trail:
 
 
 class _Emissions:
-    """What the ackers know of a record's emissions."""
+    """The ackers' state of a record's emissions."""
 
     def __init__(self, observer: Observer, settlements: Settlements, tails: Tails) -> None:
         self._observer = observer
@@ -211,7 +212,7 @@ class _Emissions:
         self._views: dict[int, AckerView | None] = {}
 
     def of(self, here: Here, copies: Sequence[Record]) -> list[Emission]:
-        """Return those of the record, one for each generation that may have it, then those of its copies."""
+        """Return the record's emissions, one for each generation that may have it, then its copies'."""
         one = here.input
         source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
         view = self._view(Root(source, position_at(0, here.offset)))
@@ -220,7 +221,7 @@ class _Emissions:
         found: list[Emission] = []
         for generation in range(present + 1):
             root = Root(source, position_at(generation, here.offset))
-            # The present generation may begin behind the record; of former ones only verdicts tell.
+            # The present generation may begin behind the record; for former ones there are only verdicts.
             if generation < present or known is None or root.position >= known.from_:
                 one_of = self._emission(one, root, Lineage(str(here)), str(here))
                 found.append(replace(one_of, former=generation < present))
@@ -266,6 +267,6 @@ def _history(copy: Record) -> bytes | None:
 
 
 def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
-    """Return what all histories tell: each repeats the one before, and one that is full drops its middle."""
+    """Join histories: each repeats the one before it, and a full one drops its middle."""
     losses = {(loss.root, loss.attempt): loss for history in histories for loss in history}
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))

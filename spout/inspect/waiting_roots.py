@@ -1,7 +1,7 @@
-"""Counts the lost roots that wait for their replay or their burial.
+"""Counts the lost roots that wait for a replay, or to become a dead letter.
 
-Some stand in ``_ack_due``; those of the last verdicts may not, until a replay worker has taken them over. Its
-record ``progress`` says up to where it has.
+Some have a record in ``_ack_due``. Roots of the latest verdicts may have none until a replay worker has taken
+them over; its record ``progress`` shows how far it has.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -32,9 +32,9 @@ class Line(NamedTuple):
     """What waits in one partition of an ordered input.
 
     Attributes:
-        held: how many records wait behind another one.
+        held: how many blocked records wait behind another one.
         first: the origin of the first that waits, ``topic/partition@offset``; empty where none does.
-        due_ms: wall time at which that one is replayed, or buried.
+        due_ms: wall time at which that one is replayed, or becomes a dead letter.
     """
 
     held: int = 0
@@ -43,10 +43,10 @@ class Line(NamedTuple):
 
 
 class WaitingRoots:
-    """Follows `_ack_due`, and reads the verdicts that it does not know of yet."""
+    """Follows `_ack_due`, and reads the verdicts that are not in it yet."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int) -> None:
-        """Begin at the log starts; no more than `read_max` records are read at once, or of one partition."""
+        """Begin at the log starts; a call reads at most `read_max` records, and as many of one partition."""
         numbers = range(topics.acker.partitions)
         names = topics.ack_topics
         self._log = log
@@ -89,7 +89,7 @@ class WaitingRoots:
         return found
 
     def lines(self) -> Mapping[Place, Line]:
-        """Return what waits in each partition of an ordered input, as `count` has read it."""
+        """Return what waits in each partition of an ordered input, as of the last `count`."""
         found: dict[Place, Line] = {}
         for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
             line = found.get(place) or Line(0, due.origin, due.due_ms)
@@ -100,15 +100,15 @@ class WaitingRoots:
         return found
 
     def aside(self) -> Mapping[Place, int]:
-        """Return how many roots of each place were put aside, as `count` has read it."""
+        """Return how many roots of each place were put aside, as of the last `count`."""
         return Counter(self._aside.values())
 
     def pauses(self) -> Mapping[int, Pause]:
-        """Return the inputs that are paused somewhere, by their ids, as `count` has read it."""
+        """Return the inputs that are paused in some partition, by id, as of the last `count`."""
         return self._view.pauses()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the reader."""
         self._due.close()
 
     def _put(self, record: Record) -> None:
@@ -133,14 +133,14 @@ class WaitingRoots:
 
 def _rank(due: Due) -> int:
     place = parse_location(due.origin)
-    return OFFSET_MAX if place is None else place[2]  # of a copy that was put aside nobody knows it yet
+    return OFFSET_MAX if place is None else place[2]  # a copy that was put aside: still unknown
 
 
 def _lost(record: Record) -> list[tuple[Place, bool]]:
-    """Return the place of each root that a verdict record loses, and whether it was held, in its order."""
+    """Return for each lost root of a verdict record, in order, its place and whether it was blocked."""
     event = read_verdicts(record.value)
     if event is None:
-        return []  # the replay worker tells it
+        return []  # the replay worker reports it
     return [
         (_place(lost.source), lost.error == HELD)
         for lost in event.lost

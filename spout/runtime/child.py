@@ -1,7 +1,7 @@
-"""An acker or a replay worker as a process of its own, that dies with the process that started it.
+"""An acker or a replay worker as a separate process that dies with the process that started it.
 
-It runs the very command that a user runs (`windhover acker run`, `windhover replay run`), so what the demo
-and the tests kill is what an installation would lose.
+It runs the same command as a user (`windhover acker run`, `windhover replay run`), so when the demo and the
+tests kill it, they kill what an installation would lose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from acker.errors import Unreachable
 from spout.runtime import tether
 
 Kind = Literal["acker", "replay", "driver"]
-"""Who it is; events in its log begin with that. A driver has a program of its own."""
+"""The kind of process; names of events in its log begin with it. A driver has its own program."""
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -40,14 +40,14 @@ class Child:
             acker.kill()
             acker.start()
 
-    Start it from the main thread: it is killed when the thread that started it is gone.
+    Start it from the main thread: it is killed when the thread that started it ends.
 
     Args:
-        kind: which of the two.
-        config: the topics.yaml that it gets.
-        log: file that its output is appended to; None: a temporary one.
-        environ: all of its environment; None: this process's, as it is at each start.
-        program: what Python runs instead of the command of its kind: ``-m``, a module, its arguments.
+        kind: acker, replay worker, or driver.
+        config: its topics.yaml.
+        log: the file to which its output is appended; None: a temporary one.
+        environ: its whole environment; None: this process's environment at each start.
+        program: arguments for Python, instead of the command of its kind: ``-m``, a module, its arguments.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Child:
 
     @property
     def log(self) -> Path:
-        """The file that holds its output, of all its lives."""
+        """The file with its output, of all its starts."""
         if self._log is None:
             self._temporary = Path(tempfile.mkdtemp(prefix=f"windhover-{self.kind}-"))
             self._log = self._temporary / f"{self.kind}.log"
@@ -93,7 +93,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, negative after a signal; None while it runs or before it was started."""
+        """Its exit code, negative after a signal; None while it runs or before it was started."""
         return self._process.poll() if self._process else None
 
     def alive(self) -> bool:
@@ -101,7 +101,7 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, for the first time or again. One that runs is left alone."""
+        """Start it, for the first time or again; do nothing if it runs."""
         if self.alive():
             return
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
@@ -110,10 +110,10 @@ class Child:
         )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until it has said that it owns partitions.
+        """Wait until its log shows that it owns partitions.
 
         Raises:
-            Unreachable: it ended, or did not say so in time; the message has its last lines.
+            Unreachable: it ended, or was not ready in time; the message has its last lines.
         """
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
@@ -127,20 +127,21 @@ class Child:
             raise Unreachable(self.obituary(timeout_s))
 
     def ready(self) -> bool:
-        """Whether it has said since its last start that it owns partitions, or works."""
+        """Whether its log shows, since its last start, that it owns partitions, or works."""
         return self._said(f"{self.kind}.ready")
 
     def obituary(self, timeout_s: float = 0.0) -> str:
-        """Say in a line how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
+        """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
         code = self.exit_code
         how = f"is not ready after {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
         return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End it by SIGTERM: it finishes its step, commits and leaves. After `timeout_s` it is killed.
+        """End it by SIGTERM: it finishes its step, commits and leaves its group. After `timeout_s` it is
+        killed.
 
         Returns:
-            Whether it ended by itself and cleanly, or had never been started.
+            Whether it ended by itself and cleanly, or was never started.
         """
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 
@@ -150,14 +151,14 @@ class Child:
             tether.kill(self._process)
 
     def _said(self, event: str) -> bool:
-        """Whether its log has an event since the last start. Lines that are not JSON are others' output."""
+        """Whether its log has an event since the last start; lines that are not JSON are other output."""
         with self.log.open("rb") as file:
             file.seek(self._started_at_byte)
             return any(_event_of(line) == event for line in file)
 
 
 def _event_of(line: bytes) -> str | None:
-    """Return the event that a line of a JSON log names, None for any other line."""
+    """Return the event of a line of a JSON log, None for any other line."""
     try:
         found = json.loads(line)
     except ValueError:

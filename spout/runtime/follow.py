@@ -1,5 +1,5 @@
-"""Follows partitions from their log start, or from given offsets: each look reads what came since, within a
-bound.
+"""Follows partitions from their log start, or from given offsets: each call reads what is new, within a
+limit.
 
 Source: docs/design/protocol.md, section 3 rule 10.
 """
@@ -13,16 +13,16 @@ from acker.errors import OutOfRange
 from acker.kafka.port import Log, Record, TopicPartition
 
 PATIENCE_MS: Final = 5_000
-"""Nothing may come for so long before a look ends early."""
+"""A call ends early when no record arrives for this long."""
 
 POLL_MS: Final = 100
 
 READ_MAX: Final = 1_000_000
-"""Records that one look reads; with more the counts are unknown until a further look has read them."""
+"""How many records one call reads; while there are more, counts are unknown."""
 
 
 class Follower:
-    """Reads records of some partitions, in order, once each."""
+    """Reads the records of some partitions, in order, each once."""
 
     def __init__(
         self, log: Log, places: Sequence[TopicPartition], read_max: int = READ_MAX, *,
@@ -34,10 +34,10 @@ class Follower:
         Args:
             log: the cluster.
             places: the partitions.
-            read_max: records that one look reads at most.
+            read_max: how many records one call of `look` reads at most.
             first: where to begin in each; None: at the log starts.
-            committed: whether only committed records count, and an open transaction holds back what follows.
-            patience_ms: a look ends early when nothing comes for so long.
+            committed: whether to read only committed records, and nothing behind an open transaction.
+            patience_ms: a call of `look` ends early when no record arrives for this long.
         """
         self._log = log
         self._read_max = read_max
@@ -49,7 +49,7 @@ class Follower:
         self.is_whole = False
 
     def look(self) -> Iterator[Record]:
-        """Yield what came since the last look; `is_whole` tells afterwards whether that was all.
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -64,7 +64,8 @@ class Follower:
             try:
                 records = self._reader.poll(poll_ms, min(left, 1_000))
             except OutOfRange:
-                # What was deleted under us is gone for every reader: go on where the log begins now.
+                # Records that were deleted in the meantime are lost for every reader: go on where the log
+                # begins now.
                 starts = self._log.starts(self._at)
                 self._reader.assign({p: max(starts[p], self._reader.position(p)) for p in self._at})
                 records = ()
@@ -74,5 +75,5 @@ class Follower:
         self.is_whole = True
 
     def close(self) -> None:
-        """Leave."""
+        """Close the reader."""
         self._reader.close()

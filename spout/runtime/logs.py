@@ -21,14 +21,14 @@ WARNINGS: Final = frozenset(
      "partition_fenced", "paused", "put_aside", "record_differs", "record_quarantined", "step_hung",
      "step_slow", "stop_hung", "take_refused", "transaction_aborted", "undecodable", "unreachable"}
 )  # fmt: skip
-"""Events, without the part that they begin with, that a person may want to look at."""
+"""Events, without the first part of their names, that an operator should see."""
 
 LIBRDKAFKA: Final = "librdkafka"
-"""`acker.kafka.client.LIBRDKAFKA`, which is not imported: most commands begin before they need Kafka."""
+"""`acker.kafka.client.LIBRDKAFKA`; not imported here, since most commands start before they need Kafka."""
 
 _FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _REPORTED_TOO: Final = ("FAIL [", "ERROR [")
-"""Lines that librdkafka both logs and reports as errors begin so; the report is the one to show."""
+"""librdkafka both logs and reports errors whose lines begin so; only the report is shown."""
 
 _FIRST: Final = ("event", "level", "time")
 
@@ -64,15 +64,15 @@ def configure(*, debug: bool = False) -> None:
 
 
 class Recurring(logging.Filter):
-    """Lets librdkafka's lines through once a minute for each kind: in an outage each client repeats them."""
+    """Lets one line of librdkafka of each kind through per minute: in an outage each client repeats them."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin with nothing seen; see `OncePerKind`."""
+        """Begin without lines; see `OncePerKind`."""
         super().__init__()
         self._kinds = OncePerKind(clock, every_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is shown; one that stands for others says so in its field `repeated`."""
+        """Return whether to show a line; its field `repeated` counts the lines left out before it."""
         if record.name != LIBRDKAFKA:
             return True
         text = record.getMessage()
@@ -85,12 +85,12 @@ class Recurring(logging.Filter):
 
 
 def silence() -> None:
-    """Drop the libraries' logs: a command that ends says what there is to say in one line."""
+    """Drop the libraries' logs: a command that ends reports its result in one line."""
     logging.basicConfig(handlers=[logging.NullHandler()], force=True)
 
 
 def tell(event: str, **fields: Any) -> None:
-    """Log an event, ``<part>.<what happened>``, at the level that it deserves."""
+    """Log an event, ``<part>.<what happened>``, at its level."""
     logger = structlog.get_logger()
     if event.partition(".")[2] in WARNINGS:
         logger.warning(event, **fields)
@@ -99,7 +99,7 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the value of each field whose name says that it may be a secret; a processor of structlog."""
+    """Replace the value of each field whose name suggests a secret; a processor of structlog."""
     return {name: HIDDEN if SECRET_NAMES.search(name) else value for name, value in fields.items()}
 
 

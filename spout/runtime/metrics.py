@@ -1,4 +1,4 @@
-"""What a service's status says, as metrics of Prometheus."""
+"""The status of a service as metrics of Prometheus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GAUGES: Final = frozenset(
 
 
 def flatten(status: Any) -> dict[str, Any]:
-    """Return the fields of a status as one level: those of a value within it stand beside the others."""
+    """Return the fields of a status, with those of nested values, as one flat mapping."""
     flat: dict[str, Any] = {}
     for field in fields(status):
         value = getattr(status, field.name)
@@ -31,26 +31,26 @@ def flatten(status: Any) -> dict[str, Any]:
 
 
 class Scraped(Collector):
-    """Asks for metrics whenever somebody scrapes."""
+    """Computes metrics at each scrape."""
 
     def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
-        """Ask `metrics`, on the thread that serves."""
+        """Call `metrics` at each scrape, on the thread that serves."""
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """Return what there is to tell now."""
+        """Return the current metrics."""
         return self._metrics()
 
 
 class StatusCollector(Collector):
-    """Hands the latest status to whoever scrapes; the loop updates it, so no scrape touches a service."""
+    """Serves the latest status; the loop updates it, so that no scrape touches a service."""
 
     def __init__(self, part: str, age_s: Callable[[], float] | None = None) -> None:
-        """Begin with nothing.
+        """Begin without a status.
 
         Args:
-            part: acker or replay; stands in every metric's name.
-            age_s: seconds since the last step ended; asked by the thread that serves, so it grows where a
+            part: acker or replay; a part of every metric's name.
+            age_s: seconds since the last step ended; called by the thread that serves, so it grows while a
                 step hangs.
         """
         self._part = part
@@ -58,11 +58,11 @@ class StatusCollector(Collector):
         self._flat: Mapping[str, Any] = {}
 
     def update(self, status: Any) -> None:
-        """Keep a status, a dataclass, to be scraped."""
+        """Keep a status, a dataclass, for the next scrapes."""
         self._flat = flatten(status)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one metric for each number of the status; a collection counts its members."""
+        """Yield a metric for each number of the status; for a collection, the number of its members."""
         if self._age_s is not None:
             name = f"windhover_{self._part}_last_step_age_seconds"
             yield GaugeMetricFamily(name, "seconds since the last step ended", value=self._age_s())
@@ -82,7 +82,7 @@ class StatusCollector(Collector):
 
 
 def address_of(wanted: int | str) -> tuple[str, int]:
-    """Return host and port of what ``--metrics-port`` says; a port alone is one of every address.
+    """Parse the value of ``--metrics-port`` to host and port; a port alone means all addresses.
 
     >>> address_of("[::1]:9100"), address_of(9100)
     (('::1', 9100), ('0.0.0.0', 9100))
@@ -104,11 +104,11 @@ def address_of(wanted: int | str) -> tuple[str, int]:
 
 
 def serve(collector: Collector, wanted: int | str) -> None:
-    """Serve what a collector has over HTTP, on a thread of the library's own.
+    """Serve a collector's metrics over HTTP, on a thread of the Prometheus library.
 
     Args:
-        collector: what is asked at each scrape.
-        wanted: a port, 1 to 65,535, or an address with one; see `address_of`.
+        collector: collects the metrics at each scrape.
+        wanted: a port, 1 to 65,535, or an address with a port; see `address_of`.
 
     Raises:
         UsageError: it is no address, or not of this machine, or in use.

@@ -1,11 +1,11 @@
-"""The one endless loop: a service's steps until a signal comes.
+"""The loop of a service's process: steps until a signal arrives.
 
-The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which commits and
-leaves the group. The second one ends the process at once: everything that counts is in the log, so nothing
-is lost by it. All that time a thread watches that nothing hangs (`spout.runtime.step_watch`).
+The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which commits and leaves
+the group. The second signal ends the process at once; nothing is lost, since everything that matters is in
+the log. A thread watches all the time that nothing hangs (`spout.runtime.step_watch`).
 
-A SIGHUP lets a service read topics.yaml again, between two steps, where it can; else it is told and changes
-nothing. A file that is wrong changes nothing either.
+A SIGHUP lets a service load topics.yaml again between two steps, if it supports this; otherwise the signal is
+only logged. A wrong file changes nothing either.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from spout.runtime.metrics import flatten
 from spout.runtime.step_watch import SIGNALS, StepWatch
 
 STANDBY_AFTER_MS = 10_000
-"""A member without partitions says so after this long; a rebalance takes less."""
+"""A member without partitions logs that after this time; a rebalance takes less."""
 
 STATUS_EVERY_MS = 60_000
 """How often the status is logged."""
 
 LOOK_EVERY_MS = 500
-"""How often the status is looked at, for metrics and for partitions that came or went."""
+"""How often the status is read, for metrics and to notice changes of partitions."""
 
 
 class Status(Protocol):
-    """What the loop needs of a status."""
+    """What the loop needs from a status."""
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Partition numbers that the service owns now."""
+        """The partitions that the service owns now."""
 
 
 class Service(Protocol):
     """An acker or a replay worker."""
 
     def step(self, now_ms: int) -> bool:
-        """Do one bounded round; wait a little when there is nothing to do."""
+        """Do one bounded round; wait a little if there is nothing to do."""
 
     def close(self) -> None:
-        """Finish, commit, leave."""
+        """Finish, commit and leave the group."""
 
     def status(self) -> Status:
-        """Return what it owns and has counted."""
+        """Return its partitions and its counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop does not make itself.
+    """What the loop gets from outside.
 
     Attributes:
-        part: acker or replay; begins the name of each event.
+        part: acker or replay; the first part of each event's name.
         clock: wall time, milliseconds.
         tell: logs an event with fields.
-        publish: hands a status to the metrics.
+        publish: passes a status to the metrics.
         steps: watches that no step hangs.
-        reload: lets the service go on with topics.yaml as it is now; None: it cannot.
+        reload: lets the service go on with the present topics.yaml; None: it cannot.
     """
 
     part: str
@@ -74,11 +74,11 @@ class Surroundings:
 
 
 class Signals:
-    """Notes the first SIGTERM or SIGINT, as a context; the second one has its ordinary effect at once.
+    """Notes the first SIGTERM or SIGINT, as a context; a second one has its ordinary effect at once.
 
     Attributes:
-        received: that signal; None as long as there was none.
-        hung_up: whether a SIGHUP came that nobody has answered.
+        received: the first signal; None while there is none.
+        hung_up: whether a SIGHUP has arrived and is not handled yet.
     """
 
     def __init__(self) -> None:
@@ -107,17 +107,17 @@ class Signals:
 
 
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
-    """Make a service and step it until a signal comes.
+    """Create a service and step it until a signal arrives.
 
     Args:
-        make: makes the service; called with the signals noted already, so that it can be ended cleanly.
+        make: creates the service; signals are handled already when it is called, so it can be ended cleanly.
         around: name, clock, log and metrics.
 
     Returns:
         The exit code after a clean stop: 143 for SIGTERM, 130 for SIGINT.
 
     Raises:
-        WindhoverError: what the service raised; it was closed before.
+        WindhoverError: raised by the service, which was closed before.
     """
     with Signals() as signals, around.steps as steps:
         service = make()
@@ -132,7 +132,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
                 steps.stepped()
                 watch.look(service, now_ms)
         except BaseException:
-            # The first error is the one to tell; leaving the group is only a courtesy to the others.
+            # Raise the first error; to leave the group is only a courtesy to the other members.
             with suppress(WindhoverError):
                 service.close()
             raise
@@ -143,7 +143,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
 
 
 def _reload(service: Service, around: Surroundings) -> None:
-    """Let the service read topics.yaml again; what is wrong with it is told, and changes nothing."""
+    """Let the service load topics.yaml again; a wrong file is logged, and changes nothing."""
     part = around.part
     if around.reload is None:
         why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
@@ -158,7 +158,7 @@ def _reload(service: Service, around: Surroundings) -> None:
 
 
 class _Watch:
-    """Tells when partitions come and go, and now and then the status."""
+    """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -169,7 +169,7 @@ class _Watch:
         self._waiting = True
 
     def look(self, service: Service, now_ms: int) -> None:
-        """Look at the status if it is time to."""
+        """Read the status if it is time to."""
         if self._begun_ms is None:
             self._begun_ms = self._told_ms = now_ms
         elif not self._waiting and abs(now_ms - self._looked_ms) < LOOK_EVERY_MS:
@@ -178,7 +178,7 @@ class _Watch:
         status = service.status()
         self._around.publish(status)
         self._partitions(status.partitions, now_ms - self._begun_ms)
-        # A wall clock may be set back; then the next status comes at once rather than late.
+        # The wall clock may be set back; then the next status comes early, not late.
         if abs(now_ms - self._told_ms) >= STATUS_EVERY_MS:
             self._told_ms = now_ms
             self._tell("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))

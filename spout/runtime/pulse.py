@@ -1,7 +1,8 @@
-"""What a pass is at, for whoever watches that no bolt hangs: written cheaply, looked at from another thread.
+"""Which bolt a task runs now, for the thread that watches that no bolt hangs: cheap to write, read by that
+thread.
 
-A pass writes one pair for each call of a bolt, or for each batch of rows where the number of rows that are
-done can be read beside it; so watching costs a bolt that works row by row nothing for a row.
+A pass writes one pair for each call of a bolt. If the number of finished rows can be read beside the pair, it
+writes one for each batch of rows; so watching a bolt that works row by row costs nothing per row.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -11,49 +12,49 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[], int]
-"""Returns a number that is another one for each call of a bolt."""
+"""Returns a number that differs for each call of a bolt."""
 
 Work = tuple[str, Progress]
-"""The bolt that is called, and its progress."""
+"""The bolt that is running, and its progress."""
 
 
 def one_call() -> int:
-    """Tell the progress within a single call."""
+    """Return the progress within a single call, which never changes."""
     return 0
 
 
 class Pulse:
-    """What a task is at: a bolt at work, or None."""
+    """The bolt that a task runs now, or None."""
 
     __slots__ = ("work",)
 
     def __init__(self) -> None:
-        """Begin with nothing at work."""
+        """Begin with no bolt running."""
         self.work: Work | None = None
 
     def begin(self, bolt: str, progress: Progress = one_call) -> None:
-        """Say that a bolt is called, once, or for rows of which `progress` tells how many are done."""
+        """Note that a bolt is called, once, or for rows of which `progress` returns how many are done."""
         self.work = (bolt, progress)
 
     def end(self) -> None:
-        """Say that no bolt is called."""
+        """Note that no bolt is running."""
         self.work = None
 
 
 class Lookout:
-    """Finds calls that last too long, by looking now and then.
+    """Finds calls that take too long, from samples.
 
-    A call counts from when it was first seen, so that it is never found too early.
+    A call counts from the sample that first sees it, so that it is never found too early.
     """
 
     def __init__(self, limit_ms: int) -> None:
-        """Let a call last `limit_ms`."""
+        """Allow a call to take `limit_ms`."""
         self._limit_ms = limit_ms
         self._seen: tuple[Work | None, int] = (None, 0)
         self._since_ms = 0
 
     def overdue(self, work: Work | None, now_ms: int) -> str:
-        """Return the bolt whose call has lasted too long, or nothing."""
+        """Return the bolt whose call has taken too long, or an empty text."""
         seen = (work, work[1]() if work else 0)
         if seen[0] is not self._seen[0] or seen[1] != self._seen[1]:
             self._seen, self._since_ms = seen, now_ms

@@ -1,4 +1,4 @@
-"""What recurs is told once a minute: of each kind, so that a log can be read in an outage."""
+"""Shows repeated events once a minute for each kind, so that a log stays readable in an outage."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 RECURRING_EVERY_S: Final = 60.0
-"""What recurs, as librdkafka's lines that differ in their figures alone, is told once in so long."""
+"""How often events of one kind are shown, such as lines of librdkafka that differ only in their numbers."""
 
 KINDS_MAX: Final = 1_000
-"""So many kinds are told apart; then each may be told once more."""
+"""How many kinds are remembered; then all are forgotten, and each may be shown once more."""
 
 
 class OncePerKind:
-    """Says of each thing that recurs whether it is to be told: of each kind once in so long."""
+    """Decides for each event that repeats whether it is shown: one of each kind per period."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin with nothing told.
+        """Begin with no event.
 
         Args:
             clock: monotonic seconds.
-            every_s: seconds between two of a kind.
+            every_s: seconds between two events of a kind.
         """
         self._clock = clock
         self._every_s = every_s
         self._told: dict[Hashable, tuple[float, int]] = {}
 
     def left_out(self, kind: Hashable) -> int | None:
-        """Return how many of a kind were left out since the last that was told; None: leave this out too."""
+        """Return how many of a kind were left out since the last one shown; None: leave this one out too."""
         now = self._clock()
         told, left_out = self._told.get(kind, (None, 0))
         if told is not None and now - told < self._every_s:

@@ -1,17 +1,17 @@
-"""Watches the one endless loop from a thread of its own, which nothing that the loop calls can hold up.
+"""Watches the loop of a service from a separate thread, which no call of the loop can delay.
 
-A call that hangs in a C library hangs the thread that made it: it logs nothing, and no signal handler of
-Python's runs there. So the loop writes down what it is at, and this thread looks. Where one thing takes
-longer than the limit, it logs what and since when, with a trace of all threads, and ends the process;
-everything that counts is in the log, and the next owner goes on there. A signal that asks for the end wakes
-this thread as well: it ends the process when the loop has not ended within the grace, and at once when a
-second signal comes and the loop is not there to have it.
+A call that hangs in a C library hangs the thread that made it: this thread logs nothing, and Python runs no
+signal handlers in it. So the loop writes down what it does, and the watching thread reads it. If one thing
+takes longer than the limit, the watching thread logs what it is and since when, with a trace of all threads,
+and ends the process. Everything that matters is in the log, and the next owner goes on from there. A signal
+to stop wakes the watching thread too. It ends the process if the loop has not ended within the grace period,
+and at once if a second signal arrives that the loop does not handle.
 
-C code that keeps the interpreter's lock stops this thread too. For that there is an alarm of the operating
-system's, wound up again at each look, with a trace written by `faulthandler`, which needs no lock.
+C code that keeps the interpreter's lock stops the watching thread as well. For this case there is an alarm of
+the operating system, which is set again at each check; `faulthandler`, which needs no lock, writes the trace.
 
-What it measures is the time in which it could look: a process that was stopped for an hour, and goes on, has
-not hung (where it was stopped for longer than the alarm, the alarm ends it all the same).
+Only time in which the thread could check counts: a process that was stopped for an hour and then goes on has
+not hung. (If it was stopped for longer than the alarm, the alarm ends it all the same.)
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from spout.runtime.watchdog import ALARM_LIMITS, EXIT_HUNG
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 LOOK_S: Final = 0.25
-"""How often it is looked."""
+"""Seconds between two checks."""
 
 LOOK_S_MAX: Final = 2.0
-"""A look counts for no longer than this, however long ago the one before was."""
+"""The time between two checks counts as this much at most, in seconds."""
 
 SLOW_SHARE: Final = 0.5
-"""What takes longer than this share of the limit is logged, once."""
+"""A thing that takes longer than this share of the limit is logged, once."""
 
 _STDERR: Final = 2
 
@@ -53,7 +53,7 @@ def end_process(code: int) -> None:
 
 
 class StepWatch:
-    """Watches a loop as long as the context lasts."""
+    """Watches a loop for as long as the context lasts."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class StepWatch:
         end: Callable[[int], None] = end_process,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is watched yet.
+        """Prepare; watching begins with the context.
 
         Args:
-            part: acker or replay; begins the name of each event.
+            part: acker or replay; the first part of each event's name.
             limit_ms: how long one thing may take.
             grace_ms: how long the loop may take to end after a signal.
             tell: logs an event with fields; called from the watching thread.
@@ -97,11 +97,11 @@ class StepWatch:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last step ended; it grows as long as one lasts, whoever asks."""
+        """Seconds since the last step ended; it also grows during a step."""
         return max(0.0, self._clock() - self._stepped_s)
 
     def __enter__(self) -> Self:
-        """Begin to watch; from the main thread, which alone may say where signals are written to."""
+        """Begin to watch; call it from the main thread, since only that may set where signals are written."""
         self._mouth.setblocking(False)
         self._ears.setblocking(False)
         self._wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
@@ -113,20 +113,20 @@ class StepWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         signal.set_wakeup_fd(self._wakeup)
-        self._mouth.close()  # which the thread hears
+        self._mouth.close()  # the thread reads the end of the stream
         self._thread.join()
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.unregister(signal.SIGALRM)
         self._ears.close()
 
     def look(self, looker: Looker, signals: bytes = b"") -> None:
-        """Look once what the loop is at.
+        """Check once what the loop does.
 
         Args:
-            looker: what the looks before have found.
-            signals: the numbers of those that came meanwhile.
+            looker: the results of the checks before.
+            signals: the numbers of the signals since the last check.
         """
         now_s = self._clock()
         passed_s, self._looked_s = min(now_s - self._looked_s, LOOK_S_MAX), now_s
@@ -146,7 +146,7 @@ class StepWatch:
             self.look(looker, heard)
 
     def _act(self, looker: Looker, found: str) -> None:
-        """Log what was found, and end the process where nothing else does."""
+        """Log a finding, and end the process if it hangs."""
         if not found:
             return
         fields = {"at": looker.what, "since_s": round(looker.since_s, 1), "pid": os.getpid()}
@@ -164,11 +164,11 @@ class StepWatch:
 
 
 class Looker:
-    """What is known of the loop from look to look. Pure: time is an argument.
+    """What the checks have found out about the loop. Pure: time is an argument.
 
     Attributes:
-        what: what the loop is at.
-        since_s: how long it has been seen at it.
+        what: what the loop does now.
+        since_s: for how long the checks have seen it do that.
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
@@ -181,14 +181,14 @@ class Looker:
         self._left_s: float | None = None
 
     def hear(self, number: int) -> bool:
-        """Take note of a signal that asks for the end; tell whether it is not the first one."""
+        """Note a signal to stop; return whether there was one before."""
         is_second = self._left_s is not None
         if not is_second:
             self._left_s = self._grace_s
         return is_second
 
     def pass_time(self, at: tuple[str, int], passed_s: float) -> str:
-        """Let time pass with the loop at something; return ``slow``, ``hung``, ``stop``, or nothing."""
+        """Add time in which the loop did `at`; return ``slow``, ``hung``, ``stop``, or an empty text."""
         if at != self._seen:
             self._seen, self.since_s, self._was_slow = at, 0.0, False
         else:

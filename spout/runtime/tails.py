@@ -1,4 +1,4 @@
-"""Reads the last records of partitions for one question, and notes what was left unread.
+"""Reads the last records of partitions for one search, and notes what was not read.
 
 Source: docs/design/protocol.md, section 3 rule 10.
 """
@@ -13,7 +13,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 
 RECORDS_MAX: Final = 200_000
-"""Records of one partition that are read for one question, the last ones."""
+"""How many records of one partition are read for one search, the last ones."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Tails:
         log: the cluster.
         wait_ms: how long to wait for progress.
         records_max: how many records of one partition are read.
-        notes: what was not read, and what is unknown for it; in sentences.
+        notes: sentences on what was not read, and what is therefore unknown.
     """
 
     log: Log
@@ -38,7 +38,7 @@ class Tails:
         Args:
             topic: its topic.
             partition: its number.
-            lacking: what is unknown when there are more of them.
+            lacking: a text on what is unknown when there are more of them.
         """
         where = TopicPartition(topic, partition)
         start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
@@ -55,9 +55,9 @@ class Tails:
         return self._read(where, first, end, committed=True)
 
     def rest(self, topic: str, partition: int, first: int, lacking: str) -> Iterator[Record]:
-        """Read all records of a partition from an offset on; of more than there may be, the last.
+        """Read all records of a partition from an offset on; if there are too many, the last ones.
 
-        What an acker has deleted concerns no open root, so it is not missed.
+        Records that an acker has deleted concern no open root, so they are not missed.
         """
         where = TopicPartition(topic, partition)
         start, end = max(first, self.log.starts([where])[where]), self.log.ends([where])[where]

@@ -1,10 +1,10 @@
 """Child processes that cannot outlive the process that started them.
 
-The kernel kills a tethered process (SIGKILL) as soon as its parent is gone, whatever ended the parent, a
-SIGKILL included. Linux keeps that promise for each process on its own (prctl, PR_SET_PDEATHSIG): a child of
-a child needs its own tether. It must be set in the new process before the program starts, so the command is
-started through this very file: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND.
-A hook between fork and exec would be shorter, and can deadlock in a process that has threads.
+The kernel kills a tethered process (SIGKILL) as soon as its parent ends, for whatever reason, also by
+SIGKILL. On Linux this works for each process separately (prctl, PR_SET_PDEATHSIG): a child of a child needs
+its own tether. It must be set in the new process before the program starts, so the command is started through
+this file: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND. A hook between fork and exec
+would be shorter, and can deadlock in a process that has threads.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PR_SET_PDEATHSIG = 1
 """Linux, include/uapi/linux/prctl.h."""
 
 STOPPED_CLEANLY = frozenset({0, 128 + signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGINT})
-"""What a process ends with after a polite signal: a JVM and the commands of Windhover say 143 or 130."""
+"""Exit codes after SIGTERM or SIGINT; a JVM and the commands of Windhover end with 143 or 130."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to start: program and arguments, where it logs, where it runs, its environment.
+    """A command: program and arguments, log file, working directory and environment.
 
     None: the directory, or the environment, of this process.
     """
@@ -40,11 +40,11 @@ class Command:
 
 
 def start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command that dies with this process; output is appended to its log.
+    """Start a command that dies with this process; its output is appended to its log.
 
     Raises:
-        RuntimeError: called outside the main thread. The kernel's promise follows the *thread* that started
-            the process, so a child of a worker thread would die when that thread ends.
+        RuntimeError: called outside the main thread. The kernel watches the *thread* that started the
+            process, so a child of a worker thread would die when that thread ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start children from the main thread: they die with the thread that starts them")
@@ -57,7 +57,7 @@ def start(command: Command) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             cwd=command.directory,
             env=None if command.environ is None else dict(command.environ),
-            # Ctrl-C reaches every process of the group; how children end is for their parent to decide
+            # Ctrl-C reaches every process of the group; the parent decides how its children end
             start_new_session=True,
         )
 
@@ -86,7 +86,7 @@ def wait(process: subprocess.Popen[bytes], timeout_ms: int) -> int:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process by SIGKILL, with no chance to flush or to say goodbye, and wait until it is gone."""
+    """End a process by SIGKILL, so that it cannot flush or clean up, and wait until it has ended."""
     process.kill()
     process.wait()
 
@@ -102,7 +102,7 @@ def _become(parent: int, arguments: list[str]) -> None:
     """Tie this process to its parent's life, then become the command."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    # a parent that died before the line above sends no signal any more
+    # If the parent died before the line above, no signal will come.
     if os.getppid() == parent:
         os.execvp(arguments[0], arguments)
 

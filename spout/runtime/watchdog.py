@@ -22,13 +22,13 @@ from acker.units import duration_text
 from spout.runtime.pulse import Lookout, Pulse
 
 EXIT_HUNG: Final = 70
-"""What a worker ends with whose bolt hung."""
+"""The exit code of a worker whose bolt hung."""
 
 LOOKS: Final = 4
-"""Looks within one limit."""
+"""Checks within one limit."""
 
 ALARM_LIMITS: Final = 3
-"""The alarm goes off when nobody has looked for so many limits: not early, nor where a machine is busy."""
+"""The alarm fires when nobody has checked for this many limits: not too early, even on a busy machine."""
 
 LOOK_EVERY_S_MAX: Final = 1.0
 
@@ -37,17 +37,17 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 def end_worker(bolt: str, limit_ms: int) -> None:
-    """Say which bolt hangs and where, and end this process."""
+    """Log which bolt hangs, write a trace, and end this process."""
     _LOGGER.error("bolt_hung bolt=%s limit=%s pid=%d", bolt, duration_text(limit_ms), os.getpid())
     faulthandler.dump_traceback(file=_STDERR)
     os._exit(EXIT_HUNG)
 
 
 class Watchdog:
-    """Watches one task as long as the context lasts; a limit of 0 watches nothing."""
+    """Watches one task for as long as the context lasts; a limit of 0 watches nothing."""
 
     def __init__(self, pulse: Pulse, limit_ms: int, expire: Callable[[str, int], None] = end_worker) -> None:
-        """Watch what `pulse` shows of a task; call `expire` for a bolt that works longer than the limit."""
+        """Watch the bolt in a task's `pulse`; call `expire` for one that works longer than the limit."""
         self._pulse = pulse
         self._limit_ms = limit_ms
         self._expire = expire
@@ -58,7 +58,7 @@ class Watchdog:
     def __enter__(self) -> Self:
         """Begin to watch."""
         if self._limit_ms:
-            self._wind_up()  # the first call may keep the lock before the thread has looked once
+            self._wind_up()  # the first call may keep the lock before the thread has checked once
             self._thread.start()
         return self
 

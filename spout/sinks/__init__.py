@@ -1,1 +1,1 @@
-"""A query's sink, and the end of a micro-batch: what its tasks reported is published."""
+"""A query's sink, and the end of a micro-batch: the reports of its tasks are published."""

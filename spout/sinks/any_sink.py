@@ -1,4 +1,4 @@
-"""`spout.start`: a tracked stream into any of Spark's sinks.
+"""`spout.start`: write a tracked stream to any of Spark's sinks.
 
 Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
@@ -41,22 +41,23 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    What the batch's bolts acked and failed is published when Spark reports the batch as committed: its rows
-    are in the sink, or in Spark's state store where an aggregate or a join holds them. A crash between
-    Spark's commit and this report costs replays of that batch, never records. Until a batch is published
-    the next one is not planned. When it cannot be published the query fails, with the reason.
+    The acks and fails of a batch are published when Spark reports the batch as committed: then its rows are
+    in the sink, or an aggregate or a join has them in Spark's state store. A crash between Spark's commit and
+    this report costs replays of that batch, never records. The next batch is planned after this one is
+    published. If it cannot be published, the query fails with the reason.
 
     Args:
         writer: what `writeStream` returned, with format, options, trigger and output mode; not started.
-        table: name of the table to write to, as `DataStreamWriter.toTable`; None: what the writer says.
+        table: name of the table to write to, as `DataStreamWriter.toTable`; None: the sink that the writer is
+            set to.
 
     Returns:
         The running query, as `DataStreamWriter.start`.
 
     Raises:
         UsageError: the rows still have the hidden column, several tracked streams are read, a running query
-            reads the group, `limit` stands behind the stream, two operators have one name, nothing acks what
-            `spout.hold` holds, the trigger is continuous or real-time, or Spark has no such sink.
+            reads the group, `limit` is applied to the stream, two operators have the same name, nothing acks
+            the rows of `spout.hold`, the trigger is continuous or real-time, or Spark has no such sink.
     """
     rows = writer._df
     session = rows.sparkSession
@@ -95,7 +96,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
 
 
 def _is_of_mode(error: PySparkException) -> bool:
-    """Tell whether Spark refuses continuous or real-time mode."""
+    """Return whether Spark refuses because of continuous or real-time mode."""
     condition = error.getCondition() or ""
     return isinstance(error, UnsupportedOperationException) or condition.startswith(_REAL_TIME)
 

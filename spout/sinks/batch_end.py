@@ -1,4 +1,4 @@
-"""The end of a micro-batch, whoever tells it: what its tasks reported is settled and published.
+"""The end of a micro-batch, whichever of sink and listener reports it: its reports are settled and published.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -24,19 +24,19 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """A batch of a query that has ended: `lane` has the query's id as its name."""
+    """A batch of a query that has ended; the name of `lane` is the query's id."""
 
     application: Application
     lane: Lane
 
     def stream(self, reports: Reports) -> Stream | None:
-        """Return the one tracked stream that a batch reads, and note that the query reads it.
+        """Return the one tracked stream that a batch reads, and remember that the query reads it.
 
         Returns:
-            None when what arrived leaves nothing to publish.
+            None when the reports leave nothing to publish.
 
         Raises:
-            TrackingError: it reads several.
+            TrackingError: the batch reads several tracked streams.
         """
         known = self.application.streams
         streams = [known[name] for name in reports.streams if name in known]
@@ -53,10 +53,10 @@ class BatchEnd:
         return streams[0]
 
     def settle(self, stream: Stream, reports: Reports) -> Outcome:
-        """Log what its bolts raised, and work out what the batch comes to, as `spout.publishing.settle` does.
+        """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`.
 
         Raises:
-            TrackingError: as there; or its anchors are acked in another output mode than append.
+            TrackingError: as `settle`; or anchors are acked in another output mode than append.
         """
         raised = (each for one in reports.evaluations for each in one.report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
@@ -74,7 +74,7 @@ class BatchEnd:
         return outcome
 
     def publish(self, stream: Stream, outcome: Outcome) -> None:
-        """Write the records of an outcome, count its work, and leave the mark for the planning process."""
+        """Write the events of an outcome, add up its counts, and leave the mark for the planning process."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         named = Lane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)

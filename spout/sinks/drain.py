@@ -1,15 +1,15 @@
-"""How a sink learns that its function has read all rows that Spark shuffled behind the last bolt.
+"""How a sink finds out that its function has read all rows that Spark shuffled behind the last bolt.
 
-What bolts report says that a batch was evaluated to its end, as long as they work in the stage that the
-sink's function runs. Behind a shuffle they do not: Spark has run them for the shuffle, on its own account or
-for the first partition that the function asked for, and a function that takes one row leaves the same reports
-as one that writes all of them. So its rows go through one operator more, the drain, whose tasks report the
-partitions that were read to their end.
+The reports of bolts prove that a batch was evaluated to its end as long as the bolts run in the stage that
+the sink's function evaluates. Behind a shuffle they prove nothing: Spark runs the bolts for the shuffle, by
+itself or for the first partition that the function reads. A function that takes one row then leaves the same
+reports as a function that writes all of them. So the rows pass one more operator, the drain, whose tasks
+report the partitions that were read to their end.
 
-The number of a partition goes with the rows, as Spark counts those of the batch: a function may coalesce,
-join and repeat what it is given, and then the number of its task says nothing. A partition without rows
-cannot tell its number, so of those that nobody reported it is looked up whether they hold any. What was
-reported in several jobs counts together, since each of them evaluates the same rows.
+The partition number travels with the rows, as Spark counts the partitions of the batch. The number of the
+task would not do, since a function may coalesce, join and repeat the rows. A partition without rows cannot
+report its number, so the partitions that nobody reported are checked for rows. Reports of several jobs count
+together, since each job evaluates the same rows.
 
 Only the number goes through Python, as a filter that keeps every row; the rows stay in the JVM.
 
@@ -37,7 +37,9 @@ _LANE: Final = "drain of "
 
 
 class Unread(NamedTuple):
-    """How many partitions of a batch hold rows that were not read to their end, and of how many."""
+    """How many partitions of a batch have rows that were not read to their end, and how many there are in
+    all.
+    """
 
     partitions: int
     of: int
@@ -47,32 +49,32 @@ class Drain:
     """Follows one run of a sink's function over one batch."""
 
     def __init__(self, ledger: Ledger, query: str, batch: int) -> None:
-        """Begin with nothing read; what an earlier run of the same batch has read does not count."""
+        """Begin with nothing read; what an earlier run of the same batch read does not count."""
         self._ledger = ledger
         self._batch: Batch = (_LANE + query, batch)
         self._run = uuid.uuid4().hex
 
     def through(self, rows: DataFrame) -> DataFrame:
-        """Return the same rows, followed."""
-        # Spark reads the kind of the function off its hints
+        """Return the same rows, with a drain behind them."""
+        # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
-        followed = arrow_udf(condition, "boolean")  # type: ignore[call-overload]  # the stub wants the kind
-        # not deterministic: else Spark would merge it with other conditions, or move it about
+        followed = arrow_udf(condition, "boolean")  # the stub requires the kind
+        # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
         keeps = followed.asNondeterministic()
-        # in a column, which counts the batch's partitions; a function's argument would count the tasks
+        # In a column, which has the batch's partition; as an argument of the function it would be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
         return numbered.filter(keeps(sql.col(PARTITION))).drop(PARTITION)
 
     @property
     def ended(self) -> frozenset[int]:
-        """The partitions that were read to their end, as far as they hold rows."""
+        """The partitions that were read to their end, among those with rows."""
         return ended(list(self._ledger.accumulator.value.get(self._batch, {}).values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
-        """Tell what of a batch was not read to its end.
+        """Return how much of a batch was not read to its end.
 
         Args:
-            rows: those that `through` was given.
+            rows: the rows that were passed to `through`.
         """
         evaluated = rows.select(sql.lit(1)).rdd
         count = evaluated.getNumPartitions()
@@ -81,7 +83,7 @@ class Drain:
         return Unread(sum(held), count)
 
     def forget(self) -> None:
-        """Let go of what was reported."""
+        """Drop the reports."""
         self._ledger.accumulator.value.pop(self._batch, None)
 
 
@@ -93,7 +95,7 @@ def ended(added: Iterable[Added], run: str) -> frozenset[int]:
 def follower(
     accumulator: Accumulator[Value], batch: Batch, run: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    """Make the condition: true for each row, and reports its partition when the last one was taken."""
+    """Return the condition: true for each row; it reports its partition when the last row was taken."""
 
     def drained(numbers: Iterator[pa.Array]) -> Iterator[pa.Array]:
         partition: int | None = None
@@ -108,5 +110,5 @@ def follower(
 
 
 def _holds_rows(rows: Iterable[object]) -> list[bool]:
-    """Tell whether a partition holds a row."""
+    """Return whether a partition has a row."""
     return [any(True for _ in rows)]

@@ -1,10 +1,10 @@
-"""The sink's wrapping: run the user's function, then publish what the batch's bolts did.
+"""The sink's wrapper: run the user's function, then publish the acks and fails of the batch.
 
-The ledger that is published is that of the run whose output stands: it is published after the function
-returned and before Spark's commit log says that the batch is done. A crash in between runs the batch again
+A batch may run several times; only the run whose rows the sink keeps is published, after the function has
+returned and before Spark's commit log marks the batch as done. After a crash in between, the batch runs again
 under the same id, and the ackers recognise its records. Where Spark shuffles rows behind the last bolt, the
-function gets them through a drain (`spout.sinks.drain`), since the bolts' reports do not tell what it has
-read.
+function gets them through a drain (`spout.sinks.drain`), since the reports of the bolts do not show what the
+function has read.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -42,7 +42,7 @@ _SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=
 
 
 def skipped(batch_id: int) -> None:
-    """Say, within a sink's function, that it skips a batch because it had written it before.
+    """Declare, within a sink's function, that it skips a batch because it has written it before.
 
     >>> written = set()
     >>> def write(batch, batch_id):
@@ -57,11 +57,11 @@ def skipped(batch_id: int) -> None:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The roots of the batch are failed, and so replayed, since their bolts may have done something else this
-    time; a sink that was made with ``deterministic=True`` vouches that they did not.
+    The roots of the batch are failed, and so replayed, since their bolts may have emitted something else this
+    time; with ``deterministic=True`` the sink promises that they did not.
 
     Raises:
-        UsageError: it was not called within a function given to `spout.sink`.
+        UsageError: it was not called within the function of a `spout.sink`.
     """
     batches = _SKIPPED.get()
     if batches is None:
@@ -70,7 +70,7 @@ def skipped(batch_id: int) -> None:
 
 
 class Sink:
-    """What `foreachBatch` calls; `spout.sink` makes it.
+    """What `foreachBatch` calls; `spout.sink` returns one.
 
     >>> def write(batch, batch_id):
     ...     batch.write.mode("append").saveAsTable("words")
@@ -79,7 +79,7 @@ class Sink:
     """
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
-        """Wrap a function; `deterministic` says that bolts do the same whenever a batch is run again."""
+        """Wrap a function; `deterministic`: the bolts do the same whenever a batch runs again."""
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
@@ -89,9 +89,9 @@ class Sink:
         """Write a batch and publish it.
 
         Raises:
-            TrackingError: what the batch did is not known to its end, so nothing of it may be acked.
-            UsageError: `limit` stands behind a tracked stream, two operators of the query have one name, or
-                nothing acks what `spout.hold` holds.
+            TrackingError: the batch was not evaluated to its end, so nothing of it may be acked.
+            UsageError: `limit` is applied to a tracked stream, two operators of the query have the same name,
+                or nothing acks the rows of `spout.hold`.
             Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
@@ -115,8 +115,8 @@ class Sink:
     def _run(
         self, rows: DataFrame, batch_id: int, application: Application, query: str, drain: Drain | None
     ) -> bool:
-        """Run the function; tell whether it skipped the batch: it said so, or evaluated nothing."""
-        # With a shuffle Spark evaluates the stages before it on its own account, before it calls us.
+        """Run the function; return whether it called `skipped` or evaluated nothing."""
+        # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
         arrived = application.ledger.count(query, batch_id)
         jobs = _jobs(rows.sparkSession.sparkContext)
         visible = _visible(rows)
@@ -148,7 +148,7 @@ class Sink:
         return True
 
     def _drain(self, application: Application, rows: DataFrame, query: str, batch_id: int) -> Drain | None:
-        """Make a drain, where Spark shuffles this batch behind the last bolt."""
+        """Return a drain if Spark shuffles this batch behind the last bolt."""
         session = rows.sparkSession
         run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if query and run not in self._may_shuffle:
@@ -164,7 +164,7 @@ class Sink:
         return Drain(application.ledger, query, batch_id)
 
     def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
-        """Settle what the tasks reported and write it."""
+        """Settle the reports of the tasks and publish the outcome."""
         end = BatchEnd(application, lane)
         stream = end.stream(reports)
         if stream is None:
@@ -176,7 +176,7 @@ class Sink:
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
-    """Make the function for `foreachBatch` from one that writes a batch.
+    """Return the function for `foreachBatch`, made from a function that writes a batch.
 
     >>> def write(batch, batch_id):
     ...     print(sorted(row.word for row in batch.collect()))
@@ -187,9 +187,10 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The function gets the batch's rows, without the hidden column, and the batch's id. When it has returned,
-    what the bolts acked and failed is published. Under tracking it appends, or upserts by row identity (the
-    record's origin and the bolt's own ordinal, emitted as fields); it writes all rows of a batch.
+    The function gets the batch's rows, without the hidden column, and the batch's id. After it has returned,
+    the acks and fails of the bolts are published. On a tracked stream the function must write all rows of a
+    batch, and either append them or upsert them by row identity (the record's origin and the bolt's own
+    ordinal, emitted as fields).
 
     Args:
         write: called once for each micro-batch, and again with the same id after a crash.
@@ -199,22 +200,22 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
-    """Look at the query's plan in the first batch of a run, before anything of it is written."""
+    """Check the query's plan in the first batch of a run, before anything of it is written."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if query and run not in application.sunk:
         try:
             refuse_query_of(rows.sparkSession, query)
         except BaseException:
-            application.ledger.forget(query, batch_id)  # a shuffle's tasks have reported
+            application.ledger.forget(query, batch_id)  # the tasks before a shuffle have reported already
             raise
     application.sunk.add(run)
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
-    """Tell whether a function has read all rows of a batch; False: it has read none, and run no job.
+    """Return whether a function has read all rows of a batch; False: it has read none, and run no job.
 
     Raises:
-        TrackingError: it has read a part of them.
+        TrackingError: it has read only some of them.
     """
     if not has_run and not drain.ended and rows.rdd.getNumPartitions():
         return False
@@ -228,9 +229,9 @@ def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool)
 
 
 def _evaluate(application: Application, rows: DataFrame, query: str, batch_id: int) -> Reports:
-    """Run a batch that the sink skipped, for what its tasks report; its rows are dropped.
+    """Evaluate a batch that the sink skipped, to get its tasks' reports; its rows are dropped.
 
-    What has arrived is kept: stages before a shuffle are not run again.
+    Reports that have arrived are kept: stages before a shuffle do not run again.
     """
     if rows.rdd.getNumPartitions():
         rows.write.format("noop").mode("overwrite").save()
@@ -242,7 +243,9 @@ def _visible(rows: DataFrame) -> DataFrame:
 
 
 def _jobs(context: SparkContext) -> tuple[int, ...]:
-    """Return what changes when this query runs a job: how many Spark remembers, the first and the last."""
+    """Return what changes when this query runs a job: how many jobs Spark remembers, the first and the last
+    id.
+    """
     group = context.getLocalProperty(RUN_PROPERTY)
     ids = jobs_of(context, group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

@@ -1,16 +1,16 @@
 """Publishes the batches of queries that write to Spark's own sinks, when Spark reports them committed.
 
-Spark posts the progress of a batch behind its commit log. All that the batch's tasks added to the ledger has
-arrived by then. A crash in between loses it: the batch is not run again, its roots stay open, time out and
-come again. So a crash costs replays, never records.
+Spark reports the progress of a batch after its commit log entry. By then everything that the tasks of the
+batch added to the ledger has arrived. A crash in between loses the reports: the batch does not run again, so
+its roots stay open, time out and are replayed. So a crash costs replays, never records.
 
-What the listener raises, Spark would log and forget. It is left in the stream's file instead, and the
-planning process, which waits for this batch's mark before it plans the next, fails the query with it
-(``spout.planner.sink_watch``).
+If the listener raised an error, Spark would only log it. So the error is written to the stream's file, and
+the planning process, which waits for the mark of this batch before it plans the next one, fails the query
+with it (`spout.planner.sink_watch`).
 
-A sink that finds that it had written a batch before (files, memory, Delta, after a crash in front of Spark's
-commit log) leaves it unevaluated. What its bolts did in the run whose rows stand is lost, so its roots are
-failed, as `spout.skipped` does.
+A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
+not evaluate it again. The reports of the run that wrote the rows are lost, so the roots of the batch are
+failed, as by `spout.skipped`.
 
 Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
@@ -61,14 +61,16 @@ class QueryListener(StreamingQueryListener):
     """Follows the queries that `spout.start` started in one Spark session."""
 
     def __init__(self, application: Application) -> None:
-        """Follow none yet."""
+        """Begin without queries."""
         self._application = application
         self._followed: dict[str, Followed] = {}
         self._starting = threading.Lock()
 
     @staticmethod
     def of(session: SparkSession) -> QueryListener:
-        """Return the listener of a session; the first call makes it, since Spark keeps them by session."""
+        """Return the listener of a session; the first call creates it, since Spark keeps listeners by
+        session.
+        """
         application = Application.of(session)
         key = session_uuid(session)
         found = application.listeners.get(key)
@@ -78,7 +80,9 @@ class QueryListener(StreamingQueryListener):
         return found
 
     def start(self, stream: Stream, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Start a query and follow it; the first progress waits until it is known."""
+        """Start a query and follow it; the query's first progress event waits for the lock until it is
+        registered.
+        """
         folder = self._application.sink_folder
         with self._starting:
             listen(folder, stream.id, stream.group)
@@ -93,7 +97,7 @@ class QueryListener(StreamingQueryListener):
         return query
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: called within `start`, which holds the lock."""
+        """Do nothing: Spark calls this within `start`, which has the lock."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Do nothing: no batch has ended."""
@@ -111,7 +115,7 @@ class QueryListener(StreamingQueryListener):
             self._fail(followed.stream, progress["batchId"], error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Let a run go; its last batch was reported before."""
+        """Forget a run; its last batch was reported before."""
         with self._starting:
             ended = self._followed.pop(str(event.runId), None)
             last = self._application.started.get(str(event.id))
@@ -121,7 +125,7 @@ class QueryListener(StreamingQueryListener):
                 stop_listening(self._application.sink_folder, ended.stream.id)
 
     def _ended(self, followed: Followed, progress: dict[str, Any]) -> None:
-        """Publish a batch from what Spark reports of it."""
+        """Publish a batch from Spark's progress event."""
         if progress["runId"] in self._application.sunk:
             return  # a spout.sink within the query has published it
         lane = Lane(progress["id"], progress["batchId"])
@@ -138,7 +142,7 @@ class QueryListener(StreamingQueryListener):
             followed.has_ended_a_batch = True
 
     def _unread(self, followed: Followed, end: BatchEnd, journal: Journal) -> None:
-        """Fail a batch that has records of which none was read."""
+        """Fail the roots of a batch of whose records none was read."""
         if followed.has_ended_a_batch:
             raise TrackingError(
                 "none of its records was read: the query drops its source unread (limit(0), a condition that"
@@ -147,7 +151,7 @@ class QueryListener(StreamingQueryListener):
         end.publish(followed.stream, publish.skipped(plan_of(followed.stream, journal)))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
-        """Leave an error where the planning process finds it."""
+        """Write an error where the planning process finds it."""
         said = (
             f"batch {batch} of group {stream.group} was written, and could not be published"
             f" ({type(error).__name__}: {error}); its records come again"
@@ -157,7 +161,7 @@ class QueryListener(StreamingQueryListener):
 
 
 def batch_journal(progress: dict[str, Any]) -> Journal | None:
-    """Return the offset behind a batch, as Spark reports it; None when it emitted nothing that is tracked."""
+    """Return the offset behind a batch from its progress event; None when it emitted nothing tracked."""
     for source in progress["sources"]:
         start, end = (offset_of(source[name]) for name in ("startOffset", "endOffset"))
         if end is not None and end.session and batch_ranges(start or BEGINNING, end):

@@ -1,1 +1,1 @@
-"""Spark's private side, behind one door."""
+"""The private parts of Spark, in one place."""

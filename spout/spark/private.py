@@ -1,8 +1,9 @@
-"""Everything that PySpark and Spark do not promise to keep: underscore names, Catalyst's nodes, Arrow types.
+"""Everything that PySpark and Spark may change without notice: underscore names, Catalyst's nodes, Arrow
+types.
 
-No other file touches them. Each function says what it needs and returns plain values, or Java objects that
-are handed to another function of this file. Run on PySpark 4.2 and 4.3; where a name is gone, the error says
-which one and what to do.
+No other file uses them. Each function returns plain values, or Java objects that are passed to another
+function of this file. They were run on PySpark 4.2 and 4.3; if a name is missing, the error has the name and
+the cure.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pyspark.sql.types import DataType, StructType
 from acker.errors import TrackingError
 
 RUN_ON: Final = "4.2 and 4.3"
-"""The versions of PySpark that these names were seen in."""
+"""The versions of PySpark on which these names were run."""
 
 JavaObject = Any  # py4j ships no types
 
-# What Catalyst calls its nodes.
+# Catalyst's names of its nodes.
 SOURCE: Final = "StreamingRelationV2"
 OPERATOR: Final = "MapInArrow"
 UNION: Final = "Union"
@@ -35,10 +36,10 @@ NEVER_SHUFFLED: Final = frozenset({
     "Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "CollectMetrics",
     "MapInArrow", "MapInPandas", "ResolvedHint",
 })  # fmt: skip
-"""Logical nodes that Spark never shuffles for."""
+"""Logical nodes for which Spark never shuffles."""
 SCAN: Final = "MicroBatchScan"
 _ADAPTIVE: Final = "AdaptiveSparkPlan"
-# BroadcastExchange and ReusedExchange end so too: the stage behind them is another one
+# BroadcastExchange and ReusedExchange end like this too; another stage is behind them
 _EXCHANGE: Final = "Exchange"
 _REUSED: Final = "ReusedExchange"
 _ALIAS: Final = "Alias"
@@ -46,10 +47,10 @@ _ALIAS: Final = "Alias"
 
 @contextmanager
 def _there(name: str) -> Iterator[None]:
-    """Say what is not there where a version of PySpark lacks a name.
+    """Turn a missing name of PySpark into an error with the cure.
 
     Raises:
-        TrackingError: it is gone.
+        TrackingError: the name is missing.
     """
     try:
         yield
@@ -67,15 +68,15 @@ def logical_plan(rows: DataFrame) -> JavaObject:
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
-    """Return the physical plan of rows, as it is executed."""
+    """Return the physical plan of rows, as Spark executes it."""
     with _there("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
 
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:
-    """Return the execution of a query that runs, by its id; None: Spark does not know it.
+    """Return the execution of a running query, by its id; None: Spark has no such query.
 
-    The rows of foreachBatch show nothing of the plan, and their session, a clone, knows no query.
+    The rows of foreachBatch do not show the query's plan, and their session is a clone, without queries.
     """
     with _there("SparkSession._jsparkSession or SparkContext._jvm"):
         jvm: Any = session.sparkContext._jvm
@@ -95,40 +96,40 @@ def trigger_of(query: StreamingQuery) -> str:
 
 
 def session_uuid(session: SparkSession) -> str:
-    """Name a Spark session within its application; each Python object of it has the same name."""
+    """Return the id of a Spark session in its application; all Python objects of a session share it."""
     with _there("SparkSession._jsparkSession"):
         return str(session._jsparkSession.sessionUUID())
 
 
 def most_tasks(context: SparkContext, stage: int) -> int:
-    """Return the tasks of the attempt of a stage that had most of them."""
+    """Return how many tasks the largest attempt of a stage had."""
     with _there("SparkContext._jsc"):
         store = context._jsc.sc().statusStore()
-    # Spark's own way of leaving arguments out, which py4j lacks
+    # Scala's default arguments, which py4j does not fill in.
     left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
     attempts = store.stageData(stage, *left_out)
     return max(int(attempts.apply(place).numTasks()) for place in range(attempts.size()))
 
 
 def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
-    """Return the ids of the jobs of a group that Spark remembers, as Java has them.
+    """Return the ids of a group's jobs that Spark remembers, as a Java array.
 
-    A list of them would ask the JVM once for each.
+    A Python list would need a call to the JVM for each id.
     """
     with _there("StatusTracker._jtracker"):
         return context.statusTracker()._jtracker.getJobIdsForGroup(group)
 
 
 def children_of(node: JavaObject) -> list[JavaObject]:
-    """Return what a node of a plan reads."""
+    """Return the children of a node of a plan."""
     children = node.children()
     return [children.apply(place) for place in range(children.size())]
 
 
 def planned_children(node: JavaObject) -> list[JavaObject]:
-    """Return what a node of a physical plan reads.
+    """Return the children of a node of a physical plan.
 
-    Adaptive execution hides what it has run, and may have replaced it all by "no rows": what it began with
+    Adaptive execution hides what it has run, and may have replaced all of it by "no rows"; its initial plan
     has every exchange.
     """
     if node.nodeName() == _ADAPTIVE:
@@ -148,17 +149,17 @@ def nodes(
 
 
 def is_exchange(node: JavaObject) -> bool:
-    """Tell whether a node of a physical plan begins another stage."""
+    """Return whether a node of a physical plan begins another stage."""
     return str(node.nodeName()).endswith(_EXCHANGE)
 
 
 def is_alias(expression: JavaObject) -> bool:
-    """Tell whether an expression gives another one a name."""
+    """Return whether an expression is an alias."""
     return str(expression.getClass().getSimpleName()) == _ALIAS
 
 
 def option_of(source: JavaObject, name: str) -> str:
-    """Return an option of a source; empty: it has none of that name."""
+    """Return an option of a source; empty if it has none of that name."""
     found: str | None = source.extraOptions().get(name)
     return found or ""
 
@@ -180,7 +181,7 @@ def columns_read(operator: JavaObject) -> set[str]:
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of Spark's, with times in UTC."""
+    """Return the Arrow schema for a Spark schema, with times in UTC."""
     with _there("pyspark.sql.pandas.types.to_arrow_schema"):
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -188,7 +189,7 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 
 
 def arrow_type_of(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of Spark's, with times in UTC."""
+    """Return the Arrow type for a Spark type, with times in UTC."""
     with _there("pyspark.sql.pandas.types.to_arrow_type"):
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -196,7 +197,7 @@ def arrow_type_of(kind: DataType) -> pa.DataType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    """Return Spark's schema of Arrow's."""
+    """Return the Spark schema for an Arrow schema."""
     with _there("pyspark.sql.pandas.types.from_arrow_schema"):
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -204,7 +205,7 @@ def spark_schema_of(schema: pa.Schema) -> StructType:
 
 
 def spark_type_of(kind: pa.DataType) -> DataType:
-    """Return Spark's type of Arrow's."""
+    """Return the Spark type for an Arrow type."""
     with _there("pyspark.sql.pandas.types.from_arrow_type"):
         from pyspark.sql.pandas.types import from_arrow_type
 
@@ -212,7 +213,7 @@ def spark_type_of(kind: pa.DataType) -> DataType:
 
 
 def pandas_converter_of(kind: DataType) -> Callable[[Any], Any]:
-    """Return the function by which Spark brings a pandas Series of a nested type into Arrow's form."""
+    """Return Spark's function that converts a pandas Series of a nested type to the form for Arrow."""
     with _there("pyspark.sql.pandas.types._create_converter_from_pandas"):
         from pyspark.sql.pandas.types import _create_converter_from_pandas
 

@@ -1,4 +1,4 @@
-"""The Kestrel view of a topic, without Spark: clients open records, and confirm, abort or fail them.
+"""A topic as a Kestrel queue, without Spark: clients open records, and confirm, abort or fail them.
 
 ==================  ====================================================================================
 store               which items are waiting, which are open and with whom; pure

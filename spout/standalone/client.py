@@ -19,13 +19,13 @@ from spout.standalone.status import SpoutStatus
 
 
 class Runner(Protocol):
-    """What moves a spout; `spout.standalone.engine.Engine` does with threads.
+    """What drives a spout; `spout.standalone.engine.Engine` does so with threads.
 
     Attributes:
-        lock: around `desk` and `durable`.
-        guard: the same lock, rung when there is news for clients.
-        is_fit: whether `check` would raise nothing; under the guard.
-        is_idle: whether it waits for something to publish; under the guard.
+        lock: protects `desk` and `durable`.
+        guard: a condition on the same lock, notified when something has changed for clients.
+        is_fit: whether `check` would raise nothing; read it under the guard.
+        is_idle: whether it waits for something to publish; read it under the guard.
     """
 
     lock: AbstractContextManager[object]
@@ -35,47 +35,47 @@ class Runner(Protocol):
 
     @property
     def desk(self) -> Desk:
-        """What there is to open, always the same; only under the guard."""
+        """The items that clients can open; always the same object, used under the guard only."""
 
     @property
     def durable(self) -> int:
         """Number of the last publication that is durable."""
 
     def now_ms(self) -> int:
-        """Return wall time, ms."""
+        """Return wall time, in ms."""
 
     def start(self, wait_ms: int) -> None:
         """Take the group."""
 
     def stop(self) -> None:
-        """Publish what was settled, and leave."""
+        """Publish what was settled, and leave the group."""
 
     def status(self) -> SpoutStatus:
-        """Return what there is to tell."""
+        """Return the current status."""
 
     def check(self) -> None:
-        """Raise what stopped the spout, if anything did."""
+        """Raise the error that stopped the spout, if there is one."""
 
     def stir(self) -> None:
-        """Let planning go on: clients want more."""
+        """Wake up planning: clients request more records."""
 
     def settled(self, *, at_once: bool) -> None:
         """Let what was settled be published, soon or at once."""
 
     def orphan(self, client: str, closed: Callable[[str], None]) -> None:
-        """Put back what a client has open that nobody holds any more."""
+        """Put back the open items of a client that was garbage-collected."""
 
 
 class Client:
-    """A client: it opens records and confirms, aborts or fails them. Safe to use from several threads.
+    """A client: it opens records and confirms, aborts or fails them. Threads may share it.
 
     >>> with lines.client("worker-1") as worker:
     ...     items = worker.open(10, wait_ms=1_000)
     ...     print(worker.confirm(items[0]), worker.fail(items[1], "the service is busy"))
     1 1
 
-    What it has open when it is closed, is left by an exception or is forgotten, other clients get, oldest
-    first. It is made by `KafkaSpout.client`.
+    When it is closed, left by an exception or garbage-collected, other clients get its open items, the oldest
+    first. `KafkaSpout.client` returns one.
     """
 
     def __init__(self, runner: Runner, terms: Terms, closed: Callable[[str], None]) -> None:
@@ -101,23 +101,23 @@ class Client:
 
         Args:
             count: how many at most; 1 or more.
-            input_name: of which input; may be left out where the spout has one.
+            input_name: the input; optional if the spout has only one.
             wait_ms: how long to wait for the first one; 0: not at all.
 
         Returns:
-            What there is; empty when nothing came in time, when the client has `max_open` of the input open
+            The items; empty when no record came in time, when the client has `max_open` of the input open
             already, or while the spout is deactivated.
 
         Raises:
             UsageError: no such input, or the client is closed.
-            WindhoverError: what stopped the spout.
+            WindhoverError: the error that stopped the spout.
         """
         _check(count, wait_ms)
         with self._guard:
             return self._open([self._checked().queue(input_name)], count, wait_ms)
 
     def open_any(self, count: int = 1, *, wait_ms: int = 0) -> Items:
-        """Do as `open` does, of one input after another in turn; what it returns is of one input."""
+        """Do as `open`, with the inputs in turn; all returned items are of one input."""
         _check(count, wait_ms)
         with self._guard:
             queues = list(self._checked().queues.values())
@@ -125,46 +125,46 @@ class Client:
             return self._open(queues[self._turn :] + queues[: self._turn], count, wait_ms)
 
     def peek(self, input_name: str | None = None) -> Item | None:
-        """Return what would be opened next, and leave it where it is; None when nothing is ready.
+        """Return the item that would be opened next, without opening it; None when nothing is ready.
 
-        The item is there to be looked at; it cannot be settled.
+        The item can be read, but not settled.
         """
         with self._guard:
             desk = self._checked()
             return desk.peek(desk.queue(input_name))
 
     def confirm(self, what: What, *, wait_ms: int | None = None) -> int:
-        """Confirm items, or parts of items: they are done, and their roots are acked.
+        """Confirm items or parts of items: their work is done, and their roots are acked.
 
         Args:
-            what: what `open` returned, whole, or items of it, or parts; all or none of a list.
-            wait_ms: how long to wait until the broker has the confirmation for good; None: not at all, it is
-                on its way within some milliseconds.
+            what: the whole result of `open`, or items of it, or parts; of a list all or none are confirmed.
+            wait_ms: how long to wait until the confirmation is durable in Kafka; None: not at all, it is sent
+                within some milliseconds.
 
         Returns:
-            How many were open and are confirmed now: 0 for one that is confirmed already, or timed out, or is
-            of a spout that was closed.
+            How many were open and are confirmed now; an item that was confirmed before, has timed out, or is
+            of a closed spout counts 0.
 
         Raises:
-            UsageError: something is no item.
-            TupleError: another client has it open, here or in another spout; or parts of it are open; or it
-                was only peeked at.
-            Unreachable: the broker did not have it in time; it is on its way all the same.
-            WindhoverError: what stopped the spout.
+            UsageError: an argument is no item.
+            TupleError: another client, of this spout or another, has the item open; or parts of it are open;
+                or it comes from `peek`.
+            Unreachable: the confirmation was not durable in time; it is sent all the same.
+            WindhoverError: the error that stopped the spout.
         """
         runner = self._runner
-        with self._lock:  # not by the guard, which costs as much as all the rest
+        with self._lock:  # the bare lock: the guard would cost as much as all the rest
             if self._is_closed or not runner.is_fit:
                 self._checked()
             count = self._desk.confirm(self._name, what)
             if wait_ms is not None:
                 self._settled(wait_ms)
-            elif runner.is_idle and count:  # to ring for each of many would cost more than they do
+            elif runner.is_idle and count:  # to notify for each of many would cost more than their work
                 runner.settled(at_once=False)
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
-        """Confirm the oldest items that are open here: `count`, or none when fewer are open.
+        """Confirm the `count` oldest items that this client has open, or none if it has fewer open.
 
         Raises:
             TupleError: parts of one of them are open; none is confirmed then.
@@ -176,17 +176,17 @@ class Client:
             return done
 
     def abort(self, what: What) -> int:
-        """Give items back: the next `open` of any client has them first, the oldest before the others.
+        """Put items back: the next `open` of any client returns them first, the oldest before the others.
 
-        Nothing is told to the ackers: it is the same emission, and its timeout goes on. Use `fail` for what
-        should come again after a back-off, or die after some attempts.
+        The ackers do not notice: it is the same emission, and its timeout goes on. Use `fail` for items that
+        should be replayed after a back-off, or become dead letters after some attempts.
 
         Returns:
             How many were open.
 
         Raises:
             UsageError: as in `confirm`.
-            TupleError: another client has it open, or it was only peeked at.
+            TupleError: another client has the item open, or it comes from `peek`.
         """
         with self._guard:
             count = self._checked().abort(self._name, what)
@@ -195,11 +195,11 @@ class Client:
             return count
 
     def fail(self, what: What, why: BaseException | str | None = None, *, wait_ms: int | None = None) -> int:
-        """Fail items: their roots are FAILED, and come again by the replay topic after its back-off.
+        """Fail items: their roots are FAILED, and replayed after the input's back-off.
 
         Args:
             what: as in `confirm`.
-            why: the cause that stands in the verdict, in the copy's headers and in the dead letter.
+            why: the cause in the verdict, in the copy's headers and in the dead letter.
             wait_ms: as in `confirm`.
 
         Returns:
@@ -207,7 +207,7 @@ class Client:
 
         Raises:
             UsageError: as in `confirm`.
-            TupleError: another client has it open, or it was only peeked at.
+            TupleError: another client has the item open, or it comes from `peek`.
             Unreachable: as in `confirm`.
         """
         with self._guard:
@@ -217,30 +217,30 @@ class Client:
             return count
 
     def split(self, item: Item, parts: int) -> list[Part]:
-        """Split an item into parts that are worked on apart; it is confirmed when all of them are.
+        """Split an item into parts for separate work; the item is confirmed when all its parts are.
 
-        To abort or fail one part does so with the item.
+        To abort or fail one part aborts or fails the item.
 
         Raises:
             UsageError: it is no item, or `parts` is below 1.
-            TupleError: another client has it open, or it was split before, or only peeked at.
+            TupleError: another client has it open, it was split before, or it comes from `peek`.
         """
         with self._guard:
             return self._checked().split(self._name, item, parts)
 
     def open_count(self, input_name: str | None = None) -> int:
-        """Return how many items of an input are open here."""
+        """Return how many items of an input this client has open."""
         with self._guard:
             return self._desk.queue(input_name).store.open_of(self._name)
 
     def open_total(self) -> int:
-        """Return how many items of all inputs are open here."""
+        """Return how many items of all inputs this client has open."""
         with self._guard:
             queues = self._desk.queues.values()
             return sum(queue.store.open_of(self._name) for queue in queues)
 
     def close(self) -> int:
-        """Give back what is open, oldest first, and leave; return how many items that are."""
+        """Put the open items back, the oldest first, and leave; return how many there were."""
         with self._guard:
             if self._is_closed:
                 return 0
@@ -266,7 +266,7 @@ class Client:
         return self._desk
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
-        """Open of the first queue that has something; wait until one has."""
+        """Open items of the first queue that has some; wait until one has."""
         items = self._first(queues, count)
         if items or not wait_ms:
             self._runner.stir()
@@ -293,7 +293,7 @@ class Client:
         return Items()
 
     def _settled(self, wait_ms: int | None) -> None:
-        """Let what was settled be published; wait until that is durable, if asked to."""
+        """Let the settled items be published; wait until that is durable, if `wait_ms` is not None."""
         settlements = self._desk.settlements
         number = settlements.number if settlements else settlements.number - 1
         self._runner.settled(at_once=wait_ms is not None)

@@ -1,6 +1,6 @@
-"""What is there for the clients of a group, and what they did with it; pure.
+"""The items for the clients of a group, and what clients did with them; pure.
 
-One queue for each input, with items of its own; one shelf and one line of settlements for all of them.
+Each input has a queue with its own items; all share one store of records (`shelf`) and one `settlements`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spout.standalone.store import NOBODY, Lease, PendingStore, own, refuse_part
 from spout.tuples.collector import Cause, Tuple, cause_of
 
 LATE_KEPT = 1_000
-"""Names of roots that were settled too late, kept until somebody looks; more are counted only."""
+"""How many names of roots that were settled too late are kept for the next report; more are only counted."""
 
 What = Item | Part | Items | Iterable[Item | Part]
-"""What a client may settle at once."""
+"""What a client may settle in one call."""
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class Queue:
     """One input.
 
     Attributes:
-        name: the input's.
+        name: the input's name.
         store: its items.
-        appetite: how many to have ready.
-        asked: how many the clients wait for now.
+        appetite: how many records to keep ready.
+        asked: how many records clients wait for now.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms a client opens items.
+    """The limits under which a client opens items.
 
     Attributes:
         client: its name.
-        max_open: how many of one input it may have open at once.
-        auto_abort_ms: after which time what it has not settled is put back; None: when the root times out.
+        max_open: how many items of one input it may have open at once.
+        auto_abort_ms: after this time its unsettled items are put back; None: when the root times out.
     """
 
     client: str
@@ -62,23 +62,23 @@ class Terms:
 
 @dataclass(slots=True)
 class Late:
-    """Settlements that came when the root had timed out: how many, and the first of them by name."""
+    """Settlements that came after the root had timed out: how many, and the names of the first ones."""
 
     count: int = 0
     names: list[str] = field(default_factory=list)
 
     def add(self, name: str) -> None:
-        """Note one."""
+        """Add a root by its name."""
         self.count += 1
         if len(self.names) < LATE_KEPT:
             self.names.append(name)
 
 
 class Desk:
-    """Hands items out and takes settlements in."""
+    """Gives items to clients and takes their settlements."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        """Begin with nothing to hand out."""
+        """Begin with no items."""
         self.queues = {
             found.name: Queue(found.name, PendingStore(), Appetite(found.timeout_ms)) for found in inputs
         }
@@ -90,7 +90,7 @@ class Desk:
         self._stores = frozenset(queue.store for queue in self.queues.values())
 
     def close(self) -> None:
-        """Let items of here count as late wherever they are settled from now on: this spout ends."""
+        """End this spout: a settlement of its items is late from now on, wherever it is made."""
         for store in self._stores:
             store.is_closed = True
 
@@ -109,7 +109,7 @@ class Desk:
         return self.queues[name]
 
     def wanted(self, now_ms: int) -> dict[str, int]:
-        """Return how many records to plan for each input that has too few."""
+        """Return, for each input with too few records, how many more to plan."""
         if not self.is_active:
             return {}
         lacking = {
@@ -119,15 +119,15 @@ class Desk:
         return {name: count for name, count in lacking.items() if count > 0}
 
     def put(self, source: int, messages: list[Message], at: I64) -> None:
-        """Let records wait, one or more: ascending positions of one source that are initialised."""
+        """Add records, one or more, as waiting items; the positions are ascending and initialised."""
         self._by_id[input_id_of(source)].store.add(*self.shelf.put(source, messages, at))
 
     def absent(self, runs: Iterable[SourceRun]) -> None:
-        """Note positions that are initialised and have no record."""
+        """Note initialised positions that have no record."""
         self.settlements.absent(runs)
 
     def lose(self, lost: Lost) -> None:
-        """Take away what ackers decided not to be processed any more."""
+        """Take away items whose roots have a verdict of an acker other than ACKED, such as TIMED_OUT."""
         queue = self._by_id.get(input_id_of(lost.source))
         if queue is None:
             return
@@ -140,13 +140,13 @@ class Desk:
         self.shelf.let_go(queue.store.lose(reasons))
 
     def expire(self, now_ms: int) -> int:
-        """Put back what clients have had open for too long; return how many items that are."""
+        """Put back items that clients have had open for too long; return how many there were."""
         return sum(queue.store.expire(now_ms) for queue in self.queues.values())
 
     # -- what clients do
 
     def open(self, terms: Terms, queue: Queue, count: int, now_ms: int) -> Items:
-        """Hand out what waits, as far as the client may have more open."""
+        """Give waiting items to a client, as many as it may still open."""
         room = min(count, terms.max_open - queue.store.open_of(terms.client))
         if room <= 0 or not self.is_active:
             return Items()
@@ -159,7 +159,7 @@ class Desk:
         return Items(lease, self.shelf.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:
-        """Return what would be opened next, without opening it; None when nothing waits."""
+        """Return the item that would be opened next, without opening it; None when none waits."""
         first = queue.store.peek()
         if first is None:
             return None
@@ -168,7 +168,7 @@ class Desk:
 
     def confirm(self, client: str, what: What) -> int:
         """Confirm items; return how many of them were open."""
-        if type(what) is Item:  # the one that is called for every record
+        if type(what) is Item:  # the common case, called for every record
             lease = what.lease
             store = lease.store
             if store not in self._stores and not self._has(client, lease):
@@ -199,7 +199,7 @@ class Desk:
         return sum([self.confirm(client, each) for each in listed])
 
     def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
-        """Confirm the oldest items that a client has open; none when it has fewer open than `count`.
+        """Confirm a client's oldest open items; none if it has fewer than `count` open.
 
         Raises:
             TupleError: parts of one of them are open; none is confirmed then.
@@ -250,7 +250,7 @@ class Desk:
         return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
-        """Split an item into parts, each to be confirmed."""
+        """Split an item into parts that are confirmed one by one."""
         if parts < 1:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
         if not isinstance(item, Item):
@@ -260,7 +260,7 @@ class Desk:
         return [Part(item, number) for number in range(parts)]
 
     def leave(self, client: str) -> int:
-        """Put back whatever a client has open; return how many items that are."""
+        """Put back all items that a client has open; return how many there were."""
         return sum(queue.store.leave(client) for queue in self.queues.values())
 
     def open_by_client(self) -> Mapping[str, Mapping[str, int]]:
@@ -268,12 +268,13 @@ class Desk:
         return {name: queue.store.open_by_client() for name, queue in self.queues.items()}
 
     def _has(self, client: str, lease: Lease) -> bool:
-        """Tell whether a lease is of this spout; one of a spout that was closed is late, and counts nothing.
+        """Return whether a lease is of this spout; a lease of a closed spout is late, and counts nothing.
 
-        The store decides: serials begin at 0 in every spout, and clients of two spouts may have one name.
+        The store decides, since serials begin at 0 in every spout, and clients of two spouts may have the
+        same name.
 
         Raises:
-            TupleError: another client has it open, here or in another spout, or nobody.
+            TupleError: another client, of this spout or another, has it open; or it comes from `peek`.
         """
         if lease.store in self._stores or lease.client == NOBODY:
             own(client, lease)
@@ -286,7 +287,7 @@ class Desk:
         )
 
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
-        """Return what is to be settled; all of it is looked at before anything is settled.
+        """Return what to settle as a list; all of it is checked before anything is settled.
 
         Raises:
             UsageError: something is no item.
@@ -302,7 +303,7 @@ class Desk:
         return listed
 
     def _note_late(self, lease: Lease, serial: int) -> None:
-        """Note a settlement of an item that was taken away; a repeated one is nothing to note."""
+        """Note a settlement of an item that was taken away; a second settlement of it is not noted."""
         why = lease.lost.pop(serial, None)
         if why is not None:
             self.late.add(why)
@@ -323,10 +324,10 @@ def _no_item(verb: str, what: object) -> UsageError:
 
 
 def _see_parts(client: str, listed: Iterable[Item | Part]) -> None:
-    """See that no item is confirmed before its parts.
+    """Check that no item is confirmed before its parts.
 
     Raises:
-        TupleError: parts of one are open that do not stand before it.
+        TupleError: an item has open parts that do not come before it in the list.
     """
     done: dict[Item, set[int]] = {}
     for each in listed:

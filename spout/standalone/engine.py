@@ -1,8 +1,8 @@
-"""The one place of the Kestrel view with threads, a lock and a clock.
+"""The only module of the standalone spout with threads, a lock and a clock.
 
-One thread plans: it reads the inputs, takes verdicts in, ticks and commits. One publishes what was settled.
-Clients come from any thread; what they touch is behind one lock. An error in a thread stops the spout, and
-surfaces in every call from then on.
+One thread plans: it reads the inputs, takes verdicts, ticks and commits. The other publishes what was
+settled. Clients call from any thread; one lock protects what they use. An error in a thread stops the spout,
+and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -24,19 +24,19 @@ from spout.standalone.service import SpoutService
 from spout.standalone.status import SpoutStatus, status_of
 
 READ_MS: Final = 20
-"""How long the planning thread waits for a record before it looks at verdicts and the clock again."""
+"""How long the planning thread waits for a record before it checks verdicts and the clock again."""
 
 IDLE_MS: Final = 20
-"""How long it waits where nobody wants a record."""
+"""How long it waits when no client requests a record."""
 
 LINGER_MS: Final = 5
-"""How long a confirmation may wait for others to be published with it, unless a client waits for it."""
+"""How long a confirmation may wait so that others are published with it, unless a client waits for it."""
 
 WATCH_MS: Final = 1_000
-"""How long the publishing thread waits for something to publish before it looks again."""
+"""How long the publishing thread waits for something to publish before it checks again."""
 
 CLOSE_MS: Final = 70_000
-"""How long `stop` waits for what is being published; a publication that is not durable fails after 60 s."""
+"""How long `stop` waits for a running publication; a publication that is not durable fails after 60 s."""
 
 STATUS_EVERY_MS: Final = 250
 
@@ -44,13 +44,13 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class Engine:
-    """A service with its threads; what `KafkaSpout` and its clients share.
+    """A service with its threads; `KafkaSpout` and its clients share it.
 
     Attributes:
-        lock: around the desk.
-        guard: the same lock, rung when there is news for clients.
-        is_fit: whether `check` would raise nothing; under the guard.
-        is_idle: whether the publishing thread waits for something to publish; under the guard.
+        lock: protects the desk.
+        guard: a condition on the same lock, notified when something has changed for clients.
+        is_fit: whether `check` would raise nothing; read it under the guard.
+        is_idle: whether the publishing thread waits for something to publish; read it under the guard.
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
@@ -73,7 +73,7 @@ class Engine:
 
     @property
     def desk(self) -> Desk:
-        """What there is to open, always the same; only under the guard."""
+        """The items that clients can open; always the same object, used under the guard only."""
         return self._service.desk
 
     @property
@@ -82,7 +82,7 @@ class Engine:
         return self._service.durable
 
     def now_ms(self) -> int:
-        """Return wall time, ms, as it was at the start and went on since: no wait outlives a set clock."""
+        """Return wall time, in ms: read at the start, then monotonic, so a set clock delays no wait."""
         return self._epoch_ms + time.monotonic_ns() // 1_000_000
 
     def start(self, wait_ms: int) -> None:
@@ -90,7 +90,7 @@ class Engine:
 
         Raises:
             Unreachable: the group was not taken in time.
-            WindhoverError: what the service says.
+            WindhoverError: an error of the service.
         """
         self._service.open(self.now_ms())
         self.is_fit = True
@@ -111,34 +111,34 @@ class Engine:
             )
 
     def check(self) -> None:
-        """Raise what stopped a thread, if anything did; or that the spout is not open."""
+        """Raise the error that stopped a thread, if there is one, or an error if the spout is not open."""
         if self._error is not None:
             raise self._error
         if not self._threads or self._is_stopping:
             raise UsageError("the spout is not open; open() it, or use it as a context")
 
     def stir(self) -> None:
-        """Let the planning thread look at what clients want; under the guard."""
+        """Wake up the planning thread, since clients may request records; called under the guard."""
         self._hunger.notify()
 
     def settled(self, *, at_once: bool) -> None:
-        """Let the publishing thread go on; under the guard."""
+        """Wake up the publishing thread; called under the guard."""
         self._is_urgent = self._is_urgent or at_once
         if self.is_idle or at_once:
             self.is_idle = False
             self._work.notify()
 
     def orphan(self, client: str, closed: Callable[[str], None]) -> None:
-        """Put back what a client has open that nobody holds any more; called by the garbage collector."""
-        self._orphans.append((client, closed))  # no lock: the collector may run where it is held
+        """Put back the open items of a garbage-collected client; the garbage collector calls this."""
+        self._orphans.append((client, closed))  # no lock: the collector may run in a thread that has it
 
     def status(self) -> SpoutStatus:
-        """Return what there is to tell, at most a quarter of a second old."""
+        """Return the status; its planner's part is at most a quarter of a second old."""
         with self.guard:
             return status_of(self.desk, self._status or PlannerStatus("idle", ""))
 
     def stop(self) -> None:
-        """Publish what was settled, end the threads, commit and leave."""
+        """Publish what was settled, end the threads, commit and leave the group."""
         with self.guard:
             self._is_stopping = True
             self.is_fit = False
@@ -152,10 +152,10 @@ class Engine:
             self._service.close()
 
     def _run(self, loop: Callable[[], None]) -> None:
-        """Run a thread's loop; keep what ends it for the next call."""
+        """Run a thread's loop; keep an error that ends it for the next call."""
         try:
             loop()
-        except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces in every call
+        except BaseException as error:  # noqa: BLE001 - a thread's top: every later call raises it
             with self.guard:
                 self._error = self._error or error
                 self._is_stopping = True

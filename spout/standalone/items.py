@@ -1,4 +1,4 @@
-"""What a client holds: items, the parts of one, and what one `open` returned."""
+"""What a client gets: the items of one `open`, single items, and parts of an item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spout.tuples.collector import Tuple
 from spout.tuples.messages import GETTERS, MessageRows
 
 SHOWN: Final = 60
-"""Characters of a wrong argument that stand in the error."""
+"""How many characters of a wrong argument an error message shows."""
 
 _BRIEFLY: Final = Repr()
 _BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN
@@ -29,8 +29,8 @@ class Item(Tuple):
     (1, False)
 
     Attributes:
-        lease: what was opened with it.
-        serial: its number in the order in which records came.
+        lease: the items that were opened with it.
+        serial: its number, in the order of arrival.
     """
 
     __slots__ = ("lease", "serial")
@@ -43,7 +43,7 @@ class Item(Tuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its client still has it: not settled, not put back, not timed out, its spout not closed."""
+        """Whether its client has it open: not settled, not put back, not timed out, its spout not closed."""
         return self.serial in self.lease and not self.lease.store.is_closed
 
     def __hash__(self) -> int:
@@ -51,7 +51,7 @@ class Item(Tuple):
         return hash((id(self.lease), self.serial))
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether this is the same delivery of the same record."""
+        """Return whether this is the same delivery of the same record."""
         return isinstance(other, Item) and self.lease is other.lease and self.serial == other.serial
 
 
@@ -66,7 +66,7 @@ class Part:
     (1, False)
 
     Attributes:
-        item: what it is a part of.
+        item: the item that it is a part of.
         number: 0 for the first.
     """
 
@@ -78,7 +78,7 @@ class Part:
 
 
 class Items(Sequence[Item]):
-    """What one `open` returned, oldest first; empty when there was nothing. Hand it to `confirm` whole.
+    """The result of one `open`, the oldest item first; it may be empty. `confirm` takes it as a whole.
 
     >>> items = client.open(10)
     >>> len(items), [item["value"] for item in items]
@@ -96,10 +96,10 @@ class Items(Sequence[Item]):
         self._segments = segments
 
     def column(self, name: str) -> list[Any]:
-        """Return one field of all items, in order: faster than to ask each item.
+        """Return one field of all items, in order; this is faster than to read it from each item.
 
         Raises:
-            KeyError: a record has no such field; see `spout.read_stream` for those that it has.
+            KeyError: records have no such field; see `spout.read_stream` for their fields.
         """
         getter = GETTERS[name]
         return list(chain.from_iterable(map(getter, segment.messages) for segment in self._segments))
@@ -133,5 +133,5 @@ class Items(Sequence[Item]):
 
 
 def shortened(value: object) -> str:
-    """Return a wrong argument as it stands in an error: short, whatever it is."""
+    """Return a short text of a wrong argument, for an error message."""
     return _BRIEFLY.repr(value)

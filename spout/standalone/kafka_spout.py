@@ -1,4 +1,4 @@
-"""`KafkaSpout`: a group without Spark, as Storm's ``ISpout`` and as the home of Kestrel's clients.
+"""`KafkaSpout`: reads a group without Spark, like Storm's ``ISpout``, and creates Kestrel's clients.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, section H.
 """
@@ -31,21 +31,21 @@ from spout.standalone.status import SpoutStatus
 from spout.tuples.collector import MessageId
 
 OPEN_MS: Final = 90_000
-"""How long `KafkaSpout.open` waits; the ackers themselves are given up after 60 s."""
+"""How long `KafkaSpout.open` waits; after 60 s the ackers themselves count as unreachable."""
 
 MAX_OPEN: Final = 100_000
-"""Records of one input that a client may have open at once."""
+"""How many records of one input a client may have open at once."""
 
 TUPLES: Final = "spout"
-"""The client on whose name `next_tuple` opens."""
+"""The name of the client with which `next_tuple` opens records."""
 
 _LOGGER = logging.getLogger("windhover.spout")
 
 
 class KafkaSpout:
-    """Reads inputs of one group, without Spark; every record is acked, or replayed, or a dead letter.
+    """Reads inputs of one group, without Spark; every record is acked, or replayed, or becomes a dead letter.
 
-    With Kestrel's verbs, any number of clients in one process; or in Storm's manner, tuple by tuple:
+    Use Kestrel's verbs with any number of clients in one process, or Storm's methods tuple by tuple:
 
     >>> with spout.KafkaSpout(topics, "sentences") as lines:
     ...     with lines.client("worker-1") as client:
@@ -56,16 +56,16 @@ class KafkaSpout:
     1
     True False
 
-    A group is held by one process, and each start is a new session. While another process holds the group
-    and lives, `open` is refused; one that died is given up after 10 s of silence. With ``take_over=True`` the
-    group is taken from a living one as well: what was open there is replayed here, oldest first, and every
-    call there raises `SessionSuperseded`. All methods may be called from several threads.
+    One process owns a group, and each start is a new session. While another process owns the group and is
+    alive, `open` is refused; a process that is silent for 10 s counts as dead. ``take_over=True`` takes the
+    group from a live process too: its open records are replayed here, the oldest first, and every call there
+    raises `SessionSuperseded`. All methods may be called from several threads.
 
     Args:
         topics: topics.yaml, as `spout.load` returns it.
         inputs: name of an input, or of several of one group.
-        take_over: whether a process that holds the group, and lives, loses it.
-        runner: what moves it; None: two threads of its own.
+        take_over: whether to take the group from an owner that is alive.
+        runner: what drives it; None: two threads of its own.
 
     Raises:
         UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, or one with an
@@ -91,14 +91,14 @@ class KafkaSpout:
         self._client = self.client(TUPLES)
         self._is_open = False
 
-    # -- Storm's manner
+    # -- Storm's methods
 
     def open(self, *, wait_ms: int = OPEN_MS) -> Self:
-        """Take the group and begin; what the session before this one had open is replayed.
+        """Take the group and begin; the open records of the session before this one are replayed.
 
         Raises:
             Unreachable: no acker, or no broker, answers in time.
-            SessionRefused: another process holds the group, and lives.
+            SessionRefused: another process owns the group, and is alive.
             TopicError: a topic is missing.
             UsageError: it was opened before.
         """
@@ -112,14 +112,14 @@ class KafkaSpout:
         return self
 
     def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
-        """Emit the oldest record that nobody has, of each input in turn.
+        """Emit the oldest record that no client has open, from the inputs in turn.
 
         Args:
             wait_ms: how long to wait for one; 0: not at all.
 
         Returns:
-            A tuple, whose `message_id` is to be handed to `ack` or `fail`; None: there was none in time, or
-            the spout is deactivated.
+            A tuple; pass its `message_id` to `ack` or `fail`. None: no record came in time, or the spout is
+            deactivated.
         """
         items = self._client.open_any(1, wait_ms=wait_ms)
         if not items:
@@ -130,22 +130,22 @@ class KafkaSpout:
         return item
 
     def ack(self, message_id: MessageId | Root | Item, *, wait_ms: int | None = None) -> bool:
-        """Ack a tuple that `next_tuple` returned; tell whether it was pending.
+        """Ack a tuple that `next_tuple` returned; return whether it was pending.
 
         Args:
-            message_id: the tuple's, or the root in it, or the tuple itself. One that is unknown, settled or
-                timed out changes nothing.
+            message_id: the tuple's, or the root in it, or the tuple itself. An id of a tuple that
+                `next_tuple` did not return, or that is settled or timed out, changes nothing.
             wait_ms: as in `Client.confirm`.
 
         Raises:
             UsageError: it is none of these.
-            TupleError: it is a tuple that a client has open, or another spout.
+            TupleError: a client has the tuple open, or it is of another spout.
         """
         item = self._taken("ack", message_id)
         return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
 
     def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
-        """Fail a tuple: it is FAILED, and comes again after a back-off; tell whether it was pending.
+        """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending.
 
         Args:
             message_id: as in `ack`.
@@ -159,7 +159,7 @@ class KafkaSpout:
         return item is not None and self._client.fail(item, why) > 0
 
     def deactivate(self) -> None:
-        """Emit and hand out nothing until `activate`; what is open may be settled all the while."""
+        """Emit no tuple and open no item until `activate`; open items may be settled meanwhile."""
         with self._runner.guard:
             self._runner.desk.is_active = False
 
@@ -171,28 +171,28 @@ class KafkaSpout:
             self._runner.stir()
 
     def close(self) -> None:
-        """Publish what was settled, commit, leave. What is open the next session of the group gets."""
+        """Publish what was settled, commit, and leave; the group's next session gets the open records."""
         if self._is_open:
             with self._runner.guard:
                 self._runner.desk.close()
             self._runner.stop()
 
-    # -- Kestrel's
+    # -- Kestrel's clients
 
     def client(
         self, name: str | None = None, *, max_open: int = MAX_OPEN, auto_abort_ms: int | None = None
     ) -> Client:
-        """Make a client.
+        """Return a new client.
 
         Args:
-            name: unique among the clients that are open; it stands in the causes of what it fails. None: one
-                is made up.
-            max_open: records of one input that it may have open at once; 1 or more.
-            auto_abort_ms: what it has not settled after this time is given back; None: it keeps it until the
-                root times out.
+            name: unique among the open clients; it is the operator in the causes of items that the client
+                fails. None: a random name.
+            max_open: how many records of one input it may have open at once; 1 or more.
+            auto_abort_ms: items that it has not settled after this time are put back; None: it keeps them
+                until the root times out.
 
         Raises:
-            UsageError: there is a client of this name, or a number is below 1.
+            UsageError: an open client has this name, or a number is below 1.
         """
         if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
             raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
@@ -206,7 +206,7 @@ class KafkaSpout:
         return Client(self._runner, Terms(called, max_open, auto_abort_ms), self._names.discard)
 
     def status(self) -> SpoutStatus:
-        """Return what there is to tell: pending roots, verdicts, what waits and what is open."""
+        """Return the current status: pending roots, verdicts, waiting and open items."""
         return self._runner.status()
 
     def __enter__(self) -> Self:
@@ -218,16 +218,16 @@ class KafkaSpout:
         self.close()
 
     def _taken(self, verb: str, message_id: object) -> Item | None:
-        """Return the tuple that is to be settled, and forget it; None for one that is unknown."""
+        """Return the tuple to settle, and forget it; None if it is unknown here."""
         if not isinstance(message_id, Item):
             return self._tuples.pop(_root(verb, message_id), None)
         root = message_id.message_id.root
         if self._tuples.get(root) == message_id:
-            self._tuples.pop(root, None)  # another thread may have acked it meanwhile
+            self._tuples.pop(root, None)  # another thread may have acked it in the meantime
         return message_id
 
     def _forget_some(self) -> None:
-        """Forget tuples that timed out and that nobody acks; now and then, when they may be many."""
+        """Forget tuples that timed out and that nobody acks; only when there may be many."""
         if len(self._tuples) > 2 * self._client.open_total() + 1_000:
             for root, item in list(self._tuples.items()):
                 if not item.is_open:
@@ -235,7 +235,7 @@ class KafkaSpout:
 
 
 def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
-    """Make what moves a spout over Kafka."""
+    """Return an engine that drives a spout over Kafka."""
     name = uuid.uuid4().hex[:16]
     who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
 
@@ -252,10 +252,10 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
 
 
 def _root(verb: str, message_id: object) -> Root:
-    """Return what a message id is of.
+    """Return the root of a message id.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is no message id.
     """
     if isinstance(message_id, MessageId):
         return message_id.root

@@ -1,8 +1,8 @@
-"""Reads an input, its replay topic with it, as far as was asked for; what it holds is what may be planned.
+"""Reads an input with its replay topic, as far as clients request; the records in its buffers may be planned.
 
-Spark's planning asks the broker where partitions end and lets tasks read the ranges later. Here the records
-are read first: so planning needs no question, a new record is planned as soon as it comes, and the ranges
-of a plan are read already. Nothing is emitted by being read: records leave by `take`, once their `Init` is
+Spark's planning requests the ends of partitions from the broker, and tasks read the ranges later. Here the
+records are read first. So planning needs no request, a new record is planned as soon as it arrives, and the
+ranges of a plan are already read. Reading emits nothing: records leave by `take`, once their `Init` is
 durable.
 """
 
@@ -25,23 +25,23 @@ from spout.planning.plan import holes
 
 
 class MessageReader(Protocol):
-    """What of a reader is needed; `acker.kafka.reader.KafkaReader` is one."""
+    """The methods of a reader that are needed here; `acker.kafka.reader.KafkaReader` has them."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Replace the assignment."""
 
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
-        """Return messages by partition as soon as there are any."""
+        """Return messages by partition, as soon as there are some."""
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which everything was returned, control records passed."""
+        """Return the offset up to which all records were returned, control records counted."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the reader."""
 
 
 class Taken(NamedTuple):
-    """Records that were planned and leave the buffer: messages of one source with their positions."""
+    """Records that were planned and leave the buffer: messages of one source, with their positions."""
 
     source: int
     messages: list[Message]
@@ -50,7 +50,7 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class _Buffer:
-    """What was read of one source and not taken: [begin, end) in offsets, and the messages in it."""
+    """What was read of a source and not taken: offsets [begin, end), and the messages in this range."""
 
     spec: SourceSpec
     generation: int
@@ -63,14 +63,14 @@ class _Buffer:
 
 
 class ReadAhead:
-    """The records of one input that were read and not planned yet; a `Reach` of what is shown of them."""
+    """The records of one input that were read and not planned; a `Reach` over the sources that are shown."""
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
         """Prepare; nothing is read before `follow`.
 
         Args:
-            reader: for this input alone.
-            log: asked where a partition begins that has lost what is wanted of it.
+            reader: for this input only.
+            log: returns where partitions begin, when records that we need have left one.
         """
         self.count = 0
         self._reader = reader
@@ -80,7 +80,7 @@ class ReadAhead:
         self._starts: dict[TopicPartition, int] = {}
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
-        """Read sources from where they are free; those that are read already go on."""
+        """Read sources from their first free positions on; sources that are read already go on."""
         new = {
             spec.place: _Buffer(spec, generation_of(free[s]), offset_of(free[s]), offset_of(free[s]))
             for s, spec in sources.items()
@@ -91,11 +91,11 @@ class ReadAhead:
             self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
     def poll(self, wait_ms: int, records_max: int) -> int:
-        """Read on and return how many records came.
+        """Read more records and return how many came.
 
         Raises:
             Unreachable: the broker does not answer.
-            OutOfRange: a partition ends before what was read of it.
+            OutOfRange: a partition ends before the offset up to which it was read.
         """
         try:
             found = self._reader.poll_messages(wait_ms, records_max)
@@ -112,9 +112,9 @@ class ReadAhead:
         return came
 
     def groups(self, partitions: int) -> list[list[int]]:
-        """Return the sources of which something was read, replays first, then by acker partition.
+        """Return the sources with unplanned records in groups: replays first, then by acker partition.
 
-        What is in one group needs one part of an Init, so that it is ready after one write.
+        A group needs one part of an Init, so it is ready after one write.
         """
         found: dict[int, list[int]] = {}
         for buffer in self._buffers.values():
@@ -125,28 +125,28 @@ class ReadAhead:
         return [found[owner] for owner in sorted(found)]
 
     def show(self, sources: Iterable[int]) -> None:
-        """Let only these sources be planned."""
+        """Allow only these sources to be planned."""
         wanted = set(sources)
         self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in wanted)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin that have lost what was wanted of them; 0 of the others."""
+        """Return where partitions begin from which needed records have left; 0 for the others."""
         return {place: self._starts.get(place, 0) for place in partitions}
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return up to where partitions were read that are shown; 0 of the others."""
+        """Return the offsets up to which the shown partitions were read; 0 for the others."""
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
 
     def holds(self, place: TopicPartition) -> bool:
-        """Tell whether a partition is read here."""
+        """Return whether a partition is read here."""
         return place in self._buffers
 
     def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[Taken], list[SourceRun]]:
-        """Take out what was planned of a partition.
+        """Take the planned records of a partition out of the buffer.
 
         Args:
             place: the partition.
-            run: positions of it, behind those of the call before, and read.
+            run: positions in it that were read, behind those of the call before.
 
         Returns:
             The records, and the positions of the run that have none.
@@ -173,21 +173,21 @@ class ReadAhead:
         return taken, absent
 
     def forget_below(self, free: Mapping[int, int]) -> None:
-        """Drop what a predecessor initialised: below the first free position nothing is planned."""
+        """Drop records that a former owner initialised: nothing below the first free position is planned."""
         for buffer in self._buffers.values():
             first = free.get(buffer.spec.source, 0)
             if buffer.first_position() < min(first, position_at(buffer.generation, buffer.end)):
                 self.take(buffer.spec.place, SourceRun(buffer.spec.source, buffer.first_position(), first))
 
     def close(self) -> None:
-        """Leave."""
+        """Close the reader."""
         self._reader.close()
 
     def _skip_what_is_gone(self) -> None:
-        """Go on where the log begins; planning then finds what is gone, and decides.
+        """Go on where the log begins; planning notices the lost records, and decides.
 
         Raises:
-            OutOfRange: nothing is gone, so that a partition must be shorter than what was read of it.
+            OutOfRange: nothing has left the log, so a partition must have become shorter.
         """
         starts = self._log.starts(self._buffers)
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
@@ -209,7 +209,7 @@ class Reaches:
     """The inputs of a group as one `Reach`."""
 
     def __init__(self, inputs: Iterable[ReadAhead]) -> None:
-        """Look at what each input has read."""
+        """Join the inputs."""
         self._inputs = tuple(inputs)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -217,7 +217,7 @@ class Reaches:
         return self._of(partitions, ReadAhead.starts)
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return up to where partitions may be planned, as `ReadAhead.stable_ends`."""
+        """Return the offsets up to which partitions may be planned, as `ReadAhead.stable_ends`."""
         return self._of(partitions, ReadAhead.stable_ends)
 
     def _of(self, partitions: Iterable[TopicPartition], ask: Ask) -> Mapping[TopicPartition, int]:

@@ -1,11 +1,11 @@
-"""A spout without Spark, step by step: plans what clients want, hands it out, publishes what they did.
+"""A spout without Spark, step by step: plans records for clients and publishes what they settled.
 
-1. `open`, then `step` until `is_ready`: the group is taken, as a new session. What the session before it had
-   open is abandoned by that, and replayed.
-2. `read` waits for records of the inputs that clients want; `step` settles verdicts, plans and hands out.
-3. `publish` writes what was settled; its publications are one lane with a rising `seq`.
+1. `open`, then `step` until `is_ready`: the group is taken, as a new session. The open roots of the session
+   before it are abandoned and replayed.
+2. `read` waits for records that clients request; `step` settles verdicts, plans, and adds items to the desk.
+3. `publish` writes what was settled; its publications form one lane with a rising `seq`.
 
-`read` and `step` belong to one thread, `publish` to one; what they share is the desk, under the guard.
+One thread calls `read` and `step`, another calls `publish`; they share the desk, under the guard.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 """
@@ -37,8 +37,8 @@ class SpoutService:
     """The service behind a `KafkaSpout`.
 
     Attributes:
-        desk: what there is to open; only under the guard.
-        durable: number of the last publication that is durable; only under the guard.
+        desk: the items for clients; used under the guard only.
+        durable: number of the last publication that is durable; read under the guard only.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class SpoutService:
         """Prepare; nothing is read or written before `open`.
 
         Args:
-            open_log: connects to the cluster, once to plan and once to publish.
-            open_reader: makes a reader, one for each input.
+            open_log: connects to the cluster; called once to plan and once to publish.
+            open_reader: returns a new reader; called once for each input.
             topics: topics.yaml.
-            inputs: what to read; tracked, of one group.
-            guard: held while the desk is used, and rung when there is news for clients.
-            new_id: never used before: id of the session.
-            report: called with what a person may want to know.
-            take_over: whether a process that lives loses the group.
-            who: runs the session.
+            inputs: the inputs to read; tracked, of one group.
+            guard: locked while the desk is used, and notified when something has changed for clients.
+            new_id: a new id for the session.
+            report: called with events that an operator should see.
+            take_over: whether to take the group from an owner that is alive.
+            who: the process that runs the session, as other processes are shown it.
 
         Raises:
             UsageError: inputs of several groups, or untracked ones.
@@ -107,19 +107,20 @@ class SpoutService:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: the broker's N is not ours, or somebody moved the group's offsets.
+            Disagreement: the number of partitions of the acker topics is not that of topics.yaml, or somebody
+                moved the group's offsets.
         """
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read what clients want and is not read yet, and wait for the first record of it.
+        """Read records that clients request and that are not read yet; wait for the first one.
 
         Args:
             now_ms: wall time.
-            wait_ms: how long at most.
+            wait_ms: how long to wait at most.
 
         Returns:
-            Whether there was anything to wait for.
+            Whether clients request records that are not read yet.
         """
         if not self.is_ready:
             return False
@@ -132,7 +133,8 @@ class SpoutService:
         return bool(hungry)
 
     def step(self, now_ms: int) -> bool:
-        """Settle verdicts, tick, plan what clients want and was read; tell whether any record came.
+        """Settle verdicts, tick, and plan records that clients request; return whether items were added or
+        put back.
 
         Raises:
             SessionError: another session took the group.
@@ -160,7 +162,8 @@ class SpoutService:
         return bool(came or returned)
 
     def publish(self) -> int | None:
-        """Publish what was settled so far; return the number of the publication, None: there was nothing.
+        """Publish everything settled so far; return the number of the publication, or None if there was
+        nothing.
 
         Raises:
             Unreachable: it is not durable within a minute.
@@ -177,11 +180,11 @@ class SpoutService:
         return number
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
-        """Return what there is to tell of the group."""
+        """Return the status of the group."""
         return self._planner.status(now_ms, error)
 
     def close(self) -> None:
-        """Commit what is settled and leave. What is open stays so until the next session takes the group."""
+        """Commit what is settled and leave. Open records stay open until the next session takes the group."""
         self._planner.close()
         self._publisher.close()
         for ahead in self._ahead.values():
@@ -192,7 +195,7 @@ class SpoutService:
         self._lost += verdicts.lost
 
     def _follow(self) -> None:
-        """Read the partitions that there are, new ones from where they are free."""
+        """Read all partitions that exist now, new ones from their first free positions on."""
         sources = self._planner.sources
         if len(sources) == self._sources:
             return
@@ -202,9 +205,9 @@ class SpoutService:
             ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
 
     def _feed(self, name: str, count: int, now_ms: int) -> int:
-        """Plan what was read of an input, at most `count` records, and hand it to the desk.
+        """Plan at most `count` of an input's records that were read, and add them to the desk.
 
-        Sources of several acker partitions need several parts of an Init, and all are waited for at once.
+        Sources of several acker partitions need several parts of an Init; all parts are awaited together.
         """
         ahead, came = self._ahead[name], 0
         planned: list[tuple[list[Taken], list[SourceRun]]] = []
@@ -232,7 +235,7 @@ class SpoutService:
         return came
 
     def _in_turn(self, groups: Sequence[list[int]]) -> Iterator[list[int]]:
-        """Yield replays first, then the others, each time beginning with another one."""
+        """Yield replays first, then the other groups, which begin with another one at each call."""
         replays = [group for group in groups if self._planner.sources[group[0]].is_replay]
         others = groups[len(replays) :]
         yield from replays

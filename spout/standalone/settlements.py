@@ -1,7 +1,7 @@
-"""What clients confirmed and failed and what the log did not hold, until it is published; pure.
+"""What clients confirmed and failed, and positions without a record, until they are published; pure.
 
-Each settlement goes into the next publication, which has a number; when that is durable, so is everything
-that was settled before it was taken.
+Each settlement goes into the next publication, which has a number; when that publication is durable, so is
+everything that was settled before it was taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE: I64 = np.empty(0, np.int64)
 
 
 class Settlements:
-    """What waits to be published.
+    """Settlements that wait to be published.
 
     Attributes:
         number: of the publication that collects now; the first is 1.
@@ -38,7 +38,7 @@ class Settlements:
         self._absent: list[SourceRun] = []
 
     def __bool__(self) -> bool:
-        """Tell whether anything waits."""
+        """Return whether anything waits."""
         return bool(self.confirmed or self._runs or self._failed or self._absent)
 
     def confirm(self, runs: Iterable[Run]) -> None:
@@ -54,14 +54,14 @@ class Settlements:
         self._absent += runs
 
     def take(self, shelf: Shelf, around: BatchPlan) -> Outcome:
-        """Take out everything, let its records go, and begin the next publication.
+        """Take out everything, drop its records, and begin the next publication.
 
         Args:
-            shelf: what the items are.
+            shelf: the records of the items.
             around: group, session and clock; its ranges are replaced.
 
         Returns:
-            What to publish; its plan has the positions that it speaks of.
+            The outcome to publish; its plan has exactly the settled positions.
         """
         singles = np.array(self.confirmed, np.int64)
         singles.sort()

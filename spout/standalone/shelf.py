@@ -1,7 +1,8 @@
-"""The records behind items: which serial is which position of which source, and its message; pure.
+"""The records of items: for each serial its source, its position and its message; pure.
 
-What is put down together is a segment: consecutive serials, ascending positions of one source. Messages are
-let go as soon as their items are settled, for one that stays open must not keep its neighbours in memory.
+Records that are added together form a segment: consecutive serials, ascending positions of one source. A
+message is dropped as soon as its item is settled, so that one open item does not keep its neighbours in
+memory.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Segment:
     """Consecutive items of one source.
 
     Attributes:
-        first: serial of the first one.
+        first: serial of the first item.
         source: the source.
-        messages: the records, one for one with `positions`; None in place of those that were let go.
+        messages: the records, parallel to `positions`; None in place of those that were dropped.
         positions: ascending.
     """
 
@@ -36,21 +37,21 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The serial behind the last one."""
+        """The serial behind the last item."""
         return self.first + len(self.positions)
 
     def part(self, start: int, end: int) -> Segment:
-        """Return the items [start, end) of it as a segment of their own, with a list of its own."""
+        """Return the items [start, end) as a separate segment, with its own list of messages."""
         low, high = start - self.first, end - self.first
         return Segment(start, self.source, self.messages[low:high], self.positions[low:high])
 
     def rows(self) -> MessageRows:
-        """Return the records as rows that tuples look at."""
+        """Return the records as rows, the form that tuples read."""
         return MessageRows(self.messages, self.source, self.positions)
 
 
 class Shelf:
-    """The segments of which an item is not settled yet."""
+    """The segments with items that are not settled yet."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -64,7 +65,7 @@ class Shelf:
         return len(self._segments)
 
     def put(self, source: int, messages: list[Message], positions: I64) -> Run:
-        """Put records down, one or more, and return the items that they are."""
+        """Add records, one or more, and return their items."""
         segment = Segment(self.next, source, messages, positions)
         self.next = segment.end
         self._firsts.append(segment.first)
@@ -73,7 +74,7 @@ class Shelf:
         return Run(segment.first, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
-        """Return items, all of which are there, as segments of their own."""
+        """Return items as segments of their own; all of them must be in the shelf."""
         return [segment.part(start, end) for segment, start, end, _ in self._pieces(runs)]
 
     def positions(self, runs: Iterable[tuple[int, int]]) -> dict[int, I64]:
@@ -85,7 +86,7 @@ class Shelf:
         return {source: np.sort(np.concatenate(pieces)) for source, pieces in found.items()}
 
     def serials(self, source: int, positions: I64) -> list[Run]:
-        """Return which items positions of a source are, ascending; those that are not here are left out."""
+        """Return the items of positions of a source, ascending; positions without an item are left out."""
         runs: list[Run] = []
         for segment in self._segments:
             if segment.source == source:
@@ -94,10 +95,10 @@ class Shelf:
         return runs
 
     def let_go(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Forget the records of items that are settled; each is let go once."""
+        """Drop the records of settled items; each item is dropped once."""
         emptied: list[int] = []
         for segment, start, end, index in self._pieces(runs):
-            segment.messages[start - segment.first : end - segment.first] = [None] * (end - start)  # type: ignore[list-item]  # a settled item's message is not asked for again
+            segment.messages[start - segment.first : end - segment.first] = [None] * (end - start)  # type: ignore[list-item]  # a settled item's message is not read again
             self._left[index] -= end - start
             if not self._left[index]:
                 emptied.append(index)
@@ -105,7 +106,7 @@ class Shelf:
             del self._firsts[index], self._segments[index], self._left[index]
 
     def _pieces(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[Segment, int, int, int]]:
-        """Cut runs by segment; yield each with the segment's place."""
+        """Cut runs at the bounds of segments; yield each piece with its segment and the segment's index."""
         for start, end in runs:
             low = bisect_right(self._firsts, start) - 1
             high = bisect_left(self._firsts, end)

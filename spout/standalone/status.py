@@ -1,4 +1,4 @@
-"""What a spout without Spark tells about itself."""
+"""The status of a spout without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpoutStatus:
         group: the group's session, its pending roots, verdicts and commits.
         waiting: how many records are ready to be opened, by input.
         open: how many records each client has open, by input.
-        late: how many were settled when their root had timed out.
+        late: how many were settled after their root had timed out.
     """
 
     group: PlannerStatus
@@ -27,6 +27,6 @@ class SpoutStatus:
 
 
 def status_of(desk: Desk, group: PlannerStatus) -> SpoutStatus:
-    """Put together what the desk and the planning process tell."""
+    """Join the desk's numbers and the planner's status."""
     waiting = {name: queue.store.waiting for name, queue in desk.queues.items()}
     return SpoutStatus(group, waiting, desk.open_by_client(), desk.late.count)

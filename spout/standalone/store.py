@@ -1,9 +1,9 @@
-"""Items that wait, and items that are open: which client holds what, and what comes next; pure.
+"""Items that wait and items that are open: which client has which, and which comes next; pure.
 
-An item is a number, its serial; a lower one is older. An item waits, or is open with one client, or has
-left. A client opens the oldest that wait, under one `Lease`; what of a lease is given back waits again in
-its place, so the oldest always comes first. A lease may have a deadline, after which what is left of it is
-given back.
+An item is a number, its serial; a lower one is older. An item waits, or one client has it open, or it has
+left. A client opens the oldest waiting items, under one `Lease`. Items that it puts back wait again in their
+old place, so the oldest always comes first. A lease may have a deadline, after which its remaining items are
+put back.
 
 Source: docs/design/conformance.md, S154 to S166; Kestrel's ``PersistentQueue``.
 """
@@ -21,27 +21,27 @@ from acker.wire.events import Run, joined
 from spout.tuples.intervals import IntervalSet
 
 NOBODY: Final = ""
-"""Who holds the lease of an item that was only peeked at."""
+"""The client in the lease of an item that comes from `peek`."""
 
 
 class Lease:
-    """What one `PendingStore.open` handed to one client.
+    """The items of one `PendingStore.open`, for one client.
 
     Attributes:
-        store: the store that it is of.
-        client: who holds it.
-        runs: the items that it held at first, ascending.
-        until_ms: when what is left of it is given back, wall time; None: never.
-        parts: of items that were split, the parts that are still open.
-        lost: why items were taken away that it held, by item.
-        is_whole: whether nothing of it was settled alone yet; `runs` are then what is open.
-        singles: what is open, once it is not whole.
+        store: the store of the items.
+        client: the client that has them open.
+        runs: the items that it had at first, ascending.
+        until_ms: when its remaining items are put back, wall time; None: never.
+        parts: for each item that was split, the parts that are still open.
+        lost: for each item that was taken away, why.
+        is_whole: whether no item was settled alone yet; then `runs` are the open items.
+        singles: the open items, once it is not whole.
     """
 
     __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
 
     def __init__(self, store: PendingStore, client: str, runs: tuple[Run, ...], until_ms: int | None) -> None:
-        """Hold all items of the runs."""
+        """Begin with all items of the runs open."""
         self.store = store
         self.client = client
         self.runs = runs
@@ -56,7 +56,7 @@ class Lease:
         return sum(end - start for start, end in self.runs) if self.is_whole else len(self.singles)
 
     def __contains__(self, serial: object) -> bool:
-        """Tell whether an item of it is still open."""
+        """Return whether one of its items is still open."""
         if self.is_whole:
             return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
         return serial in self.singles
@@ -66,9 +66,9 @@ class Lease:
         return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
     def items(self) -> set[int]:
-        """Return the items that are still open as the set that the store changes.
+        """Return the items that are still open, as the set that the store changes.
 
-        Most leases are settled in one go; the set is made when the first item is settled alone.
+        Most leases are settled as a whole; the set is built when the first item is settled alone.
         """
         if self.is_whole:
             self.singles = {serial for run in self.runs for serial in range(*run)}
@@ -80,7 +80,7 @@ class PendingStore:
     """The items of one input.
 
     Attributes:
-        is_closed: whether its spout was closed, or stopped: nothing of it can be settled any more.
+        is_closed: whether its spout was closed or has stopped: its items can no longer be settled.
     """
 
     def __init__(self) -> None:
@@ -102,19 +102,19 @@ class PendingStore:
         return self._open[client]
 
     def open_by_client(self) -> dict[str, int]:
-        """Return how many items each client has open that has some."""
+        """Return how many items each client has open; clients without any are left out."""
         return {client: count for client, count in self._open.items() if count}
 
     def add(self, start: int, end: int) -> None:
-        """Let new items wait."""
+        """Add new items; they wait."""
         self._waiting.add(start, end)
 
     def peek(self) -> int | None:
-        """Return the item that would be opened next; None: none waits."""
+        """Return the item that would be opened next; None if none waits."""
         return self._waiting.first
 
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
-        """Hand the oldest items that wait to a client, at most `count`; None when none waits."""
+        """Open the oldest waiting items for a client, at most `count`; None when none waits."""
         runs: list[Run] = []
         for start, end in self._waiting:
             if count <= 0:
@@ -132,7 +132,7 @@ class PendingStore:
         return lease
 
     def split(self, client: str, lease: Lease, serial: int, parts: int) -> bool:
-        """Let an item count as settled only when so many parts of it are; tell whether it is still open.
+        """Split an item: it is settled only when all its parts are. Return whether it is still open.
 
         Raises:
             TupleError: it is another client's, or it was split before.
@@ -146,7 +146,7 @@ class PendingStore:
         return True
 
     def settle_part(self, client: str, lease: Lease, serial: int, part: int) -> bool:
-        """Settle a part of an item, and with the last one the item; tell whether that was the last one."""
+        """Settle a part of an item, and with the last part the item; return whether it was the last one."""
         own(client, lease)
         left = lease.parts.get(serial, set())
         if serial not in lease or part not in left:
@@ -158,10 +158,10 @@ class PendingStore:
         return self.settle(client, lease, serial)
 
     def settle(self, client: str, lease: Lease, serial: int) -> bool:
-        """Let an open item leave for good; tell whether it was open.
+        """Remove an open item for good; return whether it was open.
 
         Raises:
-            TupleError: another client holds it, or parts of it are open.
+            TupleError: another client has it, or parts of it are open.
         """
         if lease.client != client:
             own(client, lease)
@@ -170,10 +170,10 @@ class PendingStore:
         return self._close(lease, serial)
 
     def settle_all(self, client: str, lease: Lease) -> list[Run]:
-        """Let all that is left of a lease leave for good, and return it.
+        """Remove all remaining items of a lease for good, and return them.
 
         Raises:
-            TupleError: another client holds it, or parts of its items are open.
+            TupleError: another client has them, or parts of them are open.
         """
         own(client, lease)
         for serial in lease.parts:
@@ -192,10 +192,10 @@ class PendingStore:
         return self._close_all(lease)
 
     def put_back(self, client: str, lease: Lease, serial: int) -> bool:
-        """Let an open item wait again, in its place; tell whether it was open.
+        """Let an open item wait again, in its old place; return whether it was open.
 
         Raises:
-            TupleError: another client holds it.
+            TupleError: another client has it.
         """
         if not self.drop(client, lease, serial):
             return False
@@ -203,10 +203,10 @@ class PendingStore:
         return True
 
     def put_back_all(self, client: str, lease: Lease) -> int:
-        """Let all that is left of a lease wait again, and return how many items that are.
+        """Let all remaining items of a lease wait again, and return how many there were.
 
         Raises:
-            TupleError: another client holds it.
+            TupleError: another client has them.
         """
         own(client, lease)
         return self._return(lease)
@@ -217,24 +217,24 @@ class PendingStore:
         return [(lease, serial) for serial, lease in nsmallest(count, held, key=lambda pair: pair[0])]
 
     def leave(self, client: str) -> int:
-        """Let all that a client has open wait again: it died, or was closed."""
+        """Let all open items of a client wait again: it died, or was closed."""
         return sum(self._return(lease) for lease in list(self._leases.get(client, ())))
 
     def expire(self, now_ms: int) -> int:
-        """Let what is left of leases wait again whose deadline has passed; return how many items that are."""
+        """Put back the remaining items of leases whose deadline has passed; return how many there were."""
         returned = 0
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             returned += self._return(heappop(self._deadlines)[2])
         return returned
 
     def lose(self, reasons: Mapping[int, str]) -> list[Run]:
-        """Take items away, waiting or open: they will be replayed, or are dead.
+        """Take items away, waiting or open: they will be replayed, or are dead letters.
 
         Args:
             reasons: why, by item.
 
         Returns:
-            Those that were there, ascending; the others have left already.
+            The items that were here, ascending; the others had left already.
         """
         gone = IntervalSet(runs_of_serials(reasons))
         lost = {serial for run in gone for at in self._waiting.within(*run) for serial in range(*at)}
@@ -274,10 +274,10 @@ class PendingStore:
 
 
 def own(client: str, lease: Lease) -> None:
-    """See that a lease is a client's.
+    """Check that a lease is a client's.
 
     Raises:
-        TupleError: another client holds it, or nobody.
+        TupleError: another client has it, or it comes from `peek`.
     """
     if lease.client == NOBODY:
         raise TupleError(
@@ -291,7 +291,7 @@ def own(client: str, lease: Lease) -> None:
 
 
 def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozenset()) -> None:
-    """See that no part of an item is open but those in `done`.
+    """Check that no part of an item is open, except those in `done`.
 
     Raises:
         TupleError: one is.

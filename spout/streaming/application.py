@@ -1,7 +1,7 @@
-"""What the driver knows of the streams of one Spark application.
+"""What the driver remembers about the streams of one Spark application.
 
 One `Application` belongs to one SparkContext and is stored on it, so that `spout.sink` finds what
-`spout.read_stream` made without being handed anything.
+`spout.read_stream` registered, without an argument for it.
 
 Source: docs/design/protocol.md, sections 5.1 (one session of a group in an application) and 5.2.
 """
@@ -46,10 +46,11 @@ _NO_CONNECT = (
 
 
 def classic(session: object) -> SparkSession:
-    """Return a session that is beside its driver; all of Windhover needs one.
+    """Check that a session runs in the same process as its driver, which all of Windhover needs, and return
+    it.
 
     Raises:
-        UsageError: it is one of Spark Connect, or none at all.
+        UsageError: it is a session of Spark Connect, or no session at all.
     """
     if isinstance(session, SparkSession):
         return session
@@ -59,14 +60,14 @@ def classic(session: object) -> SparkSession:
 
 
 def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """See, before a session is started, that it will not be one of Spark Connect.
+    """Check, before a session is started, that it will not be a session of Spark Connect.
 
     Args:
         settings: of the session.
-        environ: what PySpark looks up beside them.
+        environ: the environment variables, which PySpark reads as well.
 
     Raises:
-        UsageError: one of them asks for Spark Connect.
+        UsageError: one of them turns Spark Connect on.
     """
     mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE"))
     asks = ["spark.remote"] if "spark.remote" in settings else []
@@ -77,14 +78,14 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 
 def refuse_workers(python: str, shipped: str) -> None:
-    """See that Spark's Python workers can start, the planning process on this machine among them.
+    """Check that Spark's Python workers can start; the planning process on this machine is one of them.
 
     Args:
-        python: the interpreter of workers.
-        shipped: what ``--py-files`` names, with commas.
+        python: the interpreter of the workers.
+        shipped: the value of ``--py-files``: paths, separated by commas.
 
     Raises:
-        UsageError: they cannot, or would not find what is shipped.
+        UsageError: they cannot start, or could not import what is shipped.
     """
     if wheels := [name for name in shipped.split(",") if name.strip().endswith(".whl")]:
         raise UsageError(
@@ -107,21 +108,21 @@ class Stream:
     """One `read_stream` call.
 
     Attributes:
-        id: names it in blobs.
+        id: identifies the stream in blobs.
         group: the group whose records it reads.
-        tracked: whether what its bolts do is published.
+        tracked: whether the acks and fails of its bolts are published.
         partitions: N, the number of acker partitions.
-        publisher: writes its batches' records.
+        publisher: writes the events of its batches to Kafka.
         carry: how its roots carry their anchors.
         inputs: what it reads.
-        left_open: tells what its bolts leave open.
-        safety: how its tasks guard themselves against their bolts.
+        left_open: warns about roots that its bolts neither ack nor fail.
+        safety: how its tasks protect themselves from bolts that hang or crash.
         traceback_log: logs what its bolts raise.
         session: the Spark session in which it was read.
-        late: tuples that a watermark dropped, so far.
-        loose: bolts that are attached behind Spark's own operators, by name.
-        queries: ids of the queries that run it, as far as their batches were seen.
-        work: what the bolts did in the batches that were published.
+        late: how many tuples a watermark has dropped so far.
+        loose: names of the bolts that run behind Spark's own operators.
+        queries: ids of the queries that read it; a query is added with its first batch.
+        work: counts of the bolts' work in the batches that were published.
         status_path: the file of the planning process's status.
     """
 
@@ -144,13 +145,14 @@ class Stream:
 
 
 class OwnFolder(TemporaryDirectory[str]):
-    """A temporary folder of this process; where it was killed, the next one of its kind removes it.
+    """A temporary folder of this process; if the process is killed, the next one of its kind removes the
+    folder.
 
-    A lock, which ends with the process, tells a folder that is used from one that was left.
+    The process locks a file in it. The lock ends with the process, so a folder without a lock is left over.
     """
 
     def __init__(self, prefix: str) -> None:
-        """Make a folder; its name begins with `prefix`."""
+        """Create the folder; its name begins with `prefix`."""
         _remove_left(prefix)
         super().__init__(prefix=prefix)
         claim = Path(self.name) / f"{_LOCK}.new"
@@ -171,11 +173,11 @@ def _remove_left(prefix: str) -> None:
     for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR)
-        except OSError:  # another one removes it, or it is another user's
+        except OSError:  # another process removes it, or it belongs to another user
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # its process lives
+        except OSError:  # its process is alive
             continue
         else:
             shutil.rmtree(lock.parent, ignore_errors=True)
@@ -187,11 +189,11 @@ class Application:
     """The streams and the ledger of one SparkContext.
 
     Attributes:
-        ledger: brings what tasks report.
+        ledger: collects the reports of tasks.
         streams: the `read_stream` calls, by id.
         started: the queries that `spout.start` started, by id, until Spark has reported their end.
-        sunk: run ids of the queries that a `spout.sink` publishes.
-        listeners: what publishes the others, by Spark session.
+        sunk: run ids of the queries whose batches a `spout.sink` publishes.
+        listeners: the listeners that publish the batches of the other queries, by Spark session.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -207,12 +209,14 @@ class Application:
 
     @property
     def sink_folder(self) -> Path:
-        """Where sinks leave the marks of what they have published, for as long as the application lives."""
+        """The folder where sinks mark the batches that they have published; it lives as long as the
+        application.
+        """
         return Path(self._folder.name)
 
     @staticmethod
     def of(session: SparkSession) -> Application:
-        """Return the application of a session's SparkContext; the first call makes it.
+        """Return the application of a session's SparkContext; the first call creates it.
 
         Raises:
             UsageError: the session is one of Spark Connect.
@@ -236,13 +240,13 @@ class Application:
         """Register a `read_stream` call.
 
         Raises:
-            UsageError: a query of this application reads the group now.
+            UsageError: a running query of this application reads the group already.
         """
         if tracked:
             self.refuse_second(group)
             for stream in self.streams.values():
                 if stream.group == group and stream.tracked:
-                    stream.publisher.close()  # its query has ended; should it start again, this opens again
+                    stream.publisher.close()  # its query has ended; a restart of it opens this again
         publisher = Publisher(
             lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
             topics.ack_topics,
@@ -255,13 +259,14 @@ class Application:
         return stream
 
     def refuse_second(self, group: str) -> None:
-        """See that no query of this application reads a group now, in whichever of its sessions.
+        """Check that no running query of this application reads a group, in any of its Spark sessions.
 
         Raises:
             UsageError: one does.
         """
         tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
-        # a session knows its own queries alone, and a query runs in the session in which it was read
+        # A Spark session lists only its own queries, and a query runs in the session in which its stream was
+        # read.
         if any(
             stream.queries & {query.id for query in stream.session.streams.active}
             for stream in tracked
@@ -273,14 +278,14 @@ class Application:
             )
 
     def reports(self, query: str, batch: int) -> Reports:
-        """Return what tasks reported of a batch, of the newest run that did.
+        """Return what tasks reported about a batch in its newest run.
 
-        A run that ended between its tasks and its publication left their reports, and the run that comes
-        after it under the same id evaluates the batch again. A group has one run at a time, so of two
-        streams of one group the one that was read later counts.
+        A run that ended between its tasks and its publication leaves its reports behind, and the next run
+        evaluates the batch again under the same id. A group has one run at a time, so if two streams of one
+        group have reports, those of the stream that was read later count.
 
         Raises:
-            TrackingError: a merge failed, so something may be missing.
+            TrackingError: a merge of the accumulator failed, so reports may be missing.
         """
         names = self.ledger.streams(query, batch)
         present = [stream for name, stream in self.streams.items() if name in names]
@@ -289,13 +294,13 @@ class Application:
 
     @property
     def cores(self) -> int:
-        """How many tasks its executors run at once now; on a cluster they come and go."""
+        """How many tasks the executors can run at once at this moment; on a cluster executors come and go."""
         return self._context.defaultParallelism
 
     def tasks_of(self, stage: int) -> int | None:
-        """Return how many tasks a stage had; None when Spark no longer knows.
+        """Return how many tasks a stage had; None when Spark has forgotten the stage.
 
-        An attempt behind the first one, after an executor was lost, has those tasks alone that were missing.
+        A later attempt of a stage, after an executor was lost, runs only the tasks whose output was lost.
         """
         info = self._context.statusTracker().getStageInfo(stage)
         if info is None:
@@ -305,5 +310,5 @@ class Application:
         return most_tasks(self._context, stage)
 
     def stream_of(self, query: str) -> Stream | None:
-        """Return the stream that a query was seen to run."""
+        """Return the stream that a query reads; None before the query's first batch has ended."""
         return next((each for each in self.streams.values() if query in each.queries), None)

@@ -1,7 +1,7 @@
-"""What Spark's offset log says of a micro-batch: its plan, and the watermark at which tuples came too late.
+"""Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
 
-Spark writes the log before a batch runs. It is asked for batches in which nothing was read (a watermark moved
-on, and Spark evicts state), and for those that hold tuples.
+Spark writes this log before the batch runs. It is read for batches without input records (Spark runs one to
+evict state after the watermark has moved) and for batches with tuples that are held.
 
 Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
@@ -24,13 +24,13 @@ _APPEND = "Append"
 
 
 class Logged(NamedTuple):
-    """What is logged of a batch.
+    """What the offset log has about a batch.
 
     Attributes:
         start: the offset before it.
         end: the offset behind it.
         watermark_before_ms: the watermark of the batch before.
-        began_ms: when it began, wall time; the same when it runs again.
+        began_ms: when the batch began, wall time; a second run of the batch has the same value.
     """
 
     start: Journal
@@ -45,18 +45,19 @@ class Logged(NamedTuple):
 
     @property
     def now(self) -> int:
-        """The session clock when the batch began, ms: what `Acks.touched_at` says.
+        """The session clock when the batch began, in ms; it is the `touched_at` of its acks.
 
-        A batch that emits nothing has no Init of its own. Since the last one the clock went on with wall
-        time, as roots are open, and never faster: what is reset counts from no earlier time. It stood still
-        while the query was down, so until the next Init a timeout that is reset ends later by so long.
+        A batch that emits nothing has no Init of its own. While roots are open, the session clock follows
+        wall time and is never faster, so a timeout that is reset never counts from too early a time. The
+        clock stops while the query is down. Until the next Init, a timeout that is reset then ends later by
+        that pause.
         """
         since_ms = self.end.at_ms if self.emitted_nothing else 0
         return self.end.now + (max(0, self.began_ms - since_ms) if since_ms else 0)
 
 
 def logged(application: Application, lane: Lane) -> Logged | None:
-    """Return what is logged of a batch of a running query; None when no tracked stream is read in it."""
+    """Return what is logged about a batch of a running query; None when the query reads no tracked stream."""
     query = _running(application, lane.name)
     if query is None:
         return None
@@ -67,13 +68,13 @@ def logged(application: Application, lane: Lane) -> Logged | None:
 
 
 def moment_of(stream: Stream, found: Logged) -> Moment:
-    """Return what settling needs of a batch's log."""
+    """Return what `settle` needs from a batch's log entry."""
     ranges = batch_ranges(found.start, found.end)
     return Moment(replace(plan_of(stream, found.end, ranges), now=found.now), found.watermark_before_ms)
 
 
 def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
-    """Return the plan of a batch as its journal has it; `ranges` None: those of the journal."""
+    """Return the plan of a batch from its journal; `ranges` None: the ranges of the journal."""
     return BatchPlan(
         group=stream.group, session=end.session, epoch=end.epoch, partitions=stream.partitions,
         now=end.now, timeout_ms=0, tracked=True, ranges=end.ranges if ranges is None else ranges,
@@ -81,7 +82,7 @@ def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
 
 
 def refuse_repeats(application: Application, lane: Lane) -> None:
-    """See that a query writes each row of an aggregate once, so that its anchors are acked once.
+    """Check that a query writes each row of an aggregate once, so that its anchors are acked once.
 
     Raises:
         TrackingError: its output mode is update or complete.
@@ -96,9 +97,9 @@ def refuse_repeats(application: Application, lane: Lane) -> None:
 
 
 def _running(application: Application, query: str) -> Any:
-    """Find a query: one that `spout.start` started, or that runs in a session whose streams are read.
+    """Find a query that `spout.start` started, or that runs in a session in which a stream was read.
 
-    None: it was stopped, or reads no tracked stream.
+    None: it was stopped, or it reads no tracked stream.
     """
     if query in application.started:
         return java_query(application.started[query])
@@ -110,7 +111,9 @@ def _running(application: Application, query: str) -> Any:
 
 
 def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
-    """Read one entry: the offset of the tracked stream, if there is one, the batch's watermark and time."""
+    """Read an entry: the offset of the tracked stream (None without one), the batch's watermark and its
+    start.
+    """
     entry = log.get(batch) if batch >= 0 else None
     if entry is None or entry.isEmpty():
         return None, 0, 0
@@ -124,6 +127,6 @@ def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
 
 
 def offset_of(reported: object) -> Journal | None:
-    """Read an offset of a source; None when there is none, or it is of another kind of source."""
+    """Parse an offset of a source; None when there is none, or when another kind of source wrote it."""
     value = json.loads(reported) if isinstance(reported, str) else reported
     return journal_of(value) if isinstance(value, dict) and "session" in value and "ranges" in value else None

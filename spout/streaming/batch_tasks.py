@@ -1,4 +1,4 @@
-"""From the options of a `read_stream` call to what the planner is asked, and to a batch's read tasks.
+"""From the options of a `read_stream` call to the planner's settings, and to the read tasks of a batch.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -24,14 +24,14 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
         group=options.group, session=end.session, epoch=end.epoch, partitions=spec.partitions, now=end.now,
         timeout_ms=spec.timeout_ms, tracked=bool(end.session), ranges=batch_ranges(start, end),
     )  # fmt: skip
-    # A batch without positions has one task all the same: its report says that nothing is missing.
+    # A batch without positions has one task too: its report proves that no report is missing.
     topics = topic_names(spec.inputs, plan.ranges)
     order = end.order if plan.ranges else {}
     return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
-    """Return what the planner needs to know of the options."""
+    """Translate the options into the planner's settings."""
     start: str | int | None = options.starting_offsets
     if start is not None and start not in ("earliest", "latest", "committed"):
         start = time_ms(str(start))
@@ -49,10 +49,10 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
 
 
 def tasks_now(options: SourceOptions) -> int:
-    """Return how many read tasks a batch that is planned now is cut into at most: one for each core.
+    """Return how many read tasks a batch that is planned now may have at most: one for each core.
 
-    On a cluster executors register after the query was built, and come and go; the driver notes how many
-    cores there are whenever a batch has ended.
+    On a cluster executors register after the query was built, and come and go; the driver writes the number
+    of cores to a file after each batch.
     """
     noted = cores_noted(Path(options.sink_folder)) if options.sink_folder else None
     return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

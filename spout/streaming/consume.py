@@ -1,9 +1,10 @@
-"""Reads exact ranges of offsets from one Kafka partition, in a task of Spark.
+"""Reads exact ranges of offsets from one Kafka partition, in a Spark task.
 
-A range may end in control records or records of aborted transactions, which a client never shows: reading
-ends with the first message at or behind the end, or with the partition's EOF event. A consumer costs 5 to
-12 ms to make, so one that stands where the next batch goes on is kept in the worker process; a `seek` would
-cost as much, and throw away what was fetched ahead.
+A range may end in control records or in records of aborted transactions, which a client never returns. So
+reading ends with the first message at or behind the end of the range, or with the partition's EOF event. It
+takes 5 to 12 ms to create a consumer, so the worker process keeps a consumer whose position is where the next
+batch begins. A `seek` to any other position would take as long, and would drop the records that were fetched
+ahead.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -22,40 +23,40 @@ from acker.kafka.refusals import Use
 from acker.kafka.rights import Operation
 
 CHUNK_RECORDS = 8_192
-"""Messages taken at a time; also the size of the batches that bolts see."""
+"""How many messages are taken at a time; it is also the size of the batches that bolts receive."""
 
 WAIT_MS = 200
-"""A chunk that is not full is handed on after this."""
+"""A chunk that is not full is passed on after this time."""
 
 STALL_MS = 60_000
-"""A broker that sends nothing for so long does not answer."""
+"""A broker that sends nothing for this long counts as unreachable."""
 
 CONSUMERS_KEPT = 4
-"""Idle consumers kept in a worker process; each may hold some MB that were fetched ahead."""
+"""Idle consumers that a worker process keeps; each may take some MB of memory with records fetched ahead."""
 
 SETTINGS: Mapping[str, Any] = {
-    "group.id": "windhover-read",  # required by the client; nothing is ever committed under it
+    "group.id": "windhover-read",  # the client requires it; nothing is ever committed under it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
-    # Nobody serves the log of a consumer that is kept; what matters comes as an exception.
+    # Nobody reads the client's log while a consumer is kept; errors that matter come as exceptions.
     **SILENT,
-    # By default the client idles for up to a second whenever its queue was full.
+    # Without this the client idles for up to a second whenever its queue was full.
     "fetch.queue.backoff.ms": 5,
-    # What is fetched beyond a range is lost when the next one is read by another worker. A tenth of the
-    # default is as fast, with 40 ms of slack at 250,000 records/s.
+    # What is fetched beyond a range is lost when another worker reads the next range. A tenth of the default
+    # is as fast, with 40 ms of slack at 250,000 records/s.
     "queued.min.messages": 10_000,
 }
 
 
 NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
-"""The client looks for the coordinator of its group, of which nothing is ever asked; it need not find it."""
+"""The client tries to find the coordinator of its group, which we never use; so it may fail to find it."""
 
 
 class Place(NamedTuple):
-    """Where a kept consumer stands, and of which cluster."""
+    """The position of a kept consumer, and the cluster that it reads from."""
 
     cluster: str
     topic: str
@@ -64,7 +65,7 @@ class Place(NamedTuple):
 
 
 class Kept:
-    """Consumers that wait for the next batch, the longest waiting first."""
+    """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
         """Keep at most `limit` consumers."""
@@ -72,22 +73,22 @@ class Kept:
         self._idle: dict[Place, Consumer] = {}
 
     def take(self, place: Place) -> Consumer | None:
-        """Take out the consumer that stands at a place, or None."""
+        """Take out the consumer with this position, or return None."""
         return self._idle.pop(place, None)
 
     def put(self, place: Place, consumer: Consumer) -> None:
-        """Keep a consumer; the longest waiting one is closed when there are too many."""
+        """Keep a consumer; if there are too many, close the one that has waited longest."""
         self._idle[place] = consumer
         if len(self._idle) > self._limit:
             self._idle.pop(next(iter(self._idle))).close()
 
 
 _KEPT = Kept()
-# A worker process has no owner that could hold this: tasks come and go in it.
+# Global, since nothing else in a worker process outlives a task.
 
 
 class Share(NamedTuple):
-    """The offsets [start, end) of one partition, and whether what has left the log is passed over."""
+    """The offsets [start, end) of one partition; `skips_loss`: records that have left the log are skipped."""
 
     topic: str
     partition: int
@@ -100,11 +101,11 @@ class RangeReader:
     """Reads a share of a batch.
 
     Attributes:
-        lost: how many offsets had left the log before they were read, and were passed over.
+        lost: how many offsets had left the log before they were read, and were skipped.
     """
 
     def __init__(self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT) -> None:
-        """Prepare; the broker is first asked by `chunks`."""
+        """Prepare; the first request to the broker happens in `chunks`."""
         self.lost = 0
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
@@ -120,12 +121,12 @@ class RangeReader:
         """Return the records of the range, in order, in lists of at most `CHUNK_RECORDS`.
 
         Raises:
-            DataLoss: the log begins behind a wanted offset, which the share does not pass over.
-            Disagreement: the log ends before a wanted offset.
-            NotAuthenticated: the broker does not let us in.
-            NotAuthorized: it does not let us read.
+            DataLoss: the log begins behind the next offset, and the share does not skip lost records.
+            Disagreement: the log ends before the next offset.
+            NotAuthenticated: the broker refuses our credentials.
+            NotAuthorized: we have no right to read the topic.
             Unreachable: it sent nothing for a minute.
-            LogError: it refused.
+            LogError: the broker returned any other error.
         """
         consumer = self._kept.take(self._place)
         fresh = consumer is None
@@ -146,8 +147,8 @@ class RangeReader:
                     continue
                 if end is not None and (fresh or end >= self._end):
                     break
-                # A kept consumer may bring the event of the batch before. When nothing follows it, only a
-                # consumer without a past can tell.
+                # A kept consumer may still deliver the EOF event of the batch before. When nothing follows
+                # it, only a new consumer can find out whether the partition really ends here.
                 seen_end = seen_end or end is not None
                 idle_ms = 0 if messages else idle_ms + WAIT_MS
                 if messages:
@@ -171,7 +172,9 @@ class RangeReader:
         return consumer
 
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Split off events: return the records of the range, and where the partition ended, if it did."""
+        """Separate events from records: return the records of the range, and where the partition ended, if it
+        did.
+        """
         end: int | None = None
         events = [message for message in messages if message.error() is not None]
         if events:
@@ -188,7 +191,7 @@ class RangeReader:
         return messages, end
 
     def _is_end(self, error: KafkaError | None) -> bool:
-        """Tell whether an event is the partition's end; note that the next offset is not in the log."""
+        """Return whether an event is the end of the partition; note if the next offset is not in the log."""
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             return True
         if error.code() in NOT_OURS:
@@ -199,7 +202,7 @@ class RangeReader:
         return False
 
     def _pass_over(self, consumer: Consumer) -> None:
-        """Go on where the log begins now; at the end of the share if that lies behind it."""
+        """Go on where the log begins now, or at the end of the share if the log begins behind it."""
         self._is_lost = False
         place = TopicPartition(self._topic, self._partition)
         first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
@@ -220,7 +223,11 @@ class RangeReader:
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
 
     def _stalled(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
-        """Say why nothing comes; a topic that we may not know of is silent too, until it is asked for."""
+        """Return an error that explains why nothing arrives.
+
+        A topic that we may not describe is silent too, until its partitions are requested; that shows the
+        reason.
+        """
         if not self._background.is_hopeless:
             self._client.partitions_of(consumer, self._topic, self._background)
         return self._client.unreachable(self._where(), idle_ms, "nothing came", self._background)

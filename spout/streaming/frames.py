@@ -1,7 +1,7 @@
-"""How DataFrames with bolts come about, kept beside them, so that one more bolt can be joined in.
+"""How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same pass.
 
-A `Node` describes a DataFrame that this package made. It is stored on the DataFrame object; any operator of
-Spark makes a new object, which has none. There the hidden column's metadata tells what its anchors are.
+A `Node` describes a DataFrame that this package built, and is stored on the DataFrame object. An operator of
+Spark returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -33,7 +33,7 @@ from spout.tuples.columns import ANCHOR
 
 
 class UntrackedSource(WindhoverSource):
-    """The same source under another name, by which a plan tells that nothing in it is tracked."""
+    """The same source under another name, by which a plan shows that nothing in it is tracked."""
 
     FORMAT = "windhover_untracked"
 
@@ -43,22 +43,22 @@ _METADATA = "windhover"
 
 
 def new_identity() -> str:
-    """Return what tells an operator behind Spark's own ones from others of its name."""
+    """Return an id that distinguishes operators of the same name behind Spark's own operators."""
     return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a DataFrame of ours is made of.
+    """How a DataFrame of this package is built.
 
     Attributes:
         session: the Spark session.
         stream: the `read_stream` call that its roots come from; None where nothing is tracked.
-        options: the source with the pass inside it, when the rows come from there.
-        base: the rows that `pass_` works on, when they come from anywhere else.
+        options: the source with the pass inside it, when the rows come directly from the source.
+        base: the rows that `pass_` works on, when they come from elsewhere.
         pass_: the last pass; None for a bare source.
-        names: all bolts up to here.
-        id: tells its last pass from another one, so that no two of a query have one name.
+        names: names of all bolts up to here.
+        id: distinguishes its last pass from others, so that no two passes of a query have one name.
     """
 
     session: SparkSession
@@ -79,26 +79,28 @@ class Node:
         return rows
 
     def carrying(self, consumer: str = "") -> Node:
-        """Let the rows carry their anchors, for a bolt of the name that receives them directly."""
+        """Let the rows carry their anchors; `consumer`: name of the bolt that receives them directly, if one
+        does.
+        """
         if self.stream is None:
             return self
         if self.pass_ is None:
             return replace(self, options=self.options and replace(self.options, anchored=True))
         packed = not self.pass_.rich and not self.pass_.subscriptions
-        # what may be held needs no path, only its root: `spout.hold` names each row anew
+        # A row that may be held needs only its root, no path: `spout.hold` computes a new edge for each row.
         wide = self.stream.carry is Carry.WIDE and not self.pass_.rich and not consumer
         carry = self.stream.carry if packed or wide else Carry.PATHS
         node = self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
         return replace(node, id=new_identity()) if consumer else node
 
     def with_pass(self, pass_: Pass) -> Node:
-        """Let another pass run."""
+        """Replace the last pass."""
         if self.options is None:
             return replace(self, pass_=pass_)
         return replace(self, pass_=pass_, options=narrowed(self.options, pass_))
 
     def extended(self, step: Step) -> Node:
-        """Join one more bolt to the last pass."""
+        """Add one more bolt to the last pass."""
         if self.pass_ is None:
             pass_ = Pass((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
             return replace(self.with_pass(pass_), names=(step.name,))
@@ -140,12 +142,13 @@ class Node:
         if self.stream is None:
             return reader.load()
         if self.pass_ is not None:
-            # one identity for all: sources that are read twice are refused when their batch is settled
+            # all reads of one stream share this label: a source that is read twice is refused when its batch
+            # is settled
             reader = reader.option(BOLTS_OPTION, label(self.pass_.name, "source"))
         return reader.option(STREAM_OPTION, self.stream.id).load()
 
     def mapped(self) -> DataFrame:
-        """Build a DataFrame of the last pass over its base."""
+        """Build the DataFrame of the last pass over its base."""
         if self.base is None or self.pass_ is None:
             raise UsageError("these rows do not come from a bolt")
         task = MapTask(self.pass_)
@@ -163,7 +166,7 @@ class Node:
         return {
             "stream": "" if self.stream is None else self.stream.id,
             "carry": str(carry),
-            # As text: Spark keeps numbers of metadata as doubles in some places.
+            # As text, since Spark stores numbers in metadata as doubles in some places.
             "subscriptions": ",".join(map(str, subscriptions)),
         }
 
@@ -174,9 +177,9 @@ def through(
     schema: pa.Schema,
     named: str = "",
 ) -> DataFrame:
-    """Put a task behind rows; `named`: how plans show it (`label`), empty where nothing is tracked."""
+    """Run a task over rows; `named`: its name in plans (`label`), empty where nothing is tracked."""
 
-    # mapInArrow wants a function, by whose name a plan shows it
+    # mapInArrow needs a function; plans show it under its name
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
@@ -186,20 +189,20 @@ def through(
 
 
 def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
-    """Let a pass run inside the source's read task."""
+    """Return source options with which a pass runs inside the source's read task."""
     fields = spark_schema_of(pass_.schema).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
     return replace(options, narrow=pass_, schema=schema)
 
 
 def node_of(rows: DataFrame) -> Node | None:
-    """Return how a DataFrame was made, when this package made it last."""
+    """Return how a DataFrame was built; None when the last operator was not one of this package."""
     found = vars(rows).get(_ATTRIBUTE)
     return found if isinstance(found, Node) else None
 
 
 def loose(rows: DataFrame, step: Step) -> Node:
-    """Put a bolt on any DataFrame: behind Spark's own operators, or on rows that are not ours.
+    """Put a bolt on any DataFrame: behind Spark's own operators, or on rows of another source.
 
     Raises:
         UsageError: the rows come from a tracked stream, and the hidden column was dropped on the way.
@@ -216,10 +219,15 @@ def loose(rows: DataFrame, step: Step) -> Node:
 
 
 def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
-    """Return what the hidden column's metadata says: the stream, how anchors arrive, the keys on their paths.
+    """Read the hidden column's metadata: the stream, how anchors arrive, the keys of the subscriptions on
+    their paths.
+
+    Args:
+        rows: the DataFrame with the hidden column.
+        name: the operator that needs this, for the error message.
 
     Raises:
-        UsageError: it says nothing, or the rows are held; `name` is the operator that needs to know.
+        UsageError: the metadata is missing, or the rows are held.
     """
     _refuse_held(rows, name)
     about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}

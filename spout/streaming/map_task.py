@@ -1,4 +1,4 @@
-"""What a task does for a pass that is not inside the source: behind a grouping, or behind Spark's operators.
+"""What a task does for a pass that runs outside the source: behind a grouping, or behind Spark's operators.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -42,7 +42,7 @@ class MapTask:
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the pass over the rows of one task; report when the last row was taken."""
+        """Run the pass over the rows of one task; report after the last row was taken."""
         with running(self.pass_, self.safety) as run:
             yield from self._through(run, batches)
 
@@ -87,10 +87,10 @@ class Received:
         self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def mark(self, roots: I64) -> None:
-        """Mark roots.
+        """Mark roots as received.
 
         Raises:
-            TrackingError: one of them came before.
+            TrackingError: one of them was received before.
         """
         if not len(roots):
             return

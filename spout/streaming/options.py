@@ -1,9 +1,9 @@
-"""What a source needs to know, as one value that travels inside the data source's class.
+"""What a source needs, as one value that travels inside the data source's class.
 
-`spout.read_stream` builds it in the driver; the planning process and every read task find it in the class of
-the source, which Spark pickles for them. Spark's own options would not do: they are strings, and stand in its
-plans, which may be shown and kept anywhere, while Kafka's client settings hold secrets. The value comes from
-the driver's own session only, never from Kafka.
+`spout.read_stream` builds it in the driver. Spark pickles the class of the source for the planning process
+and for every read task, and they find the value there. Spark's own options do not serve: they are strings,
+and Spark shows them in its plans, which may be stored anywhere, while Kafka's client settings have secrets.
+The value comes from the driver's own session only, never from Kafka.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
     from spout.topology.stage_pass import StagePass
 
 STREAM_OPTION = "windhover_stream"
-"""Name of the option that tells, in Spark's plan, which tracked `read_stream` call a source is."""
+"""The option that shows, in Spark's plan, which tracked `read_stream` call a source belongs to."""
 
 BOLTS_OPTION = "windhover_bolts"
-"""Name of the option that tells there which bolts work within the source."""
+"""The option that shows, in Spark's plan, which bolts run inside the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything that one `read_stream` call decided.
+    """All settings of one `read_stream` call.
 
     Attributes:
-        topics: topics.yaml as it was read, with Kafka's client settings.
+        topics: the parsed topics.yaml, with Kafka's client settings.
         inputs: names of the inputs to read; all of one group.
-        stream: id of this `read_stream` call within its application; blobs name it.
+        stream: id of this `read_stream` call within its application; blobs refer to it.
         starting_offsets: where a group without history begins: ``earliest``, ``latest``, an ISO 8601 time,
             or None for the `start` of each input.
         max_offsets_per_trigger: most records in a micro-batch, or None.
         min_partitions: fewest read tasks in a micro-batch, or None.
         parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
-            `spout.streaming.batch_tasks.tasks_now` knows of those that came since.
+            `spout.streaming.batch_tasks.tasks_now` counts those that came since.
         include_headers: whether the rows have a ``headers`` column.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.
-        take_over: whether a refused checkpoint is kept and a new session drawn, and a fresh one takes the
-            group of a session that lives.
-        application: name and id of the Spark application, for those who want the group as well.
+        take_over: whether a query with a refused checkpoint goes on with a new session, and a query with a
+            new checkpoint takes the group from a session that is alive.
+        application: name and id of the Spark application, which others that try to take the group are shown.
         status_path: file to which the planning process writes its status, or None.
-        sink_folder: where the sink leaves the marks of what it has published; see `spout.planner.sink_watch`.
+        sink_folder: where the sink marks the batches that it has published; see `spout.planner.sink_watch`.
         schema: Spark DDL of the rows that a read task returns.
-        columns: names of the source's columns that it returns when no bolt runs inside it.
-        anchored: whether the hidden anchor column ends each row.
+        columns: columns that the source returns when no bolt runs inside it.
+        anchored: whether each row ends with the hidden anchor column.
         roots_carry: how roots carry their anchors.
-        tracked_when: tells which tuples are tracked; None: all are.
-        safety: how tasks guard themselves against their bolts.
+        tracked_when: a function that decides which tuples are tracked; None: all are.
+        safety: how tasks protect themselves from bolts that hang or crash.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
     """
@@ -87,15 +87,15 @@ class SourceOptions:
 
     @property
     def read(self) -> tuple[Input, ...]:
-        """The inputs to read, in the order in which they were named."""
+        """The inputs to read, in the order of `inputs`."""
         return tuple(self.topics.inputs[name] for name in self.inputs)
 
     def skips_loss(self, source: int) -> bool:
-        """Tell whether what has left the log of a source is passed over."""
+        """Return whether records that have left the log of a source are skipped."""
         found = next(one for one in self.read if one.id == input_id_of(source))
         return not found.fails_on_loss(self.fail_on_data_loss)
 
     @property
     def group(self) -> str:
-        """The group whose offsets this source settles."""
+        """The group whose offsets are committed."""
         return self.read[0].group

@@ -1,8 +1,8 @@
-"""How a read task puts the records of one partition in order: the copies first, by their origins.
+"""How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
-All copies that are out stand in the batch (`spout.planner.order_watch`), and everything that was emitted
-before has a lower origin than what is new. So the copies are read whole and sorted, and the new records
-follow as the log has them.
+The batch has all copies that are not settled (`spout.planner.order_watch`), and everything that was emitted
+before has a lower origin than what is new. So a task reads all copies, sorts them, and then reads the new
+records in the order of the log.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
@@ -21,14 +21,16 @@ from spout.tuples.collector import Cause
 from spout.tuples.messages import key_of
 
 COPIES_BYTES_MAX: Final = 256 << 20
-"""Payload of copies that a task keeps while it sorts them; what stands behind those comes again later."""
+"""Memory for the copies that a task keeps while it sorts them; copies that come later in order fail, and come
+again.
+"""
 
 RECORD_BYTES: Final = 600
-"""Memory of a message beside its key and value."""
+"""Memory of a message apart from its key and value, in bytes."""
 
 
 class Copy(NamedTuple):
-    """A copy with its place in the order; `origin` None: it is of no record of the partition."""
+    """A copy with its place in the order; `origin` None: its origin is not in this partition."""
 
     origin: int | None
     position: int
@@ -36,7 +38,7 @@ class Copy(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Its size in memory, in bytes."""
         return len(self.message) + len(key_of(self.message) or b"") + RECORD_BYTES
 
 
@@ -48,7 +50,7 @@ def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
 
 
 class Copies:
-    """Copies of one partition, sorted within a bound of memory."""
+    """Copies of one partition, sorted in limited memory."""
 
     def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
         """Begin with none."""
@@ -58,7 +60,7 @@ class Copies:
         self.left_over: list[tuple[int | None, int, bytes | None]] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
-        """Take copies in; the last ones in order are left over where there is no room, at least one stays."""
+        """Add copies; where memory ends, the last in order go to `left_over`, but one copy stays."""
         for copy in copies:
             self._kept.append(copy)
             self._bytes += copy.bytes
@@ -71,13 +73,15 @@ class Copies:
             self.left_over.append((last.origin, last.position, key_of(last.message)))
 
     def in_order(self, size: int) -> Iterator[Sequence[Copy]]:
-        """Return what is kept, in lists of at most so many."""
+        """Yield the kept copies in order, in lists of at most `size`."""
         self._kept.sort(key=_rank)
         for begin in range(0, len(self._kept), size):
             yield self._kept[begin : begin + size]
 
     def refuse_left_over(self, gate: Gate, index: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Hold what is left over, and what stands behind it; return the roots with their causes."""
+        """Refuse the copies that are left over, and block what comes behind them; return the roots with their
+        causes.
+        """
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
         refused: list[tuple[int, Cause]] = []
         for origin, position, key in self.left_over:

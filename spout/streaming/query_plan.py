@@ -1,7 +1,7 @@
-"""What Spark's plan of a DataFrame says.
+"""What Spark's plan of a DataFrame shows.
 
-Before a query runs it tells the streams that are read, what cuts them short, and operators that are called
-alike; while a batch runs, whether rows are shuffled behind the last bolt.
+Before a query runs: the streams that it reads, operators that cut them short, and operators with the same
+name. While a batch runs: whether Spark shuffles rows behind the last bolt.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -46,59 +46,59 @@ def streams_read(rows: DataFrame) -> frozenset[str]:
 
 
 def refuse_limit(rows: DataFrame) -> None:
-    """See that nothing cuts a tracked stream short.
+    """Check that nothing cuts a tracked stream short.
 
     Raises:
-        UsageError: `limit` or `offset` stands behind a tracked stream.
+        UsageError: `limit` or `offset` is applied to a tracked stream.
     """
     _refuse_limit(logical_plan(rows))
 
 
 def refuse_plan(plan: JavaObject) -> None:
-    """See that nothing of a query would be acked without work.
+    """Check that a query acks nothing without work.
 
     Raises:
-        UsageError: as `refuse_limit`; or two of its operators have one name.
+        UsageError: as `refuse_limit`; or two of its operators have the same name.
     """
     _refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
 
 
 def may_shuffle(session: SparkSession, query: str) -> bool:
-    """Tell whether some batch of a query that runs may be shuffled behind its last bolt.
+    """Return whether Spark may shuffle some batch of a running query behind its last bolt.
 
     Raises:
-        TrackingError: Spark does not know the query.
+        TrackingError: Spark has no such running query.
     """
     return is_wide(running(session, query).analyzedPlan())
 
 
 def shuffles(session: SparkSession, query: str) -> bool:
-    """Tell whether the batch of a query that runs now is shuffled behind its last bolt.
+    """Return whether Spark shuffles the current batch of a query behind its last bolt.
 
     Raises:
-        TrackingError: Spark does not know the query.
+        TrackingError: Spark has no such running query.
     """
     return crosses_stages(running(session, query).lastExecution().executedPlan())
 
 
 def stays(rows: DataFrame) -> bool:
-    """Tell whether rows are what a batch came to, with nothing shuffled since: their partitions are fixed."""
+    """Return whether rows come from a batch without a shuffle since: then their partitions are fixed."""
     return not any(map(is_exchange, _stages(physical_plan(rows))))
 
 
 def label(operator: str, identity: str) -> str:
-    """Name the function of an operator behind Spark's own ones, as plans show it.
+    """Return the function name that plans show for an operator behind Spark's own operators.
 
     Args:
         operator: the names of its bolts, joined by ``+``.
-        identity: tells it from another one of that name.
+        identity: distinguishes it from another operator of that name.
     """
     return f"{_LABEL}{operator} #{identity}"
 
 
 def is_wide(plan: JavaObject) -> bool:
-    """Tell whether a logical plan has, behind a tracked stream, what Spark may shuffle for."""
+    """Return whether a logical plan has, behind a tracked stream, an operator for which Spark may shuffle."""
     todo = [plan]
     while todo:
         node = todo.pop()
@@ -111,7 +111,9 @@ def is_wide(plan: JavaObject) -> bool:
 
 
 def crosses_stages(plan: JavaObject) -> bool:
-    """Tell whether rows of a physical plan leave the stage of the last bolt, or of the source without one."""
+    """Return whether rows of a physical plan leave the stage of the last bolt, or of the source if no bolt
+    runs.
+    """
     todo = [(plan, False)]
     while todo:
         node, has_crossed = todo.pop()
@@ -125,10 +127,10 @@ def crosses_stages(plan: JavaObject) -> bool:
 
 
 def running(session: SparkSession, query: str) -> JavaObject:
-    """Return the execution of a query that runs, by its id.
+    """Return the execution of a running query, by its id.
 
     Raises:
-        TrackingError: Spark does not know the query.
+        TrackingError: Spark has no such running query.
     """
     running = execution_of(session, query)
     if running is None:
@@ -150,12 +152,12 @@ def _refuse_limit(plan: JavaObject) -> None:
 
 
 def refuse_namesakes(labels: Iterable[str]) -> None:
-    """See that what operators of a query are called tells them apart.
+    """Check that no two operators of a query have the same name.
 
-    One label may come twice: Spark's plan repeats a DataFrame that is used twice.
+    The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
 
     Raises:
-        UsageError: two operators have one name.
+        UsageError: two operators have the same name.
     """
     known: dict[str, str] = {}
     for each in labels:
@@ -166,7 +168,7 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
 
 def operator_of(node: JavaObject) -> str:
-    """Return the label of the operator, or of the source's bolts, that a node is; empty for any other."""
+    """Return the label of an operator of this package, or of the source's bolts; empty for any other node."""
     if node.nodeName() == SOURCE:
         return option_of(node, BOLTS_OPTION)
     found = function_of(node) if node.nodeName() == OPERATOR else ""
@@ -174,12 +176,12 @@ def operator_of(node: JavaObject) -> str:
 
 
 def _works(node: JavaObject) -> bool:
-    """Tell whether a node of a physical plan is an operator of ours behind Spark's own ones."""
+    """Return whether a node of a physical plan is an operator of this package."""
     return node.nodeName() == OPERATOR and planned_function_of(node).startswith(_LABEL)
 
 
 def _is_stage(node: JavaObject) -> bool:
-    """Tell whether a node is a stage of a topology behind its first one, by the rows that it reads."""
+    """Return whether a node is a later stage of a topology, by the columns that it reads."""
     if node.nodeName() != OPERATOR:
         return False
     return columns_read(node) >= _BETWEEN_STAGES
@@ -191,5 +193,5 @@ def _stages(plan: JavaObject) -> Iterator[JavaObject]:
 
 
 def stream_of(node: JavaObject) -> str:
-    """Return the id of the tracked stream that a node of a plan is; empty for any other node."""
+    """Return the id of the tracked stream if a node is a source; empty for any other node."""
     return option_of(node, STREAM_OPTION) if node.nodeName() == SOURCE else ""

@@ -1,4 +1,5 @@
-"""What an executor does: read the exact ranges of a task, run the bolts behind the source, and report.
+"""What a read task does on an executor: read the exact ranges of a task, run the bolts behind the source, and
+report.
 
 Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") and 5.2 ("inside the source's
 own read task").
@@ -36,14 +37,14 @@ from spout.tuples.raised import Tracebacks, first_of_each
 
 
 def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
-    """Read a task's share of a batch, and return what its bolts make of it.
+    """Read a task's share of a batch, and return the rows that its bolts emit.
 
-    The report is added when the last row was taken: an evaluation that stops early reports nothing.
+    The report is added after the last row was taken: an evaluation that stops early reports nothing.
 
     Args:
         task: the share.
         options: of the source.
-        again: whether the batch is run again, after its query had ended in it.
+        again: whether the batch runs again, because its query ended in it.
     """
     if options.narrow is None:
         yield from _read(task, options, _Bare(options))
@@ -81,7 +82,7 @@ class _Reading:
         self._tracebacks = Tracebacks()
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
-        """Read a range, and feed the bolts as it comes."""
+        """Read a range, and pass its records to the bolts as they arrive."""
         first = self._first(share)
         for messages, positions in self._read(share):
             indices = positions - share.start + first
@@ -92,7 +93,9 @@ class _Reading:
             yield from self._feed_kept(messages, share.source, positions, indices, kept, free)
 
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
-        """Read a partition that stands in lines: its copies, sorted by their origins, and what is new."""
+        """Read a partition of an input with an ordering: its copies, sorted by their origins, then what is
+        new.
+        """
         task = self._task
         name = self._input_of(source)
         place = self._options.topics.inputs[name].topic, partition_of(source)
@@ -134,7 +137,9 @@ class _Reading:
         return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
 
     def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
-        """Read a range; return its records with their positions, and note what the log does not hold."""
+        """Read a range; return its records with their positions, and note positions that the log does not
+        have.
+        """
         offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
         place = self._task.topics[share.source], partition_of(share.source)
         wanted = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
@@ -154,7 +159,7 @@ class _Reading:
         self, messages: Sequence[Message], source: int, positions: I64, indices: I64,
         kept: Sequence[int] | None, free: Collection[int],
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Hand records to the bolts: the rows `kept` (None: all); those of `free` are best effort."""
+        """Pass records to the bolts: the rows `kept` (None: all); the rows in `free` are best effort."""
         if free:
             self._untracked.append(indices[sorted(free)])
         if kept is not None:
@@ -168,7 +173,7 @@ class _Reading:
         self, gate: Gate, messages: Sequence[Message], source: int, positions: I64,
         origins: Sequence[int | None],
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Hand records to the bolts that may go, and fail the others; best effort stands in no line."""
+        """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
         indices = self._task.plan.index_of(source, positions)
         free, refused = self._asked(messages, source, positions)
         kept: list[int] = []
@@ -187,9 +192,10 @@ class _Reading:
     def _asked(
         self, messages: Sequence[Message], source: int, positions: I64
     ) -> tuple[set[int], dict[int, Cause]]:
-        """Ask `tracked_when`: which rows are best effort, and why those fail for which it raised.
+        """Call `tracked_when`: return the rows that are best effort, and causes of the rows for which it
+        raised.
 
-        These are tracked, since nobody knows that they need not be.
+        Rows for which it raised are tracked, since they may need it.
         """
         wanted = self._options.tracked_when
         free: set[int] = set()
@@ -207,7 +213,9 @@ class _Reading:
         return free, refused
 
     def _input_of(self, source: int) -> str:
-        """Return the name of a source's input, which is the operator of what fails before any bolt."""
+        """Return the name of a source's input, which is the operator in causes of records that fail before
+        any bolt.
+        """
         return next(one.name for one in self._options.read if one.id == input_id_of(source))
 
     def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
@@ -222,7 +230,7 @@ class _Reading:
 
 
 def _of_source(options: SourceOptions, emitted: int) -> Counts:
-    """Count what `read_stream` emitted; the spouts of a topology are counted by its first stage."""
+    """Count what `read_stream` emitted; a topology counts the emissions of its spouts in its first stage."""
     if not emitted or isinstance(options.narrow, StagePass):
         return {}
     whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)
@@ -231,7 +239,10 @@ def _of_source(options: SourceOptions, emitted: int) -> Counts:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Switch the cyclic collector off: thousands of messages or tuples, none in a cycle, would trigger it."""
+    """Switch Python's cyclic garbage collector off.
+
+    Thousands of messages or tuples would trigger it, and none of them is in a cycle.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -242,10 +253,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 class _Bare:
-    """Returns the source's own columns, with anchors where they are wanted."""
+    """Returns the source's own columns, with the anchors if the options say so."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self.gate: Gate | None = None  # what fails behind Spark's operators is seen by the driver
+        self.gate: Gate | None = None  # only the driver sees failures behind Spark's operators
         self._columns = options.columns
         self._anchored = options.anchored
         self._carry = options.roots_carry

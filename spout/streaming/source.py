@@ -1,11 +1,11 @@
-"""The streaming source as Spark sees it: a thin shell around the planner, with its one thread and lock.
+"""The streaming source as Spark sees it: a thin shell around the planner, with one thread and one lock.
 
 Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one thread. A
-second thread, a daemon, reads verdicts, ticks and commits all the while: the clock must move while a batch
-runs. It starts with whichever callback comes first that knows the session, for a batch that is re-run after
-a crash begins with `partitions`. An error in it surfaces at the next `latestOffset`, so that the query fails.
+second thread, a daemon, reads verdicts, ticks and commits all the time, since the session clock must move
+while a batch runs. The first callback with a session starts it; for a batch that runs again after a crash
+that is `partitions`. An error in the thread is raised by the next `latestOffset`, so that the query fails.
 
-The reader is pickled to the workers that read; it takes nothing along but its options.
+The reader is pickled for the workers that read; only its options go with it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -47,13 +47,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_MS = 50
-"""The thread waits this long for verdicts before it looks at the clock again."""
+"""How long the thread waits for verdicts before it checks the clock again."""
 
 IDLE_MS = 50
-"""`latestOffset` waits this long when there is nothing to do: with the default trigger Spark asks at once."""
+"""How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
+once.
+"""
 
 ENDING_MS_MAX = 600_000
-"""How long Spark is kept from batches without records for one who ends the query; he may have died."""
+"""How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
 
 STATUS_EVERY_MS = 250
 
@@ -71,18 +73,18 @@ class WindhoverSource(DataSource):
 
     @classmethod
     def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
-        """Return this class with options; it is pickled whole, since no module has it.
+        """Return a subclass with options; it is pickled as a whole, since no module defines it.
 
         Args:
             options: of the stream.
-            session: number of the Spark session that reads it, from 1: an application takes each name from
-                one of its sessions alone.
+            session: number of the Spark session that reads it, from 1: Spark registers a format name in one
+                session of an application only.
         """
         return type(cls.__name__, (cls,), {"given": options, "session": session})
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format; those of further sessions have a number."""
+        """Return the name of the format; further sessions have a number behind it."""
         return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
 
     def schema(self) -> str:
@@ -90,7 +92,7 @@ class WindhoverSource(DataSource):
         return self._given.schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Make the reader; Spark makes one in the planning process and one for the workers."""
+        """Create the reader; Spark creates one in the planning process and one for the workers."""
         return WindhoverReader(self._given)
 
     @property
@@ -103,10 +105,10 @@ class WindhoverSource(DataSource):
 
 
 class SparkTask(InputPartition):
-    """A read task in the wrapping that Spark asks for."""
+    """A read task as the type that Spark requires."""
 
     def __init__(self, task: ReadTask, *, again: bool) -> None:
-        """Wrap a task; `again`: its batch is run again, after its query had ended in it."""
+        """Wrap a task; `again`: its batch runs again, because its query ended in it."""
         self.task = task
         self.again = again
 
@@ -115,25 +117,25 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader: in the planning process its callbacks plan, in a worker `read` reads."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Keep the options; nothing is started before a callback."""
+        """Keep the options; the first callback starts everything else."""
         self._options = options
         self._runner: Runner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the runner behind: workers only read."""
+        """Drop the runner: workers only read."""
         return {"_options": self._options, "_runner": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch; it names no session and starts nothing."""
+        """Return the offset before the first batch; it has no session, and starts nothing."""
         return BEGINNING.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what `maxOffsetsPerTrigger` says."""
+        """Return the limit that `maxOffsetsPerTrigger` sets."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read the inputs up to their ends as they are now, and their replays."""
+        """Read the inputs and their replays up to the ends that they have now."""
         self._running().stop_at_ends()
 
     def latestOffset(  # noqa: N802 - Spark's name
@@ -164,7 +166,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
 
     def stop(self) -> None:
-        """Commit what is settled and leave."""
+        """Commit what is settled, and leave the group."""
         if self._runner is not None:
             self._runner.stop()
 
@@ -175,7 +177,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Runner:
-    """Drives a planner: one daemon thread steps it, the callbacks of Spark plan with it, under one lock."""
+    """Drives a planner: a daemon thread steps it, Spark's callbacks plan with it, under one lock."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Connect to Kafka; the thread starts with `begin`."""
@@ -200,7 +202,7 @@ class Runner:
         self._has_planned = False
 
     def begin_again(self, journal: Journal) -> bool:
-        """Begin as `begin` does; tell whether the batch was planned by a process before, and mark it so."""
+        """Call `begin`; return whether another process had planned the batch, and mark the batch if so."""
         self.begin(journal)
         if not self._has_planned and self._options.sink_folder:
             try:
@@ -210,7 +212,7 @@ class Runner:
         return not self._has_planned
 
     def begin(self, journal: Journal) -> None:
-        """Take the group for the session of an offset, unless that was done."""
+        """Take the group for the session of an offset, unless that is done already."""
         with self._lock:
             if self._planner.is_open or self._error is not None:
                 return
@@ -222,15 +224,15 @@ class Runner:
             self._thread.start()
 
     def stop_at_ends(self) -> None:
-        """End when what is there now is read and settled."""
+        """End the query when everything up to the present ends is read and settled."""
         self._stops_at_ends = True
         self._planner.stop_at_ends()
 
     def plan(self, start: Journal, limit: int | None) -> Journal:
-        """Plan the next batch; wait for the ackers before the first one.
+        """Plan the next batch; before the first one, wait until the ackers are ready.
 
         Raises:
-            WindhoverError: what went wrong here, or in the thread since the last call.
+            WindhoverError: an error of this call, or of the thread since the last call.
         """
         self.begin(start)
         self._has_planned = True
@@ -251,7 +253,7 @@ class Runner:
     def _plan_last(self, start: Journal, limit: int | None) -> Journal:
         """Wait for a replay to plan, or until nothing is pending or due; then the query ends.
 
-        Spark kills this process at the end of a query, so that what is to be said is said here.
+        Spark kills this process when the query ends, so the last status is written here.
         """
         end = start
         while end == start and not self._planner.is_drained():
@@ -263,7 +265,7 @@ class Runner:
         return end
 
     def stop(self) -> None:
-        """Stop the thread, commit, leave."""
+        """Stop the thread, commit, and leave the group."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
@@ -288,10 +290,10 @@ class Runner:
             self._wait(POLL_MS)
 
     def _wait_for_sink(self, start: Journal) -> None:
-        """See that the batch that ends at `start` was published.
+        """Wait until the batch that ends at `start` is published.
 
         Raises:
-            TrackingError: it was not: it went past `spout.sink`, or its listener failed.
+            TrackingError: it was not published: it went past `spout.sink`, or its listener failed.
         """
         late_at = time.monotonic() + self._sink.late_ms / 1000
         while (failure := self._sink.failure()) or self._sink.is_owed(start):
@@ -301,7 +303,7 @@ class Runner:
             self._wait(POLL_MS)
 
     def _wait(self, wait_ms: int) -> None:
-        """Let the thread work; it holds the lock only while it steps."""
+        """Let the thread work; it has the lock only while it steps."""
         self._raise_error()
         self._lock.wait(wait_ms / 1000)
         self._raise_error()
@@ -311,7 +313,7 @@ class Runner:
             raise self._error
 
     def _guard(self) -> None:
-        """Run the loop; keep what ends it for the next callback."""
+        """Run the loop; keep an error that ends it for the next callback."""
         try:
             self._loop()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
@@ -334,10 +336,10 @@ class Runner:
                 self._lock.notify_all()
 
     def _publish(self, now_ms: int, *, force: bool = False) -> None:
-        """Write the status file, now and then.
+        """Write the status file, at most every `STATUS_EVERY_MS` unless `force`.
 
-        A driver that lets the query end, once nothing is pending, reads that here, and then Spark kills this
-        process: so what was settled is committed before.
+        A driver that ends the query once nothing is pending reads this status, and then Spark kills this
+        process; so the settled offsets are committed before.
         """
         path = self._options.status_path
         if path is None or (not force and 0 <= now_ms - self._published_ms < STATUS_EVERY_MS):

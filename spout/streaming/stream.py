@@ -1,9 +1,9 @@
-"""The public way in: topics to DataFrames, and bolts onto DataFrames.
+"""The public entry: from topics to DataFrames, and from DataFrames to bolts.
 
-`read_stream` returns an ordinary streaming DataFrame; `bolt` makes a function for `DataFrame.transform`. A
-bolt directly behind `read_stream`, or behind another bolt, is joined to it: the DataFrame is built anew with
-one more bolt in the same Python pass, inside the source's read task where that can be. Behind Spark's own
-operators it runs in a `mapInArrow` of its own, and finds its roots by the hidden column ``_windhover``.
+`read_stream` returns an ordinary streaming DataFrame; `bolt` returns a function for `DataFrame.transform`. A
+bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame is built again
+with one more bolt in the same Python pass, inside the source's read task where possible. Behind Spark's own
+operators a bolt runs in its own `mapInArrow`, and finds its roots by the hidden column ``_windhover``.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -51,7 +51,7 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of `read_stream`; those that Spark's Kafka connector has are called and mean the same."""
+    """Options of `read_stream`; an option of Spark's Kafka connector has the same name and meaning here."""
 
     startingOffsets: str
     maxOffsetsPerTrigger: int
@@ -74,10 +74,11 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
 
     Args:
         path: the file.
-        environ: what ``${NAME}`` in it stands for; None: the environment of this process.
+        environ: values for ``${NAME}`` in the file; None: the environment of this process.
 
     Raises:
-        ConfigError: the file says something that cannot be; file, key, value and cure stand in the message.
+        ConfigError: a value in the file is not possible; the message has the file, the key, the value and the
+            cure.
     """
     return topics_yaml.load(Path(path), os.environ if environ is None else environ)
 
@@ -100,19 +101,19 @@ def read_stream(
             (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
             record for which it is false is best effort, as Storm's emit without a message id: whatever its
             bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
-            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more a row), ``take_over``
-            (True: take the group even from a query that lives, which ends, and keep a checkpoint whose
-            session was refused: it draws a new one), ``status_path`` (a file
-            for the planner's status; without it `spout.stream_status` alone finds it).
+            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more per row),
+            ``take_over`` (True: take the group even from a query that is alive, which then ends; and go on
+            from a checkpoint whose session was refused, with a new session), ``status_path`` (a file for the
+            planner's status; without it only `spout.stream_status` finds the status).
 
     Returns:
         A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
         it by ``foreachBatch(spout.sink(...))``, or start it with `spout.start`: a query that ends a batch
-        past both is stopped with an error.
+        without one of them is stopped with an error.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an unknown option, or a group that a query of
-            this application reads already.
+        UsageError: no such input, inputs of several groups, an unknown option, or a running query of this
+            application reads the group already.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     wanted = _source_options(topics, names, options)
@@ -162,9 +163,10 @@ def read_stream(
 
 
 def let_workers_be_this_python(context: SparkContext) -> None:
-    """Let Spark's workers on this machine run the Python of this process, unless somebody said which.
+    """Let Spark's workers on this machine run the same Python as this process, unless a setting chooses
+    another.
 
-    Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which need not have the package.
+    Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which may not have this package.
     """
     is_local = (context.master or "").startswith("local")
     is_set = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
@@ -181,12 +183,12 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 
 
 def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:
-    """Return the file of the planner's status: the one that was asked for, or one of the application's."""
+    """Return the file of the planner's status: `wanted`, or one in the application's folder."""
     return Path(wanted) if wanted is not None else application.sink_folder / f"{stream.id}.status.json"
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
-    """Check what `read_stream` was asked for; return group and whether anything is tracked."""
+    """Check the arguments of `read_stream`; return the group and whether anything is tracked."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         known = ", ".join(ReadOptions.__annotations__)
@@ -225,7 +227,7 @@ def bolt(
     anchored: bool = False,
     hooks: Sequence[TaskHook] = (),
 ) -> Callable[[DataFrame], DataFrame]:
-    """Make a function for `DataFrame.transform` that lets a bolt work on the rows.
+    """Return a function for `DataFrame.transform` that lets a bolt work on the rows.
 
     It works on rows of a file or a table as well, where nothing is tracked:
 
@@ -235,15 +237,15 @@ def bolt(
 
     Args:
         instance: the bolt; every task works on a copy of it.
-        grouping: `fields` or `shuffle` to bring tuples to other tasks first; None: they stay where they are.
-        name: what it is called in causes and metrics, unique in the topology; None: its class's name.
-        anchored: whether its rows keep the hidden column, for a further bolt behind Spark's own operators.
-        hooks: what watches the bolt, tuple by tuple; every task works on copies of them. What it does is
-            counted without them: see `spout.stream_status`.
+        grouping: `fields` or `shuffle` to send tuples to other tasks first; None: they stay where they are.
+        name: the bolt's name in causes and metrics, unique in the topology; None: its class's name.
+        anchored: whether its rows keep the hidden column, for another bolt behind Spark's own operators.
+        hooks: observers of the bolt, called for each tuple; every task works on copies of them. Its counts
+            need no hook: see `spout.stream_status`.
 
     Raises:
-        UsageError: it is no bolt, one of its methods would never run (a generator, `async`), or its name
-            cannot be one.
+        UsageError: `instance` is no bolt, one of its methods would never run (a generator, `async`), or the
+            name is not allowed.
     """
     called = name_of(instance, name)
     check_bolt(called, instance)

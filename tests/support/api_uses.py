@@ -280,7 +280,7 @@ def clients(topics: Topics) -> int:
     return done
 
 
-# -- what they tell
+# -- status, metrics, plans
 
 
 def told(spark: SparkSession, words: DataFrame) -> int:

@@ -33,7 +33,7 @@ def running(kind: str) -> Iterator[Broker]:
         with EmbeddedBroker() as broker:
             yield broker
     else:
-        # imported late: testcontainers asks Docker for its address when it is imported
+        # imported late: testcontainers requests Docker's address at import
         from tests.containers.kafka_container import KafkaContainer
 
         with KafkaContainer() as container:

@@ -1,8 +1,9 @@
 """Behaviours of Storm, its Kafka spout, Kestrel and their peers, and which of them the tests demonstrate.
 
-``docs/design/conformance.md`` lists them. A test that demonstrates a case says so in its docstring (`S13`,
-`P54`). Of every other case the page says why it does not apply here, or `NOT_YET` why it is not built.
-``tests/test_conformance.py`` sees that each case is in exactly one of the three places.
+``docs/design/conformance.md`` lists them. A test that demonstrates a case has its number in its docstring
+(`S13`, `P54`). For every other case the page has the reason why it does not apply here, or `NOT_YET` the
+reason why it is not built. ``tests/test_conformance.py`` checks that each case is in exactly one of the three
+places.
 
 S are cases of Storm's acker, spouts and bolts, of storm-kafka-client, and of Kestrel's queues; P those of
 share groups, Parallel Consumer, JetStream, Spring, Decaton, uForwarder, kmq, Heron and Vector.

@@ -1,6 +1,6 @@
 """The examples of public names: found in their docstrings, and run as a user would type them.
 
-What an example finds beside `spout`, without saying where it comes from:
+Names that an example can use without importing them, besides `spout`:
 
 =====================  =====================================================================================
 `line`                 the tuple of the record ``the hawk waits``, sentences/3@1042
@@ -85,7 +85,7 @@ def run_examples(name: str, names: Mapping[str, Any]) -> None:
     """Run the examples of a name, each docstring with fresh names.
 
     Raises:
-        AssertionError: something else was printed or returned than stands there.
+        AssertionError: an example printed or returned something other than its docstring shows.
     """
     for test in examples_of(name):
         said: list[str] = []

@@ -103,11 +103,11 @@ def garbage(codec: Codec[Any], kinds: Sequence[type], seeds: Sequence[bytes]) ->
 
 
 def values(kind: Any, known: Mapping[str, st.SearchStrategy[Any]] | None = None) -> st.SearchStrategy[Any]:
-    """Draw values of a record type, as its annotations have it.
+    """Draw values of a record type, from its annotations.
 
     Args:
-        kind: a dataclass or NamedTuple of the wire, or a type that stands in one.
-        known: what fields of these names are drawn from, at any depth, instead of from their types.
+        kind: a dataclass or NamedTuple of the wire, or the type of a field of one.
+        known: values for fields with these names, at any depth, instead of values of their types.
     """
     known = known or {}
     if get_origin(kind) is tuple:

@@ -1,4 +1,4 @@
-"""A sink that waits for a file, so that a test can say when a batch ends."""
+"""A sink that waits for a file, so that a test can decide when a batch ends."""
 
 from __future__ import annotations
 

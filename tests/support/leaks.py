@@ -11,7 +11,7 @@ SHOWN = 200
 
 
 def leaks(secret: str, texts: Iterable[str]) -> list[str]:
-    """Return the surroundings of each place where a secret stands."""
+    """Return the text around each place where a secret occurs."""
     forms = {secret, *_inside_base64(secret)}
     found = ((text, text.find(form)) for text in texts for form in forms)
     return [text[max(0, at - SHOWN) : at + SHOWN] for text, at in found if at >= 0]

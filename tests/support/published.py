@@ -1,4 +1,4 @@
-"""What the records of a batch say of its roots, as an acker reads them."""
+"""What the records of a batch mean for its roots, as an acker reads them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A relay between a client and a broker that understands Kafka's frames, and damages one of them.
 
-The broker refuses the write, which the client shall repeat. The answer is held back for a while, to see
-whether the client sends its next write without it.
+The broker refuses the write, and the client must repeat it. The relay delays the answer for a while, to see
+whether the client sends its next write before the answer.
 
 Source: Kafka's protocol guide, "Protocol Primitive Types" and "Request Header".
 """
@@ -18,7 +18,7 @@ from typing import Final, Self
 
 PRODUCE: Final = 0
 HOLD_S: Final = 3.0
-"""How long the answer to the first write is held back for a second write to come."""
+"""How long the answer to the first write is delayed, so that a second write can arrive."""
 
 _LENGTH = struct.Struct("!i")
 _HEAD = struct.Struct("!hhi")
@@ -42,13 +42,13 @@ def _exactly(stream: socket.socket, size: int) -> bytes:
 
 
 class Damaging:
-    """A relay that damages the first write with a text in it, as a bad wire does, and holds the answer back.
+    """A relay that damages the first write that contains a text, as a bad wire does, and delays the answer.
 
     The answer waits for a second write, or `HOLD_S`.
 
     Attributes:
-        damaged: is set when that write has come.
-        overlapped: whether a second write came before the answer to the first.
+        damaged: is set when that write has arrived.
+        overlapped: whether a second write arrived before the answer to the first.
     """
 
     def __init__(self, text: bytes) -> None:

@@ -82,7 +82,7 @@ class Secured:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap})
 
     def add(self, users: Mapping[str, Iterable[Right]]) -> None:
-        """Make users with new passwords, and let each do what its rights say and nothing else."""
+        """Create users with new passwords, each with the rights of its role and no others."""
         admin = self.admin
         made = {user: secrets.token_urlsafe(16) for user in users}
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
@@ -94,7 +94,7 @@ class Secured:
         rules = [_rule(user, right) for user, rights in users.items() for right in rights]
         for future in admin.create_acls(rules, request_timeout=ANSWER_S).values() if rules else ():
             future.result(ANSWER_S)
-        # the controller answers before the broker that lets them in has heard of it, of the rules last
+        # the controller answers before the broker that authenticates them has the users, and last the rules
         eventually(lambda: set(rules) <= set(admin.describe_acls(_ALL, request_timeout=ANSWER_S).result()))
         self.passwords |= made
 

@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 def eventually(
     condition: Callable[[], object], timeout_s: float = TIMEOUT_S, *, told: Callable[[], object] | None = None
 ) -> None:
-    """Return as soon as a condition holds; fail if it does not within `timeout_s`, with what `told` says."""
+    """Return as soon as a condition is true; fail with `told` if it is not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     while not condition():

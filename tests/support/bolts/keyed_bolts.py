@@ -26,7 +26,7 @@ class Forgets(spout.KeyedBolt):
 
 
 class Saves(spout.KeyedBolt):
-    """Writes a tuple where its place exists, and stops the query where it does not; holds ``held``."""
+    """Emits a tuple if its place exists, and stops the query if not; holds ``held``."""
 
     output = "word string, tuples string"
     stops_on: ClassVar[tuple[type[Exception], ...]] = (FileNotFoundError,)

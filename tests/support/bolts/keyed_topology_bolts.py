@@ -54,9 +54,9 @@ class Both(spout.Bolt):
 
 
 class Count(spout.KeyedBolt):
-    """Counts the tuples of a word at a tick, as soon as a file is there; until then it holds them.
+    """Counts the tuples of a word at a tick, once a file exists; until then it holds them.
 
-    ``fails`` fails unless its record comes again; ``raises`` raises.
+    ``fails`` fails unless its record is replayed; ``raises`` raises.
     """
 
     output = "word string, tuples int"

@@ -17,7 +17,7 @@ from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 
 
 def act(line: str) -> None:
-    """Do what a line says to the process."""
+    """Do to the process what a line requests."""
     if line == "exit":
         os._exit(3)
     if line == "crash":
@@ -44,12 +44,12 @@ class Decode(BasicBolt):
 
 
 class Poisoned(BasicBolt):
-    """Acts as lines say."""
+    """Acts as each line requests."""
 
     output = "value string"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
-        """Emit the line, then act; a slow one tells how often its task was tried before."""
+        """Emit the line, then act; a slow line reports how often its task was tried before."""
         line = text(tuple["value"])
         context = TaskContext.get()
         if line == "slow" and context is not None:
@@ -71,7 +71,7 @@ class WhereAmI(BasicBolt):
 
 
 class PoisonedBatch(ArrowBolt):
-    """Acts as lines say, whole batches at once."""
+    """Acts as the lines request, whole batches at once."""
 
     output = "value string"
 
@@ -84,7 +84,7 @@ class PoisonedBatch(ArrowBolt):
 
 
 class PoisonedRich(Bolt):
-    """Acts as lines say, and holds all others to the end of the task."""
+    """Acts as the lines request, and keeps all others to the end of the task."""
 
     output = "value string"
 
@@ -99,7 +99,7 @@ class PoisonedRich(Bolt):
         self._held.append(tuple)
 
     def cleanup(self) -> None:
-        """Emit and ack what was held."""
+        """Emit and ack what was kept."""
         for each in self._held:
             self._collector.emit((each["value"],), anchors=each)
             self._collector.ack(each)

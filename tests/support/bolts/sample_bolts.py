@@ -15,7 +15,7 @@ from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 
 
 def place_in(bolt: type, line: str) -> str:
-    """Return file and line where a bolt of the samples says something."""
+    """Return file and line of a statement in a bolt of the samples."""
     lines, first = inspect.getsourcelines(bolt)
     return f"sample_bolts.py:{next(n for n, each in enumerate(lines, first) if each.strip() == line)}"
 
@@ -90,7 +90,7 @@ class Count(Bolt):
 
 
 class NoOrigin(BasicBolt):
-    """Split a line where no origin is known."""
+    """Split a line that has no origin."""
 
     output = "word string"
 
@@ -115,7 +115,7 @@ class Keep(BasicBolt):
 
 
 class Address(BasicBolt):
-    """Works on what a window came to; pages called ``bad`` have no address."""
+    """Works on the result of a window; pages called ``bad`` have no address."""
 
     output = "page string, clicks bigint"
 
@@ -147,7 +147,7 @@ class Timed(BasicBolt):
     output = "at timestamp"
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
-        """Emit the time that a text says, in UTC."""
+        """Emit the time of a text, in UTC."""
         collector.emit((datetime.fromisoformat(tuple["text"]).replace(tzinfo=UTC),))
 
 

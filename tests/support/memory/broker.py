@@ -30,7 +30,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryTopic:
-    """A topic: what `Log.topics` tells of it, and its partitions."""
+    """A topic: what `Log.topics` returns for it, and its partitions."""
 
     info: TopicInfo
     partitions: tuple[MemoryPartition, ...]
@@ -47,7 +47,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionState:
-    """What the coordinator knows of a transactional id. A client whose epoch is lower is fenced."""
+    """The coordinator's state of a transactional id. A client with a lower epoch is fenced."""
 
     epoch: int = 0
     touched: dict[TopicPartition, MemoryPartition] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class MemoryBroker:
         self._topics[name] = replace(topic, info=info, partitions=(*topic.partitions, *more))
 
     def new_partition(self, name: TopicPartition) -> MemoryPartition:
-        """Make the log of a new partition; who wants to see what is written makes another kind."""
+        """Create the log of a new partition; a subclass that watches writes creates another kind."""
         return MemoryPartition(name)
 
     def delete_topic(self, name: str) -> None:
@@ -176,7 +176,7 @@ class MemoryBroker:
         return topic
 
     def infos(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return what is known of those of the named topics that exist."""
+        """Return the infos of those of these topics that exist."""
         return {name: self._topics[name].info for name in names if name in self._topics}
 
     def partition(self, name: TopicPartition) -> MemoryPartition:
@@ -205,11 +205,11 @@ class MemoryBroker:
         partition.delete_before(offset)
 
     def check(self, record: Outgoing) -> MemoryPartition:
-        """Return the partition that a record may be appended to.
+        """Return the partition to which a record may be appended.
 
         Raises:
             TopicError: there is no such partition.
-            LogError: the broker would refuse the record; why stands in the message.
+            LogError: the broker would refuse the record; the message has the reason.
         """
         partition = self.partition(TopicPartition(record.topic, record.partition))
         topic = self._topics[record.topic]

@@ -26,7 +26,7 @@ class Faults(Protocol):
         """Raise to let the call fail without effect; `Aborted` before ``commit`` aborts for real."""
 
     def after(self, operation: str) -> None:
-        """Raise to let the call fail although its effect stands, as when an answer is lost."""
+        """Raise so that the call fails although it took effect, as when an answer is lost."""
 
 
 class NoFaults:
@@ -93,7 +93,7 @@ class MemoryReader:
 
 
 class MemoryPicker:
-    """Reads as a reader, and leaves out what nobody wants; implements `acker.kafka.port.Picker`."""
+    """Reads as a reader, and leaves out records that nobody needs; implements `acker.kafka.port.Picker`."""
 
     def __init__(self, reader: Reader) -> None:
         """Read with a reader of what is committed."""
@@ -140,7 +140,7 @@ class MemoryProducer:
         self._queue.append(record)
 
     def flush(self, timeout_ms: int) -> None:
-        """Append everything sent; a refused record is dropped, raised, and holds back no other."""
+        """Append everything sent; a refused record is dropped and raised, and delays no other."""
         self._faults.before("flush")
         queue, self._queue = self._queue, []
         refused: LogError | TopicError | None = None
@@ -191,13 +191,13 @@ class MemoryTransactions:
         self._refused = None
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Append a record into the open transaction, and tell its offset."""
+        """Append a record to the open transaction, and report its offset."""
         self._require(begun=True)
         try:
             state = self._broker.transaction(self._id, self._epoch)
             partition = self._broker.check(record)
         except Fenced:
-            return  # as a broker's refusal that has not come back yet; `commit` will say it
+            return  # as a broker's refusal that has not arrived yet; `commit` will raise it
         except (LogError, TopicError) as error:
             self._refused = self._refused or error
             return
@@ -289,7 +289,9 @@ class MemoryMembership:
         self._send()
 
     def vanish(self) -> None:
-        """Let the group's session timeout pass: the others get the partitions, this member is not told."""
+        """Let the group's session timeout pass: the others get the partitions, and this member does not
+        notice.
+        """
         if self._member is not None:
             self._broker.leave(self._group, self._member)
 

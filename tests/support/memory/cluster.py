@@ -1,8 +1,8 @@
 """The in-memory Kafka: the port of ``acker.kafka.port`` for tests and the simulation.
 
-`MemoryCluster` is the broker, `MemoryLog` a client's view of it. Deterministic and single-threaded: no
-call waits, and the cluster's clock is whatever its `now_ms` was set to. The contract suite holds it
-against the real one.
+`MemoryCluster` is the broker, `MemoryLog` a client's view of it. Deterministic and single-threaded: no call
+waits, and the cluster's clock is the value of its `now_ms`. The contract suite compares it with a real
+broker.
 
     cluster = MemoryCluster()
     cluster.create_topic("sentences", 4)

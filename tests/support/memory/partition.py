@@ -56,9 +56,9 @@ class MemoryPartition:
         """Append one record and return its offset.
 
         Args:
-            record: what to write; its topic and partition are taken to be this one.
-            now_ms: the timestamp of a record that brings none.
-            owner: the transactional id in whose open transaction it stands, if any.
+            record: what to write; its topic and partition are assumed to be this one.
+            now_ms: the timestamp of a record without one.
+            owner: the transactional id of the open transaction that it belongs to, if any.
         """
         offset = self.end
         if owner is not None:

@@ -1,6 +1,6 @@
 """What an acker partition must decide, as plain dicts: one entry for each root, one loop for each rule.
 
-The model sees what was written in batches: all that stood in the logs when the acker looked. Within a batch
+The model receives written records in batches: everything in the logs when the acker read them. Within a batch
 it applies inits, then fails, then absences, then contributions one record after the other, then ticks and
 takes. It knows nothing of ranges, arrays, positions in the log, State or restarts.
 """

@@ -1,4 +1,4 @@
-"""An acker on an in-memory cluster, with a writer that says exactly what a test wants on the wire."""
+"""An acker on an in-memory cluster, with a writer that writes exactly what a test needs."""
 
 from __future__ import annotations
 

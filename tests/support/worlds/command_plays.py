@@ -1,6 +1,6 @@
-"""The roles of people at their commands, played as `tests.support.worlds.plays` plays the others.
+"""The roles of people who run commands, played as `tests.support.worlds.plays` plays the others.
 
-They come to an installation with a past in which nobody runs, so that what is open there stays so.
+Their installation has a past, and no process runs in it, so its open roots stay open.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
 
 LATER = 1_000_000
-"""An offset that was announced, and that no acker has heard of yet."""
+"""An offset that was announced, and that no acker has read yet."""
 
 
 def furnish(stagehand: Stagehand) -> None:
-    """Add to a past an Init that its State does not tell of, and a letter that nobody handles."""
+    """Add to a past an Init that is newer than its State, and a letter that nobody handles."""
     bury(stagehand)
     found = stagehand.input
     announced = (SourceRun(stagehand.source, LATER, LATER + 1),)
@@ -53,7 +53,7 @@ def bury(stagehand: Stagehand) -> str:
 def _transact(stagehand: Stagehand, *records: Outgoing) -> dict[str, int]:
     """Write a record to each of some topics in one transaction, and wait until everybody sees it.
 
-    Behind each stands the transaction's marker: an offset without a record.
+    Behind each is the transaction's marker: an offset without a record.
 
     Returns:
         The offset by topic.

@@ -91,7 +91,7 @@ class Steps:
         self.service.close()
 
     def status(self) -> SpoutStatus:
-        """Return what there is to tell."""
+        """Return the status."""
         return status_of(self.desk, self.service.status(self._world.now_ms))
 
     is_fit = True
@@ -101,7 +101,7 @@ class Steps:
         """Nothing stops it but an error, which the test sees itself."""
 
     def stir(self) -> None:
-        """Read and plan what clients want."""
+        """Read and plan what clients request."""
 
     def settled(self, *, at_once: bool) -> None:
         """Leave it to the next round; where a client waits, publish: there is no other thread to do it."""

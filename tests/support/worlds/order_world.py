@@ -1,7 +1,7 @@
-"""A group with an ordered input in memory, and the plainest Spark: it runs a batch, or runs it again.
+"""A group with an ordered input in memory, and the simplest Spark: it runs a batch, or runs it again.
 
-Reading, gate, fold and publication are the real ones, but for the client of Kafka: a record goes to a bolt
-that is a function of the record.
+Reading, gate, fold and publication are the real ones, except the client of Kafka. The bolt is a function of
+the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ inputs:
 
 
 class Ran(NamedTuple):
-    """A record that a bolt executed, or that was held. `failed` is empty where it succeeded."""
+    """A record that a bolt executed, or that was blocked. `failed` is empty where it succeeded."""
 
     batch: int
     partition: int
@@ -56,7 +56,7 @@ class Ran(NamedTuple):
 
 
 Bolt = Callable[[Record, int, int], str]
-"""Executes a record, given its partition and origin; returns an error, or nothing."""
+"""Executes a record, from its partition and origin; returns an error, or nothing."""
 
 
 class OrderWorld(World):
@@ -97,7 +97,7 @@ class OrderWorld(World):
         self.replays = None
 
     def plan(self, limit: int | None = None) -> bool:
-        """Plan a batch; tell whether there is one."""
+        """Plan a batch; return whether there is one."""
         if self.running is not None:
             return True
         end = self.spout.plan(self.done, limit, self.now_ms)
@@ -163,7 +163,7 @@ class OrderWorld(World):
         return sorted(roots, key=lambda root: (self.batch_of[root], -root[0], root[1]))
 
     def held(self) -> list[Ran]:
-        """Return what was held."""
+        """Return the blocked records."""
         return [ran for ran in self.ran if ran.failed == HELD]
 
     def letters(self) -> list[Record]:

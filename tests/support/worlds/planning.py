@@ -194,14 +194,14 @@ class World:
         absent: Sequence[SourceRun] = (),
         of: int = 65_536,
     ) -> None:
-        """Publish a batch in which every root is acked, but for a few.
+        """Publish a batch in which every root is acked, except some.
 
         Args:
             start: the offset before the batch.
             end: the offset behind it.
             fail: positions of a source that fail.
             skip: positions of a source that stay open.
-            absent: what the log does not hold.
+            absent: positions without a record in the log.
             of: the source; the first one by default.
         """
         codec = wire_codec()
@@ -246,7 +246,7 @@ class World:
         return sum(isinstance(event, Take) for event in self._events(self.topics.ack_topics.init))
 
     def answers(self) -> list[Record]:
-        """Return the last accepted answer of each acker partition, as it stands in the log."""
+        """Return the last accepted answer of each acker partition in the log."""
         reader = self.log.reader(committed=True)
         verdict = self.topics.ack_topics.verdict
         reader.assign({TopicPartition(verdict, p): 0 for p in range(self.topics.acker.partitions)})

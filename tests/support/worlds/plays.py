@@ -55,7 +55,7 @@ from spout.tuples.collector import Cause
 
 TIMEOUT_MS = 30_000
 PLAY_S = 40.0
-"""A play that has not come to its end after this has hung."""
+"""A play that has not ended after this time has hung."""
 
 TEXT = """
 kafka: {kafka}
@@ -192,7 +192,7 @@ def _starts(stagehand: Stagehand) -> Mapping[TopicPartition, int]:
 
 
 class PutAside(Exception):
-    """A replay worker told that an input cannot go on; the message is why."""
+    """A replay worker reported that an input cannot go on; the message is the reason."""
 
 
 def play_replay(topics: Topics, stagehand: Stagehand) -> None:

@@ -82,7 +82,7 @@ class CrashAt(NoFaults):
 
 
 class FailOnce(NoFaults):
-    """Raises an error once, when an operation is called; `late` lets its effect stand."""
+    """Raises an error once, when an operation is called; with `late` the operation takes effect before."""
 
     def __init__(self, operation: str, error: Exception, *, late: bool = False, skip: int = 0) -> None:
         self._operation, self._error, self._late, self._skip = operation, error, late, skip
@@ -187,7 +187,7 @@ class World:
         error: str = "ValueError",
         operator: str = "split",
     ) -> None:
-        """Let an acker say that roots of one source were lost."""
+        """Let an acker write that roots of one source were lost."""
         first = roots[0]
         failed = reason is Reason.FAILED
         lost = Lost(
@@ -207,7 +207,7 @@ class World:
         self.verdict(Verdicts((), (), (lost,)), verdict_partition)
 
     def ack(self, source: int, start: int, end: int, verdict_partition: int = 0) -> None:
-        """Let an acker say that roots were acked."""
+        """Let an acker write that roots were acked."""
         self.verdict(Verdicts((SourceRun(source, start, end),), (), ()), verdict_partition)
 
     def verdict(self, event: Verdicts, partition: int = 0) -> None:
@@ -272,11 +272,11 @@ class World:
     # --- what they did
 
     def copies(self, partition: int | None = None) -> list[Record]:
-        """Return what stands in the replay topic, committed."""
+        """Return the committed records of the replay topic."""
         return self.records(COPIES, partition)
 
     def letters(self, partition: int | None = None) -> list[Record]:
-        """Return what stands in the dead-letter topic, committed."""
+        """Return the committed records of the dead-letter topic."""
         return self.records(LETTERS, partition)
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:

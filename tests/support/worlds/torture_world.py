@@ -72,7 +72,7 @@ class World:
         self.append(NAMES.init, wire, at_ms)
 
     def tick(self, at_ms: int, *, session: SessionName = FIRST) -> None:
-        """Let the session's clock say what the wall clock says."""
+        """Set the session's clock to the wall clock."""
         self.append(NAMES.init, Tick("g", session.id, session.epoch, at_ms), at_ms)
 
     def take(self, session: SessionName, at_ms: int) -> None:

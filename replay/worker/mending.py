@@ -33,7 +33,7 @@ UNKNOWN_MS = -1
 
 
 class Mend(NamedTuple):
-    """What to write under the key of a root: an entry, or a tombstone if `due` is None. People read `name`."""
+    """What to write under the key of a root: an entry; a tombstone if `due` is None. People read `name`."""
 
     root: Root
     name: str

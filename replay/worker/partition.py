@@ -292,7 +292,7 @@ class VerdictPartition:
         return [each for each in ready if each in self._worker.suspects][:1] or ready
 
     def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
-        """Return what becomes of roots that were put aside, by offset; leave out those that must still wait."""
+        """Return what becomes of roots put aside, by offset; leave out those that must still wait."""
         found = decided(self._worker, list(asides.values()), now_ms)
         offsets = list(asides)
         encode = self._worker.dues.encode
@@ -312,7 +312,7 @@ class VerdictPartition:
         self._transact(records)
 
     def _refused(self, inputs: Collection[int], error: WindhoverError, now_ms: int) -> None:
-        """Abort a transaction of which the broker refused a topic; try each input alone to find whose it is."""
+        """Abort a transaction whose topic the broker refused; try each input alone to find whose it is."""
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
         if len(inputs) > 1:

@@ -53,7 +53,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an input cannot go on, until when it is left alone (wall time, ms), and for how long in all (ms)."""
+    """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms)."""
 
     why: str
     until_ms: int

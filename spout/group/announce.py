@@ -25,7 +25,7 @@ from spout.planning.plan import by_block
 from spout.planning.session import SessionName
 
 LEAVE_MS = 2_000
-"""A process that ends waits so long until its last tick is durable; if it fails, others notice its silence."""
+"""A process that ends waits so long for its last tick to be durable; else others notice its silence."""
 
 SIGNS_AT = 0
 """The acker partition that gets the signs of life of a session without pending roots."""

@@ -36,12 +36,12 @@ from benchmarks.services.ledger import (
 )
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.hooks import BoltContext
-from spout.execution.passes import FastRun, Pass
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.fold import Evaluated, Outcome
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, Cause, Tuple
 from spout.tuples.rows import ArrowRows
@@ -276,9 +276,9 @@ def tree() -> list[Figure]:
 def _outcome(children: Sequence[int]) -> Outcome:
     plan = _plan(1, len(children))
     schema = pa.schema([("number", pa.int64())])
-    spread = Pass((Step("spread", _Spread(), schema),), "", "sink", Carry.PACKED, (), Carry.PACKED)
-    sink = Pass((Step("sink", _Sink(), schema),), "spread", "", Carry.PACKED, spread.leaving)
-    first, second = (FastRun(each, BoltContext(each.name, 0, 0)) for each in (spread, sink))
+    spread = Chain((Step("spread", _Spread(), schema),), "", "sink", Carry.PACKED, (), Carry.PACKED)
+    sink = Chain((Step("sink", _Sink(), schema),), "spread", "", Carry.PACKED, spread.leaving)
+    first, second = (StageRun(each.stage, BoltContext(each.name, 0, 0)) for each in (spread, sink))
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(children)) << ORDINAL_BITS))
     emitted = first.feed(ArrowRows(pa.RecordBatch.from_pydict({"number": children})), anchors)
     carried = Anchors(Carry.PACKED, emitted.column(1), spread.leaving)

@@ -40,11 +40,14 @@ class Outlet(NamedTuple):
 
 
 class Emits(NamedTuple):
-    """One stream of a bolt: the names of its fields, its subscriptions, and whether it is direct."""
+    """One stream of a bolt: the names of its fields, its subscriptions, whether its emitter names the task,
+    and whether the bolt works on a DataFrame, where it has no other.
+    """
 
     fields: tuple[str, ...]
     outlets: tuple[Outlet, ...] = ()
     direct: bool = False
+    on_frame: bool = False
 
 
 class InTree(AnchoredTuple):
@@ -76,6 +79,14 @@ class Sent(NamedTuple):
     anchors: tuple[InTree, ...]
     ordinals: Sequence[Sequence[int]]
     task: int = -1
+
+
+def one_stream_error(bolt: str) -> TupleError:
+    """Build the error for a stream that a bolt on a DataFrame names; it names the cure."""
+    return TupleError(
+        f"bolt {bolt!r} named a stream in emit; a bolt on DataFrames has one stream: emit the values alone,"
+        " or declare streams in a bolt of a TopologyBuilder"
+    )
 
 
 class Observer(Protocol):
@@ -171,17 +182,29 @@ class TopologyCollector(OutputCollector):
             return (anchors,)
         return tuple([each for each in self._anchors(anchors) if isinstance(each, InTree)])
 
-    def _stream(self, stream: str, values: Values) -> tuple[Emits, Sequence[Any]]:
+    def named(self, stream: str) -> Emits:
+        """Return a stream.
+
+        Raises:
+            TupleError: the bolt has none of this name.
+        """
         emits = self._streams.get(stream)
-        if emits is None:
-            known = ", ".join(self._streams) or "none"
-            raise TupleError(
-                f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {known}"
-            )
+        if emits is not None:
+            return emits
+        if any(each.on_frame for each in self._streams.values()):
+            raise one_stream_error(self._bolt)
+        known = ", ".join(self._streams) or "none"
+        raise TupleError(
+            f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {known}"
+        )
+
+    def _stream(self, stream: str, values: Values) -> tuple[Emits, Sequence[Any]]:
+        emits = self.named(stream)
         row = row_of(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):
+            where = "" if emits.on_frame else f" on stream {stream!r}"
             raise TupleError(
-                f"bolt {self._bolt!r} emitted {len(row)} values on stream {stream!r}, whose fields are"
+                f"bolt {self._bolt!r} emitted {len(row)} values{where}, whose fields are"
                 f" {', '.join(emits.fields)}"
             )
         return emits, row

@@ -7,51 +7,23 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.builder.compiled import Compiled
-from spout.execution.safety import Safety
-from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import keyed_frame
-from spout.isolation.isolation import IsolatedRun
-from spout.isolation.task_runs import running
 from spout.planner.activation import Activation
-from spout.publishing.ledger import add
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import Node, narrowed, node_of, through
-from spout.streaming.read_task import no_garbage_collection
+from spout.streaming.map_task import MapTask
 from spout.streaming.stream import read_stream
 from spout.topology.stage_pass import Parts, StagePass, passes_of
 from spout.tuples.columns import TASK
-
-
-@dataclass(frozen=True, slots=True)
-class StageTask:
-    """The function that Spark's `mapInArrow` calls for a stage behind a shuffle."""
-
-    pass_: StagePass
-    stream: str
-    ledger: Any
-    safety: Safety
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the stage over the rows of one task; report after the last row was taken."""
-        with no_garbage_collection(), running(self.pass_, self.safety) as run:
-            if not isinstance(run, StageRun | IsolatedRun):
-                raise TypeError(f"a stage is run by a StageRun, not by a {type(run).__name__}")
-            for batch in batches:
-                yield run.arrive(batch)
-            yield from run.finish()
-            if self.pass_.tracked:
-                add(self.ledger, self.stream, run.report())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +51,15 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[source.options.stream]
     passes = passes_of(compiled.layout, _parts(compiled, tracked=stream.tracked))
+    ledger = application.ledger.accumulator if stream.tracked else None
     reads = compiled.layout.keyed
     if reads is not None:
         passes = passes[:-1]
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
     for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=False):
-        task = StageTask(stage, stream.id, application.ledger.accumulator, stream.safety)
+        task = MapTask(stage, stream.id, ledger, stream.safety)
         rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
     if compiled.keyed is not None and reads is not None:
-        ledger = application.ledger.accumulator if stream.tracked else None
         rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
     activation = Activation(application.sink_folder, stream.id)
     return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))

@@ -1,8 +1,17 @@
-"""One bolt of a topology at work in one task: it executes, its hooks watch, and all is counted.
+"""One bolt at work in one task: it is called, its hooks watch, what fails is attributed, and all is counted.
 
-All three forms of a bolt come down to one: a tuple is received, emissions are anchored on it, it is acked or
-failed. A `BasicBolt` and an `ArrowBolt` have that done for them; what they emitted in a failed call is not
-delivered.
+The three forms of a bolt do the same: a tuple is received, emissions are anchored on it, it is acked or
+failed. How the bolt is called depends on its form:
+
+by row
+    A `BasicBolt` is called for each row, an `ArrowBolt` for all rows at once. Each row is acked or failed
+    when the call returns, so each emission descends from one input row, and only its number is kept.
+by hand
+    A rich `Bolt`, and any bolt that hooks watch: every tuple has a state and places in trees of its own.
+
+An exception of user code fails the input that it was raised for, and nothing that was emitted for that input
+is delivered (a rich bolt's emissions are); one that the bolt stops on ends the task. Untracked, `FailTuple`
+drops the input and any other exception ends the task, since nobody would replay it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -10,72 +19,62 @@ Source: docs/design/protocol.md, section 5.2.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any
 
-import pyarrow as pa
-
-from acker.errors import TupleError
+from acker.errors import UsageError
 from spout.bolts.bolts import (
     ArrowBolt,
     BasicBolt,
     BatchCollector,
     Bolt,
-    columns_of,
     invoke,
     returned_error,
     stop_on,
 )
 from spout.bolts.emitting import InTree, Sent, TopologyCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
-from spout.execution.emitted_block import Block, BlockCollector, PlacedTuple, blocks_of
+from spout.execution.emitted import (
+    Block,
+    RowCollector,
+    StreamCollector,
+    TreeCollector,
+    block_by_hand,
+    block_by_row,
+    too_late,
+)
+from spout.execution.fitting import RowFailure, batches_of, fitted, fitted_by_hand
 from spout.execution.guards import Guarded
 from spout.planning.order import Gate
 from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass
 from spout.tuples.collector import (
-    DEFAULT_STREAM,
     AnchoredTuple,
     BasicCollector,
     Cause,
-    Delivery,
     FailTuple,
+    PlacedTuple,
     Rows,
     StreamId,
     Tuple,
-    Values,
     cause_of,
 )
 from spout.tuples.counts import Counted, Tally, What
+from spout.tuples.places import Deliveries
 from spout.tuples.rows import arrow_of
 
-
-class TreeCollector(BasicCollector):
-    """The collector of a `BasicBolt` in a topology: anchors everything on the tuple that is executed."""
-
-    __slots__ = ("_collector", "current")
-
-    def __init__(self, collector: TopologyCollector) -> None:
-        """Emit by a collector of a rich bolt."""
-        super().__init__(self._emit)
-        self._collector = collector
-        self.current: InTree | None = None
-
-    def _emit(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None:
-        self._collector.emit(values, self.current or (), stream)
-
-    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
-        self._collector.emit_direct(task, values, self.current or (), stream)
-
-    def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the topology's status."""
-        self._collector.report_error(error)
+ClockNs = Callable[[], int]
 
 
 class BoltWork:
-    """A bolt in one task; it is the observer of its own collector."""
+    """A bolt in one task; it is the observer of its own collector.
+
+    Attributes:
+        name: the bolt's.
+        gate: blocks records behind others that failed, while records are fed in order; else None.
+        tally: what was counted.
+        collector: what a rich bolt does; its lists of failures, errors and tracebacks serve all forms.
+    """
 
     def __init__(
         self,
@@ -84,9 +83,17 @@ class BoltWork:
         *,
         tracked: bool,
         pulse: Pulse | None = None,
-        clock_ns: Callable[[], int] = time.perf_counter_ns,
+        clock_ns: ClockNs = time.perf_counter_ns,
     ) -> None:
-        """Prepare a bolt; its hooks before it, so that they see all it does. `pulse` is told of its calls."""
+        """Prepare a bolt; its hooks before it, so that they see all it does.
+
+        Args:
+            pass_: the bolt, its streams and hooks.
+            context: its task.
+            tracked: whether an exception fails the input; otherwise it is raised.
+            pulse: is called when a call of the bolt begins and ends.
+            clock_ns: by which calls are timed.
+        """
         self.name = pass_.name
         self.gate: Gate | None = None
         self.tally = Tally()
@@ -95,83 +102,60 @@ class BoltWork:
         self._pulse = pulse or Pulse()
         self._clock_ns = clock_ns
         self._hooks: Sequence[TaskHook] = context.hooks
+        self._streams = pass_.streams
         self._emits = {name: stream.emits for name, stream in pass_.streams.items()}
+        self._deliveries = {name: stream.deliveries for name, stream in pass_.streams.items()}
+        self._on_frame = any(stream.on_frame for stream in pass_.streams.values())
         self._blocks: list[Block] = []
-        self._acked: dict[StreamId, list[int]] = {}
-        self._refused: dict[StreamId, list[int]] = {}
+        self._settled: dict[tuple[What, StreamId], list[int]] = {}
         self.collector = TopologyCollector(pass_.name, self._emits, self)
-        self._rows = BlockCollector(self.collector)
-        self._basic = TreeCollector(self.collector)
+        self._by_tuple = TreeCollector(pass_.name, self.collector)
+        self._rows = self._row_collector()
         context.hooks.extend(pass_.hooks)
         for hook in self._hooks:
             hook.prepare(context)
         if isinstance(self._bolt, Bolt):
             self._bolt.prepare(context, self.collector)
-        else:
+        elif isinstance(self._bolt, BasicBolt | ArrowBolt):
             self._bolt.prepare(context)
-
-    def receive(self, rows: Rows, deliveries: Sequence[tuple[Delivery, ...]]) -> None:
-        """Let the bolt work on rows, each with its places in its trees."""
-        came_from = rows.came_from
-        if isinstance(self._bolt, Guarded):
-            self._bolt.post.places = deliveries
-        began_ns = self._clock_ns()
-        if self.gate is not None and not isinstance(self._bolt, ArrowBolt):
-            self._receive_in_order(self.gate, rows, deliveries)
-            return
-        if isinstance(self._bolt, BasicBolt) and not self._hooks:
-            self._execute_rows(self._bolt, rows, deliveries, began_ns)
-            return
-        inputs = [InTree(rows, row, deliveries, self.name, began_ns) for row in range(len(rows))]
-        if isinstance(self._bolt, ArrowBolt):
-            self._execute_batch(self._bolt, rows, inputs)
         else:
-            for received in inputs:
-                self._execute(received)
-        self._pulse.end()
-        took_ns = self._clock_ns() - began_ns
-        self.tally.add(Counted(What.EXECUTED, self.name, came_from), len(inputs), took_ns)
+            raise UsageError(
+                f"bolt {self.name!r} is no BasicBolt, Bolt or ArrowBolt: {type(self._bolt).__name__}"
+            )
 
-    def _receive_in_order(self, gate: Gate, rows: Rows, places: Sequence[tuple[Delivery, ...]]) -> None:
-        """Let the bolt work on tuples that stand in lines, but for those that are held by now."""
-        began_ns = self._clock_ns()
-        executed = 0
-        for row, deliveries in enumerate(places):
-            held = gate.holds_any(each.root for each in deliveries)
-            failures = self.collector.failures
-            if held is not None:
-                failures += [(each.root, held) for each in deliveries]
-                continue
-            known = len(failures)
-            self._execute(InTree(rows, row, places, self.name, began_ns))
-            executed += 1
-            for root, _ in failures[known:]:
-                gate.fail(root)
-        self._pulse.end()
-        took_ns = self._clock_ns() - began_ns
-        self.tally.add(Counted(What.EXECUTED, self.name, rows.came_from), executed, took_ns)
+    def receive(self, rows: Rows, places: Sequence[Deliveries]) -> None:
+        """Let the bolt work on rows, each with its places in its trees."""
+        if isinstance(self._bolt, Guarded):
+            self._bolt.post.places = places
+        if self._hooks or isinstance(self._bolt, Bolt):
+            self._work_by_hand(rows, places)
+        elif isinstance(self._bolt, BasicBolt):
+            self._work_by_row(self._bolt, rows, places)
+        elif len(rows):  # bolts before it may have failed them all; its code may well need a row
+            self._work_on_batch(self._bolt, rows, places)
 
     def cleanup(self) -> None:
         """Clean the bolt up, then its hooks."""
-        self._basic.current = None
+        self._by_tuple.current = None
         self._bolt.cleanup()
-        if not self._rows.is_empty:
-            raise TupleError(
-                f"bolt {self.name!r} emitted in cleanup; there is no input left to anchor on: make it a Bolt"
-            )
+        if self._rows.values:
+            raise too_late(self.name)
         for hook in self._hooks:
             hook.cleanup()
 
     def take(self) -> list[Block]:
-        """Return what was emitted since this was called last, and count it."""
+        """Return what was emitted since this was called last."""
+        blocks, self._blocks = self._blocks, []
         sent, self.collector.sent = self.collector.sent, []
-        blocks, self._blocks = [*self._blocks, *blocks_of(sent, self._emits)], []
-        for block in blocks:
-            stream = StreamId(self.name, block.stream)
-            self.tally.add(Counted(What.EMITTED, self.name, stream), len(block.values))
-            if block.parcels:
-                transferred = Counted(What.TRANSFERRED, self.name, stream)
-                self.tally.add(transferred, len(block.parcels) * len(block.values))
+        by_stream: dict[str, list[Sent]] = {}
+        for each in sent:
+            by_stream.setdefault(each.stream, []).append(each)
+        for name, emissions in by_stream.items():
+            stream = self._streams[name]
+            self._count_emitted(name, len(emissions))
+            batch, kept, failed = fitted_by_hand(stream, emissions, tracked=self._tracked)
+            self._failed(failed)
+            blocks.append(block_by_hand(stream, kept, batch))
         return blocks
 
     def forget(self) -> None:
@@ -185,30 +169,161 @@ class BoltWork:
     def emitted(self, sent: Sent) -> None:
         """Show an emission to the hooks."""
         for hook in self._hooks:
-            invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, len(sent.ordinals)))
+            invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))
 
     def acked(self, received: AnchoredTuple) -> None:
         """Count an ack and show it to the hooks."""
-        took_ns = self._settled(What.ACKED, self._acked, received)
+        took_ns = self._settle(What.ACKED, received)
         for hook in self._hooks:
             invoke(self.name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """Count a fail and show it to the hooks."""
-        took_ns = self._settled(What.FAILED, self._refused, received)
+        """Count a fail, block what comes behind it, and show it to the hooks."""
+        took_ns = self._settle(What.FAILED, received)
+        if self.gate is not None:
+            self.gate.fail_all(each.root for each in received.deliveries)
         for hook in self._hooks:
             hook.fail(FailInfo(received, took_ns / 1_000_000, cause))
 
-    def _settled(self, what: What, slots: dict[StreamId, list[int]], received: AnchoredTuple) -> int:
-        since_ns = received.since_ns if isinstance(received, InTree) else 0
-        took_ns = self._clock_ns() - since_ns
-        stream = received.came_from
-        slot = slots.get(stream)
-        if slot is None:
-            slot = slots[stream] = self.tally.slot(Counted(what, self.name, stream))
-        slot[0] += 1
-        slot[1] += took_ns
-        return took_ns
+    def _row_collector(self) -> RowCollector:
+        if self._on_frame:
+            return RowCollector(self.collector.report_error)
+        return StreamCollector(self.collector, self._emits)
+
+    def _work_by_row(self, bolt: BasicBolt, rows: Rows, places: Sequence[Deliveries]) -> None:
+        """Call a basic bolt for each row; all are timed together, so that counting costs a tuple nothing."""
+        self._rows = collector = self._row_collector()
+        emitted, ends = collector.values, collector.ends
+        ended = ends.append
+        failures: list[RowFailure] = []
+        blocked: list[RowFailure] = []
+        free: Iterator[int] = iter(range(len(rows)))
+        if self.gate is not None:
+            free = self._free(self.gate, places, collector, blocked)
+        execute: Callable[[Tuple, BasicCollector], object] = bolt.execute
+        began_ns = self._clock_ns()
+        self._pulse.begin(self.name, ends.__len__)
+        for received in map(PlacedTuple, repeat(rows), free, repeat(places)):
+            try:
+                if (returned := execute(received, collector)) is not None:
+                    raise returned_error(self.name, execute, returned)
+            except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
+                error = collector.named(self.name, raised)
+                cause = self._cause_of(error, raised)
+                collector.drop()
+                failures.append((received.row, cause))
+                if self.gate is not None:
+                    self.gate.fail_all(each.root for each in received.deliveries)
+                del (
+                    error
+                )  # its traceback holds this frame, and with it the rows: nothing collects cycles here
+            ended(len(emitted))
+        self._pulse.end()
+        took_ns = self._clock_ns() - began_ns
+        blocks: list[Block] = []
+        for name, values, parents, tasks in collector.by_stream():
+            stream = self._streams[name]
+            fit = fitted(stream, values, parents, tasks, tracked=self._tracked)
+            failures += fit.failures
+            blocks.append(block_by_row(stream, fit.emitted, fit.batch, fit.parents, rows, places, fit.tasks))
+        self._rows = self._row_collector()  # so that what is emitted later, in cleanup, is noticed
+        self._done(rows.came_from, len(rows) - len(blocked), failures, blocked, places, took_ns, blocks)
+
+    def _free(
+        self, gate: Gate, places: Sequence[Deliveries], collector: RowCollector, blocked: list[RowFailure]
+    ) -> Iterator[int]:
+        """Yield the rows that nothing blocks when their turn comes; pass over the others."""
+        for row, deliveries in enumerate(places):
+            cause = gate.holds_any(each.root for each in deliveries)
+            if cause is None:
+                yield row
+            else:
+                blocked.append((row, cause))
+                collector.ends.append(len(collector.values))
+
+    def _work_on_batch(self, bolt: ArrowBolt, rows: Rows, places: Sequence[Deliveries]) -> None:
+        """Call an Arrow bolt for all rows; what it raises fails every row."""
+        collector = BatchCollector(self.name, len(rows), self.collector.tracebacks)
+        blocks: list[Block] = []
+        failures: list[RowFailure] = []
+        began_ns = self._clock_ns()
+        self._pulse.begin(self.name)
+        try:
+            invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
+            blocks = [
+                block_by_row(stream, None, batch, parents, rows, places)
+                for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector)
+            ]
+            failures = collector.failures
+        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+            cause = self._cause_of(error)
+            failures = [(row, cause) for row in range(len(rows))]
+        finally:
+            self._pulse.end()
+        took_ns = self._clock_ns() - began_ns
+        self._done(rows.came_from, len(rows), failures, [], places, took_ns, blocks)
+
+    def _cause_of(self, error: Exception, raised: Exception | None = None) -> Cause:
+        """Name what an exception failed, unless it ends the task."""
+        stop_on(self.name, self._bolt, error)
+        if not self._tracked and not isinstance(error, FailTuple):
+            if raised in (None, error):
+                raise error
+            raise error from raised
+        return cause_of(self.name, error, self.collector.tracebacks)
+
+    def _done(
+        self, came_from: StreamId, executed: int, failures: Sequence[RowFailure],
+        blocked: Sequence[RowFailure], places: Sequence[Deliveries], took_ns: int, blocks: Sequence[Block],
+    ) -> None:  # fmt: skip
+        """Attribute and count what was done by row."""
+        self._failed([(each.root, cause) for row, cause in failures for each in places[row]])
+        self.collector.failures += [(each.root, cause) for row, cause in blocked for each in places[row]]
+        failed = len({row for row, _ in failures})
+        if executed:
+            self.tally.add(Counted(What.EXECUTED, self.name, came_from), executed, took_ns)
+        for what, share in ((What.ACKED, executed - failed), (What.FAILED, failed)):
+            if share:
+                self.tally.add(Counted(what, self.name, came_from), share, took_ns * share // executed)
+        for block in blocks:
+            if len(block.rows):
+                self._count_emitted(block.stream.id.stream, len(block.rows))
+                self._blocks.append(block)
+
+    def _failed(self, roots: Sequence[tuple[int, Cause]]) -> None:
+        """Note roots that failed, by index, and block what comes behind them."""
+        self.collector.failures += roots
+        if self.gate is not None:
+            self.gate.fail_all(root for root, _ in roots)
+
+    def _count_emitted(self, name: str, rows: int) -> None:
+        """Count emissions on a stream, and their deliveries."""
+        stream = StreamId(self.name, name)
+        self.tally.add(Counted(What.EMITTED, self.name, stream), rows)
+        if deliveries := self._deliveries[name]:
+            self.tally.add(Counted(What.TRANSFERRED, self.name, stream), deliveries * rows)
+
+    def _work_by_hand(self, rows: Rows, places: Sequence[Deliveries]) -> None:
+        """Let the bolt work on tuples that have a state of their own; pass over those that are blocked."""
+        began_ns = self._clock_ns()
+        executed = len(rows)
+        failures = self.collector.failures
+        if isinstance(self._bolt, ArrowBolt):
+            inputs = [InTree(rows, row, places, self.name, began_ns) for row in range(len(rows))]
+            self._execute_batch(self._bolt, rows, inputs)
+        else:
+            for row in range(len(rows)):
+                if self.gate is not None:
+                    cause = self.gate.holds_any(each.root for each in places[row])
+                    if cause is not None:
+                        failures += [(each.root, cause) for each in places[row]]
+                        executed -= 1
+                        continue
+                self._execute(InTree(rows, row, places, self.name))
+        self._pulse.end()
+        if executed:
+            took_ns = self._clock_ns() - began_ns
+            self.tally.add(Counted(What.EXECUTED, self.name, rows.came_from), executed, took_ns)
 
     def _execute(self, received: InTree) -> None:
         """Call ``execute`` for one tuple; an exception fails it."""
@@ -219,55 +334,24 @@ class BoltWork:
         self._pulse.begin(self.name)
         try:
             if isinstance(self._bolt, BasicBolt):
-                self._basic.current = received
-                invoke(self.name, self._bolt.execute, received, self._basic)
+                self._by_tuple.current = received
+                invoke(self.name, self._bolt.execute, received, self._by_tuple)
                 collector.ack(received)
             elif isinstance(self._bolt, Bolt):
                 invoke(self.name, self._bolt.execute, received)
             for hook in self._hooks:
                 info = ExecuteInfo(received, (self._clock_ns() - began_ns) / 1_000_000)
                 invoke(self.name, hook.execute, info)
-        except Exception as error:  # whatever user code raises fails its input
-            stop_on(self.name, self._bolt, error)
-            if not self._tracked and not isinstance(error, FailTuple):
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+            cause = self._cause_of(error)
             if isinstance(self._bolt, BasicBolt):
                 del collector.sent[before:]
-            collector.refuse(received, cause_of(self.name, error, collector.tracebacks))
-
-    def _execute_rows(
-        self, bolt: BasicBolt, rows: Rows, places: Sequence[tuple[Delivery, ...]], began_ns: int
-    ) -> None:
-        """Call a basic bolt that no hook watches for each row; it is timed by the whole inbox."""
-        collector = self._rows
-        failed = 0
-        execute: Callable[[Tuple, BasicCollector], object] = bolt.execute
-        self._pulse.begin(self.name, lambda: collector.row)
-        for row, received in enumerate(map(PlacedTuple, repeat(rows), range(len(rows)), repeat(places))):
-            collector.row = row
-            try:
-                if (returned := execute(received, collector)) is not None:
-                    raise returned_error(self.name, execute, returned)
-            except Exception as error:  # whatever user code raises fails its input
-                stop_on(self.name, bolt, error)
-                if not self._tracked and not isinstance(error, FailTuple):
-                    raise
-                failed += 1
-                collector.drop()
-                cause = cause_of(self.name, error, self.collector.tracebacks)
-                self.collector.failures += [(each.root, cause) for each in places[row]]
-        self._pulse.end()
-        took_ns = self._clock_ns() - began_ns
-        self._blocks += collector.blocks(self._emits, rows, places)
-        count = len(rows)
-        came_from = rows.came_from
-        self.tally.add(Counted(What.EXECUTED, self.name, came_from), count, took_ns)
-        for what, share in ((What.ACKED, count - failed), (What.FAILED, failed)):
-            if share:
-                self.tally.add(Counted(what, self.name, came_from), share, took_ns * share // count)
+            collector.refuse(received, cause)
 
     def _execute_batch(self, bolt: ArrowBolt, rows: Rows, inputs: Sequence[InTree]) -> None:
-        """Call ``execute`` for a whole batch; an exception fails every row of it."""
+        """Call ``execute`` for a whole batch that hooks watch; an exception fails every row of it."""
+        if not inputs:
+            return
         collector = BatchCollector(self.name, len(inputs), self.collector.tracebacks)
         for received in inputs:
             self.collector.receive(received)
@@ -275,39 +359,32 @@ class BoltWork:
         try:
             invoke(self.name, bolt.execute, arrow_of(rows, bolt.fields), collector)
             self._emit_rows(collector, inputs)
-        except Exception as error:  # whatever user code raises fails its input
-            stop_on(self.name, self._bolt, error)
-            if not self._tracked and not isinstance(error, FailTuple):
-                raise
+            causes = dict(collector.failures)
+            for row, received in enumerate(inputs):
+                if row not in causes:
+                    self.collector.ack(received)
+        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+            cause = self._cause_of(error)
             self.collector.sent.clear()
-            cause = cause_of(self.name, error, self.collector.tracebacks)
-            for received in inputs:
-                self.collector.refuse(received, cause)
-            return
-        causes = dict(collector.failures)
-        for row, received in enumerate(inputs):
-            if row in causes:
-                self.collector.refuse(received, causes[row])
-            else:
-                self.collector.ack(received)
+            causes = dict.fromkeys(range(len(inputs)), cause)
+        for row, cause in causes.items():
+            self.collector.refuse(inputs[row], cause)
 
     def _emit_rows(self, collector: BatchCollector, inputs: Sequence[InTree]) -> None:
         """Emit what an Arrow bolt emitted, but for what it emitted on rows that it failed."""
-        failed = {row for row, _ in collector.failures}
-        for columns, parents, stream in zip(
-            collector.columns, collector.parents, collector.streams, strict=True
-        ):
-            fields = self._emits[stream].fields if stream in self._emits else ()
-            named = columns_of(columns, fields, self.name)
-            values = zip(*(_values(column) for column in named), strict=True)
+        for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
+            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             for parent, row in zip(parents.tolist(), values, strict=True):
-                if parent not in failed:
-                    self.collector.emit(row, inputs[parent], stream)
+                self.collector.emit(row, inputs[parent], stream.id.stream)
 
-
-def _values(column: pa.Array | Sequence[Any]) -> Sequence[Any]:
-    to_pylist = getattr(column, "to_pylist", None)
-    if to_pylist is None:
-        raise TupleError(f"an ArrowBolt emits Arrow arrays, not a {type(column).__name__}")
-    values: list[Any] = to_pylist()
-    return values
+    def _settle(self, what: What, received: AnchoredTuple) -> int:
+        """Count a tuple that is acked or failed by hand; return how long it took, ns."""
+        since_ns = received.since_ns if isinstance(received, InTree) else 0
+        took_ns = self._clock_ns() - since_ns
+        stream = received.came_from
+        slot = self._settled.get((what, stream))
+        if slot is None:
+            slot = self._settled[what, stream] = self.tally.slot(Counted(what, self.name, stream))
+        slot[0] += 1
+        slot[1] += took_ns
+        return took_ns

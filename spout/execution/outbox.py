@@ -46,6 +46,12 @@ class Outbox:
         if self._pass.bare:
             self._parts.append(tuples)
             return
+        if self._pass.frame is not None:
+            anchors = column_of(deliveries, self._pass.carry)
+            self._parts.append(
+                pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
+            )
+            return
         rows = tuples.num_rows
         own = pa.StructArray.from_arrays(tuples.columns, fields=list(stream.schema))
         columns = {TO: pa.repeat(pa.scalar(number, pa.int32()), rows), stream.column: own}

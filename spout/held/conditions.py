@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from spout.bolts.bolts import ArrowBolt, BatchCollector
-from spout.execution.steps import Step
 from spout.spark.private import arrow_schema_of
 from spout.streaming.frames import loose, node_of
+from spout.topology.chain import Step
 from spout.tuples.columns import ANCHOR
 
 FLAG = "_windhover_fails"

@@ -38,8 +38,8 @@ from spout.bolts.bolts import ArrowBolt, BasicBolt, check_bolt, check_hooks, nam
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.outputs import output_schema
 from spout.bolts.said import SAID, heard
-from spout.execution.steps import RowFailure, Step, run_simple
-from spout.execution.watching import Watch
+from spout.execution.fitting import RowFailure
+from spout.execution.stage_run import StageRun
 from spout.held.conditions import refuse_watermark
 from spout.held.held_plan import refuse_left_out
 from spout.publishing.delayed import NEVER_MS, Entry, Held, Places, Released, held_edges
@@ -49,13 +49,14 @@ from spout.spark.private import arrow_schema_of, spark_type_of
 from spout.streaming.application import Application
 from spout.streaming.frames import described, new_identity, node_of, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
-from spout.tuples.anchors import Anchors, Carry
-from spout.tuples.collector import DEFAULT_STREAM, SPARK, Cause
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
+from spout.tuples.collector import DEFAULT_STREAM, ERRORS_MAX, SPARK, Cause
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.raised import Raised, first_of_each
-from spout.tuples.rows import ArrowRows, arrow_of
+from spout.tuples.rows import ArrowRows
 
 _DROPPED = -1
 
@@ -251,11 +252,12 @@ class AckTask:
         failures: list[tuple[Cause, Places]] = []
         work: list[Counts] = []
         raised: list[Raised] = []
-        watch = None
+        errors: list[Cause] = []
+        run = None
         if self.step is not None:
             here = BoltContext(self.name, task_name().partition, task_name().batch)
-            watch = Watch(self.name, self.step.bolt, here, self.step.hooks)
-            watch.prepare()
+            arrives = Carry.NONE if self.ledger is None else Carry.PACKED
+            run = StageRun(Chain((self.step,), arrives=arrives).stage, here)
         for batch in batches:
             place = batch.schema.get_field_index(ANCHOR)
             rows = batch.remove_column(place)
@@ -266,17 +268,21 @@ class AckTask:
                 reset = told.reset
                 work.append(told.counts(self.name))
                 raised += told.raised
-            if self.step is not None and watch is not None:
-                out = run_simple(
-                    self.step, ArrowRows(rows), watch, tracked=self.ledger is not None, arrow=True
-                )
-                rows, failed = arrow_of(out.rows, None), out.failures
+            if run is not None:
+                every = pa.array(np.arange(rows.num_rows) << ORDINAL_BITS)
+                anchors = None if self.ledger is None else Anchors(Carry.PACKED, every)
+                rows = run.feed(ArrowRows(rows), anchors)
+                done = run.take_report()
+                failed = [(row, cause) for cause, roots in done.failures for row in roots.tolist()]
+                work.append(_emitted(done.counts) if self.is_keyed else done.counts)
+                raised += done.raised
+                errors += done.errors
             ack, fails = _released(batch.column(place), failed, reset)
             acked.append(ack)
             failures += fails
             yield rows
-        if watch is not None:
-            watch.cleanup()
+        if run is not None:
+            run.finish()
         if self.ledger is not None:
             released = Released(
                 Places.together(each.places for each in acked),
@@ -284,16 +290,14 @@ class AckTask:
                 tuple(failures),
                 Places.together(each.touched for each in acked),
             )
-            counts = {} if watch is None else watch.counts
-            if self.is_keyed:
-                counts = added([_emitted(counts), *work])
-            errors = () if watch is None else tuple(watch.errors)
-            found = first_of_each((*raised, *(() if watch is None else watch.tracebacks)))
-            add(
-                self.ledger,
-                self.stream,
-                TaskReport(self.name, released=released, counts=counts, errors=errors, raised=found),
+            report = TaskReport(
+                self.name,
+                released=released,
+                counts=added(work),
+                errors=tuple(errors[:ERRORS_MAX]),
+                raised=first_of_each(raised),
             )
+            add(self.ledger, self.stream, report)
 
 
 def _emitted(counts: Counts) -> Counts:

@@ -28,7 +28,7 @@ from spout.bolts.bolts import BatchCollector, check_bolt, invoke, name_of, stop_
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID, Work, counting, failing, heard, raising
-from spout.execution.watching import ClockNs
+from spout.execution.bolt_work import ClockNs
 from spout.held.holding import HandsOn, ack_anchors
 from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_type_of, pandas_converter_of

@@ -1,17 +1,17 @@
-"""A pass whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
+"""A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
 
 A task runs so when it is tried again, or when its batch is run again: something ended it before, and it may
 have been a bolt. The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its
-child runs the very pass that the worker would have run, with each bolt guarded (`spout.execution.guards`).
+child runs the very stage that the worker would have run, with each bolt guarded (`spout.execution.guards`).
 
 When the child ends, the tuple that it was at is a culprit, and the next child raises `WORKER_DIED` or `HUNG`
 in the place of that call: so what the task reports is what it would have reported had the bolt failed the
 tuple.
 What the dead child had done is kept or done again:
 
-* A pass of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
+* A stage of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
   that the child returned is kept; the next child goes on with the block in which it died.
-* Any other pass (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
+* Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
   yet, over many rows. What it held has died with the child. Nothing of it counts: the next child begins with
   the task's first row, and nothing leaves the task before a child has cleaned up. Such a bolt may end its
   process by what it holds: when it does so in `cleanup`, or at more tuples than a few, the culprits are
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
@@ -38,7 +38,6 @@ from acker.errors import TrackingError
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import Guarded, Sheet, guard
-from spout.execution.passes import FastRun, Pass, Run
 from spout.execution.stage_run import StageRun
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess
 from spout.isolation.feeds import (
@@ -67,21 +66,21 @@ SPOOL_BYTES: Final = 64 * 1024 * 1024
 _FINISH: Final = -1
 _LENGTH = struct.Struct("!q")
 
-Begin = Callable[[Pass | StagePass], Run]
-"""Starts a pass in this process."""
+Begin = Callable[[StagePass], StageRun]
+"""Starts a stage in this process."""
 
 
 class IsolatedRun:
-    """A pass at work in one task, in a child of this process."""
+    """A stage at work in one task, in a child of this process."""
 
-    def __init__(self, pass_: Pass | StagePass, context: BoltContext, limit_ms: int, begin: Begin) -> None:
+    def __init__(self, pass_: StagePass, context: BoltContext, limit_ms: int, begin: Begin) -> None:
         """Prepare; a child is forked when there are rows.
 
         Args:
-            pass_: the pass; its bolts were not prepared.
+            pass_: the stage; its bolts were not prepared.
             context: the task.
             limit_ms: how long one call of a bolt may last; 0: for ever.
-            begin: starts the pass, in the child.
+            begin: starts the stage, in the child.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
@@ -89,11 +88,11 @@ class IsolatedRun:
         self._limit_ms = limit_ms
         self._begin = begin
         self._reports: list[TaskReport] = []
-        self._sheet = Sheet([name for name, _ in _bolts(pass_)])
+        self._sheet = Sheet([each.name for each in pass_.bolts])
         self._child: ChildProcess | None = None
         self._goes_on = goes_on(pass_)
         self._inquest = Inquest(context, limit_ms, holds=not self._goes_on)
-        by_row = not any(isinstance(bolt, ArrowBolt) for _, bolt in _bolts(pass_))
+        by_row = not any(isinstance(each.bolt, ArrowBolt) for each in pass_.bolts)
         self._block_rows = BLOCK_ROWS if by_row and self._goes_on else 0
         self._feeds = 0
         self._spool = _Spool()
@@ -106,10 +105,6 @@ class IsolatedRun:
         if len(returned) == 1:
             return returned[0]
         return pa.concat_batches(returned) if returned else batch_of([], self._pass.schema)
-
-    def arrive(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Work on rows of the stage before; see `StageRun`."""
-        return self.feed(ArrowRows(batch), None)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Clean the bolts up, and return what was not returned before."""
@@ -212,12 +207,12 @@ class IsolatedRun:
             self._child = None
 
     def _serve(self, channel: Channel) -> None:
-        """Be the child: run the pass with guarded bolts, block by block, as long as the parent asks."""
+        """Be the child: run the stage with guarded bolts, block by block, as long as the parent asks."""
         sheet = self._sheet
         sheet.idle()
         try:
             pass_ = guarded(self._pass, sheet, self._inquest.orders)
-            posts = [bolt.post for _, bolt in _bolts(pass_) if isinstance(bolt, Guarded)]
+            posts = [each.bolt.post for each in pass_.bolts if isinstance(each.bolt, Guarded)]
             run = self._begin(pass_)
             channel.send(pack_worked(Worked([], None)))
             while frame := channel.receive():
@@ -228,19 +223,14 @@ class IsolatedRun:
         except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
             channel.send(pack_error(error))
 
-    def _work(self, run: Run, number: int, packed: bytes) -> Worked:
+    def _work(self, run: StageRun, number: int, packed: bytes) -> Worked:
         """Work on a block of rows, or finish."""
         if number == _FINISH:
             return Worked(run.finish(), run.report())
         rows, anchors, slip = unpack_feed(packed)
         run.gate = None if slip is None else self._gate_of(slip)
-        if isinstance(run, StageRun) and isinstance(rows, ArrowRows):
-            batch = run.arrive(rows.batch)
-        else:
-            batch = run.feed(rows, anchors)
-        if self._goes_on and isinstance(run, FastRun | StageRun):
-            return Worked([batch], run.take_report())
-        return Worked([batch], None)
+        batch = run.feed(rows, anchors)
+        return Worked([batch], run.take_report() if self._goes_on else None)
 
     def _gate_of(self, slip: Slip) -> Gate:
         """Return the child's gate of a partition, which knows what the task's does."""
@@ -249,27 +239,15 @@ class IsolatedRun:
         return gate
 
 
-def goes_on(pass_: Pass | StagePass) -> bool:
+def goes_on(pass_: StagePass) -> bool:
     """Tell whether what a child has returned is done: its bolts hold nothing from one row to the next."""
-    watched = pass_.bolts if isinstance(pass_, StagePass) else pass_.steps
-    if any(bolt.hooks for bolt in watched):
-        return False
-    return all(_settles_at_once(bolt) for _, bolt in _bolts(pass_))
+    return all(not each.hooks and _settles_at_once(each.bolt) for each in pass_.bolts)
 
 
-def guarded(pass_: Pass | StagePass, sheet: Sheet, orders: Orders) -> Pass | StagePass:
-    """Return the pass with guards in the place of its bolts."""
-    if isinstance(pass_, StagePass):
-        bolts = [replace(each, bolt=guard(each.name, each.bolt, sheet, orders)) for each in pass_.bolts]
-        return replace(pass_, bolts=tuple(bolts))
-    steps = [step._replace(bolt=guard(step.name, step.bolt, sheet, orders)) for step in pass_.steps]
-    return replace(pass_, steps=tuple(steps))
-
-
-def _bolts(pass_: Pass | StagePass) -> Sequence[tuple[str, AnyBolt]]:
-    if isinstance(pass_, StagePass):
-        return [(each.name, each.bolt) for each in pass_.bolts]
-    return [(step.name, step.bolt) for step in pass_.steps]
+def guarded(pass_: StagePass, sheet: Sheet, orders: Orders) -> StagePass:
+    """Return the stage with guards in the place of its bolts."""
+    bolts = [replace(each, bolt=guard(each.name, each.bolt, sheet, orders)) for each in pass_.bolts]
+    return replace(pass_, bolts=tuple(bolts))
 
 
 def _settles_at_once(bolt: AnyBolt) -> bool:

@@ -248,6 +248,11 @@ class Gate:
         if standing is not None:
             self._has_failed(*standing)
 
+    def fail_all(self, indices: Iterable[int]) -> None:
+        """Block what comes behind several records, by index."""
+        for index in indices:
+            self.fail(index)
+
     def slip(self, indices: Iterable[int]) -> Slip:
         """Return the state for some records, for a gate in another process."""
         placed = [(index, self._standing[index]) for index in indices if index in self._standing]

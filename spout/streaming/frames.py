@@ -1,4 +1,4 @@
-"""How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same pass.
+"""How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
 
 A `Node` describes a DataFrame that this package built, and is stored on the DataFrame object. An operator of
 Spark returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
@@ -18,14 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
 from spout.bolts.groupings import Grouping
-from spout.execution.passes import Pass
-from spout.execution.steps import Step
 from spout.spark.private import spark_schema_of
 from spout.streaming.application import Application, Stream
 from spout.streaming.map_task import MapTask
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION, SourceOptions
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.streaming.source import WindhoverSource
+from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchor_columns import ANCHORS, HELD, kinds_of
 from spout.tuples.anchors import Carry
@@ -54,18 +53,18 @@ class Node:
     Attributes:
         session: the Spark session.
         stream: the `read_stream` call that its roots come from; None where nothing is tracked.
-        options: the source with the pass inside it, when the rows come directly from the source.
-        base: the rows that `pass_` works on, when they come from elsewhere.
-        pass_: the last pass; None for a bare source.
+        options: the source with the chain inside it, when the rows come directly from the source.
+        base: the rows that `chain` works on, when they come from elsewhere.
+        chain: the last bolts; None for a bare source.
         names: names of all bolts up to here.
-        id: distinguishes its last pass from others, so that no two passes of a query have one name.
+        id: distinguishes its chain from others, so that no two chains of a query have one name.
     """
 
     session: SparkSession
     stream: Stream | None
     options: SourceOptions | None = None
     base: DataFrame | None = None
-    pass_: Pass | None = None
+    chain: Chain | None = None
     names: tuple[str, ...] = ()
     id: str = field(default_factory=new_identity)
 
@@ -84,28 +83,29 @@ class Node:
         """
         if self.stream is None:
             return self
-        if self.pass_ is None:
+        if self.chain is None:
             return replace(self, options=self.options and replace(self.options, anchored=True))
-        packed = not self.pass_.rich and not self.pass_.subscriptions
+        packed = not self.chain.rich and self.chain.roots_arrive
         # A row that may be held needs only its root, no path: `spout.hold` computes a new edge for each row.
-        wide = self.stream.carry is Carry.WIDE and not self.pass_.rich and not consumer
-        carry = self.stream.carry if packed or wide else Carry.PATHS
-        node = self.with_pass(replace(self.pass_, carry=carry, consumer=consumer))
+        has_root = not self.chain.rich and self.chain.arrives is not Carry.HOPS
+        wide = self.stream.carry is Carry.WIDE and has_root and not consumer
+        carry = self.stream.carry if packed or wide else Carry.HOPS
+        node = self.with_chain(replace(self.chain, carry=carry, consumer=consumer))
         return replace(node, id=new_identity()) if consumer else node
 
-    def with_pass(self, pass_: Pass) -> Node:
-        """Replace the last pass."""
+    def with_chain(self, chain: Chain) -> Node:
+        """Replace the chain."""
         if self.options is None:
-            return replace(self, pass_=pass_)
-        return replace(self, pass_=pass_, options=narrowed(self.options, pass_))
+            return replace(self, chain=chain)
+        return replace(self, chain=chain, options=narrowed(self.options, chain.stage))
 
     def extended(self, step: Step) -> Node:
-        """Add one more bolt to the last pass."""
-        if self.pass_ is None:
-            pass_ = Pass((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
-            return replace(self.with_pass(pass_), names=(step.name,))
+        """Add one more bolt to the chain."""
+        if self.chain is None:
+            chain = Chain((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
+            return replace(self.with_chain(chain), names=(step.name,))
         return replace(
-            self.with_pass(replace(self.pass_, steps=(*self.pass_.steps, step))),
+            self.with_chain(replace(self.chain, steps=(*self.chain.steps, step))),
             names=(*self.names, step.name),
             id=new_identity(),
         )
@@ -115,21 +115,21 @@ class Node:
         if self.stream is None:
             names = (*self.names, step.name)
             return Node(
-                self.session, None, base=grouping.apply(self.frame()), pass_=Pass((step,)), names=names
+                self.session, None, base=grouping.apply(self.frame()), chain=Chain((step,)), names=names
             )
-        if self.pass_ is None:
+        if self.chain is None:
             return replace(loose(grouping.apply(self.frame(anchored=True)), step), names=(step.name,))
         before = self.carrying(step.name)
-        if before.pass_ is None:
+        if before.chain is None:
             raise UsageError(f"bolt {step.name!r} has nothing before it")
-        pass_ = Pass(
+        chain = Chain(
             (step,),
-            upstream=before.pass_.name,
-            arrives=before.pass_.carry,
-            subscriptions=before.pass_.leaving,
+            upstream=before.chain.name,
+            arrives=before.chain.carry,
+            subscriptions=before.chain.leaving,
         )
         base = grouping.apply(before.read() if before.options is not None else before.mapped())
-        return Node(self.session, self.stream, base=base, pass_=pass_, names=(*self.names, step.name))
+        return Node(self.session, self.stream, base=base, chain=chain, names=(*self.names, step.name))
 
     def read(self) -> DataFrame:
         """Build a DataFrame of the source."""
@@ -141,28 +141,28 @@ class Node:
         reader = self.session.readStream.format(source.name())
         if self.stream is None:
             return reader.load()
-        if self.pass_ is not None:
+        if self.chain is not None:
             # all reads of one stream share this label: a source that is read twice is refused when its batch
             # is settled
-            reader = reader.option(BOLTS_OPTION, label(self.pass_.name, "source"))
+            reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
         return reader.option(STREAM_OPTION, self.stream.id).load()
 
     def mapped(self) -> DataFrame:
-        """Build the DataFrame of the last pass over its base."""
-        if self.base is None or self.pass_ is None:
+        """Build the DataFrame of the chain over its base."""
+        if self.base is None or self.chain is None:
             raise UsageError("these rows do not come from a bolt")
-        task = MapTask(self.pass_)
+        task = MapTask(self.chain.stage)
         if self.stream is not None:
             ledger = Application.of(self.session).ledger.accumulator
-            task = MapTask(self.pass_, self.stream.id, ledger, self.stream.safety)
-        named = "" if self.stream is None else label(self.pass_.name, self.id)
-        return through(self.base, task, self.pass_.schema, named)
+            task = MapTask(self.chain.stage, self.stream.id, ledger, self.stream.safety)
+        named = "" if self.stream is None else label(self.chain.name, self.id)
+        return through(self.base, task, self.chain.schema, named)
 
     def metadata(self) -> dict[str, Any]:
         """Describe the hidden column."""
         roots = Carry.PACKED if self.stream is None else self.stream.carry
-        carry = roots if self.pass_ is None else self.pass_.carry
-        subscriptions = () if self.pass_ is None else self.pass_.leaving
+        carry = roots if self.chain is None else self.chain.carry
+        subscriptions = () if self.chain is None else self.chain.leaving
         return {
             "stream": "" if self.stream is None else self.stream.id,
             "carry": str(carry),
@@ -188,11 +188,11 @@ def through(
     return rows.mapInArrow(run, spark_schema_of(schema))
 
 
-def narrowed(options: SourceOptions, pass_: Pass | StagePass) -> SourceOptions:
-    """Return source options with which a pass runs inside the source's read task."""
-    fields = spark_schema_of(pass_.schema).fields
+def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
+    """Return source options with which a stage runs inside the source's read task."""
+    fields = spark_schema_of(stage.schema).fields
     schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
-    return replace(options, narrow=pass_, schema=schema)
+    return replace(options, narrow=stage, schema=schema)
 
 
 def node_of(rows: DataFrame) -> Node | None:
@@ -210,12 +210,12 @@ def loose(rows: DataFrame, step: Step) -> Node:
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
         _refuse_lost(rows, step)
-        return Node(session, None, base=rows, pass_=Pass((step,)), names=(step.name,))
+        return Node(session, None, base=rows, chain=Chain((step,)), names=(step.name,))
     stream, carry, subscriptions = described(rows, step.name)
     refuse_limit(rows)
     stream.loose.add(step.name)
-    pass_ = Pass((step,), arrives=carry, subscriptions=subscriptions)
-    return Node(session, stream, base=rows, pass_=pass_, names=(step.name,))
+    chain = Chain((step,), arrives=carry, subscriptions=subscriptions)
+    return Node(session, stream, base=rows, chain=chain, names=(step.name,))
 
 
 def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What a task does for a pass that runs outside the source: behind a grouping, or behind Spark's operators.
+"""What a task does for bolts outside of the source: behind a grouping, Spark's operators, or another stage.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -16,10 +16,11 @@ import pyarrow as pa
 from acker.errors import TrackingError
 from acker.identity import I64
 from acker.sorted_arrays import distinct
-from spout.execution.passes import Pass, Run
 from spout.execution.safety import Safety
-from spout.isolation.task_runs import running
+from spout.execution.stage_run import Run
+from spout.isolation.task_runs import no_garbage_collection, running
 from spout.publishing.ledger import add
+from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.rows import ArrowRows
@@ -30,26 +31,27 @@ class MapTask:
     """The function that Spark's `mapInArrow` calls, with what it needs.
 
     Attributes:
-        pass_: the bolts to run.
+        stage: the bolts to run.
         stream: id of the `read_stream` call whose roots arrive; empty where nothing is tracked.
         ledger: the accumulator, or None where nothing is tracked.
         safety: of the query.
     """
 
-    pass_: Pass
+    stage: StagePass
     stream: str = ""
     ledger: Any = None
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the pass over the rows of one task; report after the last row was taken."""
-        with running(self.pass_, self.safety) as run:
+        """Run the bolts over the rows of one task; report after the last row was taken."""
+        with no_garbage_collection(), running(self.stage, self.safety) as run:
             yield from self._through(run, batches)
 
     def _through(self, run: Run, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        received = Received(self.pass_.name) if self._roots_arrive else None
+        frame = self.stage.frame
+        received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
         for batch in batches:
-            rows, anchors = self._split(batch)
+            rows, anchors = (ArrowRows(batch), None) if frame is None else self._split(frame, batch)
             if received is not None and anchors is not None:
                 received.mark(anchors.roots())
             yield run.feed(rows, anchors)
@@ -58,24 +60,21 @@ class MapTask:
             marks = None if received is None else received.marks()
             add(self.ledger, self.stream, replace(run.report(), received=marks))
 
-    @property
-    def _roots_arrive(self) -> bool:
-        return self.pass_.tracked and not self.pass_.subscriptions
-
-    def _split(self, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
+    def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
+        """Separate a DataFrame's rows from their anchors."""
         place = batch.schema.get_field_index(ANCHOR)
         if place < 0:
-            return ArrowRows(batch, came_from=self.pass_.came_from), None
+            return ArrowRows(batch, came_from=frame.came_from), None
         column = batch.column(place)
-        rows = ArrowRows(batch.remove_column(place), came_from=self.pass_.came_from)
-        if not self.pass_.tracked:
+        rows = ArrowRows(batch.remove_column(place), came_from=frame.came_from)
+        if frame.arrives is Carry.NONE:
             return rows, None
-        if self.pass_.arrives is not Carry.PATHS and column.null_count:
+        if frame.arrives is not Carry.HOPS and column.null_count:
             raise TrackingError(
-                f"bolt {self.pass_.name!r} received rows without anchors: an outer join or a union with"
+                f"bolt {self.stage.name!r} received rows without anchors: an outer join or a union with"
                 " another stream stands before it; put the bolt before that"
             )
-        return rows, Anchors(self.pass_.arrives, column, self.pass_.subscriptions)
+        return rows, Anchors(frame.arrives, column, frame.subscriptions)
 
 
 class Received:

@@ -20,7 +20,6 @@ from spout.tuples.collector import Tuple
 from spout.tuples.columns import SOURCE_COLUMNS
 
 if TYPE_CHECKING:
-    from spout.execution.passes import Pass
     from spout.topology.stage_pass import StagePass
 
 STREAM_OPTION = "windhover_stream"
@@ -82,7 +81,7 @@ class SourceOptions:
     roots_carry: Carry = Carry.PACKED
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
-    narrow: Pass | StagePass | None = None
+    narrow: StagePass | None = None
     ledger: Any = field(default=None, repr=False)
 
     @property

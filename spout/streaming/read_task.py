@@ -7,9 +7,7 @@ own read task").
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +16,8 @@ from confluent_kafka import Message
 
 from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
 from acker.wire.events import SourceRun
-from spout.execution.passes import Run
-from spout.isolation.task_runs import running
+from spout.execution.stage_run import Run
+from spout.isolation.task_runs import no_garbage_collection, running
 from spout.planning.order import Gate, Lined, LineUp
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.fold import TaskReport, failures_of
@@ -27,7 +25,6 @@ from spout.publishing.ledger import add
 from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
-from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.collector import Cause, Tuple, cause_of, cut
 from spout.tuples.columns import ANCHOR
@@ -231,25 +228,11 @@ class _Reading:
 
 def _of_source(options: SourceOptions, emitted: int) -> Counts:
     """Count what `read_stream` emitted; a topology counts the emissions of its spouts in its first stage."""
-    if not emitted or isinstance(options.narrow, StagePass):
+    is_topology = options.narrow is not None and options.narrow.frame is None
+    if not emitted or is_topology:
         return {}
     whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)
     return {Counted(what, SPOUT.component, SPOUT): Measure(emitted) for what in whats}
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Switch Python's cyclic garbage collector off.
-
-    Thousands of messages or tuples would trigger it, and none of them is in a cycle.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Bare:

@@ -38,11 +38,11 @@ from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
 from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
-from spout.execution.steps import Step
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, Stream, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
 from spout.streaming.options import SourceOptions
+from spout.topology.chain import Step
 from spout.tuples.anchors import Carry
 from spout.tuples.collector import Tuple
 from spout.tuples.columns import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS

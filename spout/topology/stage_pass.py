@@ -1,4 +1,6 @@
-"""One stage of a topology as its tasks get it: bolts, streams, ways, and the columns between two stages.
+"""One stage as its tasks get it: bolts, streams, ways, and the columns between two stages.
+
+A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's own columns.
 
 Between two stages a row is one delivery (or one tuple for the sink):
 
@@ -31,7 +33,7 @@ from spout.bolts.bolts import AnyBolt
 from spout.bolts.emitting import Emits, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.stages import Layout, Output, Route
-from spout.tuples.anchors import PATHS_TYPE
+from spout.tuples.anchors import PATHS_TYPE, Carry
 from spout.tuples.collector import StreamId
 from spout.tuples.columns import ANCHOR, COLUMN, TASK, TO
 from spout.tuples.origins import ROOT, ROOT_TYPE
@@ -48,6 +50,7 @@ class StreamPass:
         routes: who reads it.
         outputs: the sink's outputs that it is.
         direct: whether its emitter names the task.
+        on_frame: whether its bolt works on a DataFrame, where it has no other stream.
     """
 
     id: StreamId
@@ -56,12 +59,18 @@ class StreamPass:
     routes: tuple[Route, ...]
     outputs: tuple[Output, ...] = ()
     direct: bool = False
+    on_frame: bool = False
 
     @property
     def emits(self) -> Emits:
         """What the collector needs of it."""
         outlets = tuple(Outlet(r.subscription.key, r.tasks, r.copies) for r in self.routes)
-        return Emits(tuple(self.schema.names), outlets, self.direct)
+        return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
+
+    @property
+    def deliveries(self) -> int:
+        """To how many tasks of bolts each of its tuples goes."""
+        return sum(route.copies for route in self.routes if route.subscription.consumer)
 
     @property
     def leaves(self) -> bool:
@@ -89,6 +98,38 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """How rows of a DataFrame enter a stage and leave it: with columns of their own, for its first bolt.
+
+    Attributes:
+        came_from: the component of which the rows are.
+        arrives: how rows that arrive carry their anchors; `Carry.NONE` where nothing is tracked.
+        subscriptions: the keys along the paths that arrive, where roots and ordinals do.
+        entry: key of the subscription on which Spark's operators deliver tuples, which they may drop or
+            repeat; 0: what arrives is of the source, or of another chain of bolts.
+        carry: how the rows that leave carry their anchors.
+        by_row: whether every bolt settles a tuple when it is called, so that a row's own place is enough.
+    """
+
+    came_from: StreamId
+    arrives: Carry
+    subscriptions: tuple[int, ...]
+    entry: int
+    carry: Carry
+    by_row: bool
+
+    @property
+    def roots_arrive(self) -> bool:
+        """Whether what arrives are the roots themselves, and not tuples of another bolt."""
+        return roots_arrive(self.arrives, self.subscriptions)
+
+
+def roots_arrive(arrives: Carry, subscriptions: tuple[int, ...]) -> bool:
+    """Return whether rows are the roots themselves, by the form of their anchors and the keys along them."""
+    return arrives in (Carry.PACKED, Carry.WIDE) and not subscriptions
+
+
+@dataclass(frozen=True, slots=True)
 class StagePass:
     """What the tasks of one stage do.
 
@@ -104,6 +145,7 @@ class StagePass:
         is_last: whether its rows are the sink's.
         upstream: name of the stage before, or empty.
         consumer: first component of the stage behind, or empty.
+        frame: where the bolts work on a DataFrame: how rows come and leave; None in a topology.
     """
 
     name: str
@@ -117,16 +159,24 @@ class StagePass:
     is_last: bool
     upstream: str = ""
     consumer: str = ""
+    frame: Frame | None = None
 
     @property
     def carries_roots(self) -> bool:
         """Whether the rows that leave say where their roots stand."""
-        return ROOT in self.schema.names
+        return not self.is_last and ROOT in self.schema.names
 
     @property
     def bare(self) -> bool:
-        """Whether the rows that leave have the columns of the only output."""
-        return self.is_last and TO not in self.schema.names
+        """Whether the rows that leave have the columns of the only output, and no more."""
+        return self.is_last and self.carry is Carry.NONE and TO not in self.schema.names
+
+    @property
+    def carry(self) -> Carry:
+        """How the rows that leave carry their anchors."""
+        if self.frame is not None:
+            return self.frame.carry
+        return Carry.NONE if self.is_last else Carry.HOPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,17 @@
 ``PACKED``
     One int64: the root's index in the batch's plan, and the ordinal among the tuples that the first pass
     emitted for it. Ordinal 0 with no hop is the root itself.
-``PATHS``
-    A list of deliveries, each a list of int64: the root's index, then the ordinal of every hop. For tuples
-    with several anchors or none, and for bolts behind a second grouping.
 ``HOPS``
-    As PATHS, but each hop is ``subscription << 32 | ordinal``: in a topology that branches and joins, rows of
-    one stream can have different ways behind them.
-
+    A list of deliveries, each a list of int64: the root's index, then ``subscription << 32 | ordinal`` for
+    every hop. For tuples with several anchors or none, and where rows of one stream can have different ways
+    behind them.
 ``WIDE``
     PACKED, with the root's source and position beside it. An index means something only within its batch;
     source and position do so afterwards too. For tuples that Spark's state may hold: see
     `spout.publishing.delayed`.
 
-In all forms but HOPS the subscriptions along the hops are the same for all rows of a stream. So the pass has
-them, and not the rows.
+In PACKED and WIDE the subscriptions along the hops are the same for all rows of a stream. So the chain of
+bolts has them, and not the rows.
 
 Source: docs/design/protocol.md, sections 2 and 5.2.
 """
@@ -51,15 +48,13 @@ class Carry(StrEnum):
 
     NONE = "none"
     PACKED = "packed"
-    PATHS = "paths"
     HOPS = "hops"
     WIDE = "wide"
 
     @property
     def type(self) -> pa.DataType:
         """The type of the column."""
-        paths = {Carry.PATHS: PATHS_TYPE, Carry.HOPS: PATHS_TYPE}
-        return {**paths, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
+        return {Carry.HOPS: PATHS_TYPE, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
 
 
 class Fingerprint(NamedTuple):
@@ -99,7 +94,7 @@ class Anchors:
     Attributes:
         carry: their form.
         column: the column; for `Carry.NONE` nulls.
-        subscriptions: keys of the subscriptions along every path.
+        subscriptions: keys of the subscriptions along every path of a PACKED or WIDE column.
     """
 
     carry: Carry
@@ -141,31 +136,17 @@ class Anchors:
                 ordinal = number & (ORDINALS_MAX - 1)
                 path = tuple((subscription, ordinal) for subscription in self.subscriptions)
                 yield (Delivery(number >> ORDINAL_BITS, path),)
-        elif self.carry is Carry.HOPS:
+        else:
             for row in self.column.to_pylist():
                 yield tuple(
                     Delivery(index, tuple((hop >> 32 & _WORD, hop & _WORD) for hop in hops))
                     for index, *hops in row or ()
-                )
-        else:
-            for row in self.column.to_pylist():
-                yield tuple(
-                    Delivery(index, tuple(zip(self.subscriptions, ordinals, strict=True)))
-                    for index, *ordinals in row or ()
                 )
 
 
 def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.Array:
     """Build a WIDE column."""
     return pa.StructArray.from_arrays([packed, sources, positions], fields=list(WIDE_TYPE))
-
-
-def paths_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
-    """Build a PATHS column from each row's deliveries."""
-    return pa.array(
-        [[[d.root, *(ordinal for _, ordinal in d.path)] for d in deliveries] for deliveries in rows],
-        PATHS_TYPE,
-    )
 
 
 def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
@@ -180,7 +161,7 @@ def _hops(delivery: Delivery) -> list[int]:
 
 def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
     """Take the fingerprint of rows with this anchor column."""
-    if carry in (Carry.PATHS, Carry.HOPS):
+    if carry is Carry.HOPS:
         flat = column.flatten().flatten()
         return fingerprint(len(column), np.asarray(flat, dtype=np.int64))
     return fingerprint(len(column), Anchors(carry, column).packed())

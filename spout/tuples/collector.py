@@ -1,6 +1,6 @@
 """What a bolt works with: tuples, message ids, causes of failure, and the collectors that it emits to.
 
-Pure: a collector only remembers what a bolt did. `spout.execution.passes` turns that into rows, and
+Pure: a collector only remembers what a bolt did. `spout.execution.bolt_work` turns that into rows, and
 `spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt that breaks one gets
 an exception, where Storm would let the root time out:
 
@@ -341,34 +341,16 @@ class Tuple:
         return f"Tuple({dict(zip(self.fields, self.values, strict=True))})"
 
 
-class State(Enum):
-    """What the bolt that received a tuple has done with it."""
+class PlacedTuple(Tuple):
+    """A tuple as a task gives it to a bolt, with its places in its trees."""
 
-    OPEN = "open"
-    ACKED = "acked"
-    FAILED = "failed"
+    __slots__ = ("_places",)
 
-
-class AnchoredTuple(Tuple):
-    """A tuple with its places in its trees, which are needed because a rich bolt acks and fails by hand."""
-
-    __slots__ = ("_born", "_places", "receiver", "state")
-
-    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str) -> None:
-        """Receive a tuple in the bolt named `receiver`.
-
-        Args:
-            rows: the rows to which the tuple belongs.
-            row: its number among them.
-            places: for each of the rows its deliveries; an unanchored row has none.
-            receiver: name of the bolt.
-        """
-        self._rows = rows
+    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]]) -> None:
+        """Take one row; `places` has the deliveries of each of the rows, none of an unanchored one."""
+        self._rows = rows  # as Tuple does: a call for each tuple of a stream would be felt
         self._row = row
         self._places = places
-        self.receiver = receiver
-        self.state = State.OPEN
-        self._born: dict[int, int] = {}
 
     @property
     def row(self) -> int:
@@ -384,6 +366,34 @@ class AnchoredTuple(Tuple):
     def deliveries(self) -> tuple[Delivery, ...]:
         """Its places in its trees."""
         return self._places[self._row]
+
+
+class State(Enum):
+    """What the bolt that received a tuple has done with it."""
+
+    OPEN = "open"
+    ACKED = "acked"
+    FAILED = "failed"
+
+
+class AnchoredTuple(PlacedTuple):
+    """A tuple that a rich bolt acks and fails by hand."""
+
+    __slots__ = ("_born", "receiver", "state")
+
+    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str) -> None:
+        """Receive a tuple in the bolt named `receiver`.
+
+        Args:
+            rows: the rows to which the tuple belongs.
+            row: its number among them.
+            places: for each of the rows its deliveries; an unanchored row has none.
+            receiver: name of the bolt.
+        """
+        super().__init__(rows, row, places)
+        self.receiver = receiver
+        self.state = State.OPEN
+        self._born: dict[int, int] = {}
 
     @property
     def children(self) -> Iterator[Delivery]:

@@ -5,6 +5,9 @@ topology without rich bolts and joins. A block's places are then arrays: the roo
 number for each hop; the place of a single tuple is built when somebody uses it. Everywhere else places are a
 list.
 
+Between bolts of a DataFrame that settle every tuple at once, edges cancel: `Descendants` keep only the row
+that each tuple descends from, and number its rows when they leave.
+
 Source: docs/design/protocol.md, section 2 ("child edge").
 """
 
@@ -17,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
-from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, hops_column
+from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, hops_column, pack
 from spout.tuples.collector import Delivery
 
 Deliveries = tuple[Delivery, ...]
@@ -67,11 +70,6 @@ class Places(Sequence[Deliveries]):
         before = tuple(hop[parents] for hop in self._hops)
         return Places(self._roots[parents], (*before, _hop(subscription, ordinals)))
 
-    def kept(self, rows: Sequence[int]) -> Places:
-        """Return the places of these rows only."""
-        chosen = np.array(rows, np.int64)
-        return Places(self._roots[chosen], tuple(hop[chosen] for hop in self._hops))
-
     def column(self) -> pa.Array:
         """Build a HOPS column."""
         rows, width = len(self), 1 + len(self._hops)
@@ -91,6 +89,68 @@ class Places(Sequence[Deliveries]):
             mix64_in_place(found)
             found += hop.view(np.uint64)
         return found
+
+
+class Descendants(Sequence[Deliveries]):
+    """Tuples that descend from rows that arrived; the place of each is that of its row."""
+
+    __slots__ = ("_anchors", "_hop", "_places", "parents")
+
+    def __init__(self, anchors: Anchors | None, parents: I64, hop: int = 0) -> None:
+        """Describe the descendants of rows.
+
+        Args:
+            anchors: of the rows that arrived; None where nothing is tracked.
+            parents: `(n,) int64`: for each tuple the number of the row that it descends from.
+            hop: key of the subscription on which the tuples were emitted.
+        """
+        self.parents = parents
+        self._anchors = anchors
+        self._hop = hop
+        self._places: Sequence[Deliveries] | None = None
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    @overload
+    def __getitem__(self, row: int) -> Deliveries: ...
+    @overload
+    def __getitem__(self, row: slice) -> Descendants: ...
+    def __getitem__(self, row: int | slice) -> Deliveries | Descendants:
+        if isinstance(row, slice):
+            return Descendants(self._anchors, self.parents[row], self._hop)
+        if self._anchors is None:
+            return ()
+        if self._places is None:
+            self._places = places_of(self._anchors)
+        return self._places[int(self.parents[row])]
+
+    def children(self, parents: I64, subscription: int) -> Descendants:
+        """Return what was emitted for these tuples on one subscription."""
+        return Descendants(self._anchors, self.parents[parents], subscription)
+
+    def column(self, carry: Carry) -> pa.Array:
+        """Build the column of rows that leave: each is numbered among those of the row that it is of."""
+        if self._anchors is None:
+            return pa.nulls(len(self), carry.type)
+        ordinals = ordinals_of(self.parents, len(self._anchors.column))
+        if carry is Carry.HOPS:
+            return column_of(children_of(places_of(self._anchors), self.parents, self._hop, ordinals))
+        return self._anchors.again(self.parents, pack(self._anchors.roots()[self.parents], ordinals))
+
+
+def ordinals_of(parents: I64, rows: int) -> I64:
+    """Return each row's ordinal among the rows of its parent, in order; parents are in [0, rows)."""
+    counts = np.bincount(parents, minlength=rows)
+    firsts = np.cumsum(counts) - counts
+    here = np.arange(len(parents))
+    if not (np.diff(parents) < 0).any():
+        ascending: I64 = here - firsts[parents]
+        return ascending
+    order = np.argsort(parents, kind="stable")
+    ordinals = np.empty(len(parents), np.int64)
+    ordinals[order] = here - firsts[parents[order]]
+    return ordinals
 
 
 def number_of(place: Delivery) -> int:
@@ -143,6 +203,8 @@ def children_of(
         subscription: its key.
         ordinals: `(n,) int64`: the number of each tuple among those of its parent on the subscription.
     """
+    if isinstance(places, Descendants):
+        return places.children(parents, subscription)
     if isinstance(places, Places):
         return places.children(parents, subscription, ordinals)
     pairs = zip(parents.tolist(), ordinals.tolist(), strict=True)
@@ -151,11 +213,8 @@ def children_of(
     ]
 
 
-def kept_of(places: Sequence[Deliveries], rows: Sequence[int]) -> Sequence[Deliveries]:
-    """Return the places of these rows only."""
-    return places.kept(rows) if isinstance(places, Places) else [places[row] for row in rows]
-
-
-def column_of(places: Sequence[Deliveries]) -> pa.Array:
-    """Build a HOPS column."""
+def column_of(places: Sequence[Deliveries], carry: Carry = Carry.HOPS) -> pa.Array:
+    """Build the column of anchors of rows that leave; other places than `Descendants` are always in HOPS."""
+    if isinstance(places, Descendants):
+        return places.column(carry)
     return places.column() if isinstance(places, Places) else hops_column(places)

@@ -59,10 +59,6 @@ class ListRows:
         """Return the message id of the record that a row descends from."""
         return self._find_id(row)
 
-    def related(self, find_id: FindId) -> ListRows:
-        """Return the same rows with another way to find their message ids."""
-        return ListRows(self.names, self.rows, find_id, self.came_from, self.schema)
-
 
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
@@ -92,10 +88,6 @@ class ArrowRows:
     def message_id(self, row: int) -> MessageId:
         """Return the message id of the record that a row descends from."""
         return self._find_id(row)
-
-    def related(self, find_id: FindId) -> ArrowRows:
-        """Return the same rows with another way to find their message ids."""
-        return ArrowRows(self.batch, find_id, self.came_from)
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all."""

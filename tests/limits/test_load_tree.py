@@ -14,14 +14,13 @@ from acker.kafka.port import Outgoing
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import AnyBolt, BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
-from spout.execution.anchored import AnchoredRun
-from spout.execution.passes import FastRun, Pass
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, Outcome, TaskReport
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
 from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 from spout.tuples.rows import ArrowRows, Rows
@@ -86,10 +85,9 @@ class DropByHand(Bolt):
             self._collector.ack(tuple)
 
 
-def run_of(bolt: AnyBolt, **about: Any) -> FastRun | AnchoredRun:
+def run_of(bolt: AnyBolt, **about: Any) -> StageRun:
     """Start a tracked pass of one bolt in a task."""
-    pass_ = Pass((Step(type(bolt).__name__, bolt, NUMBER),), **about)
-    return AnchoredRun(pass_, CONTEXT) if pass_.rich else FastRun(pass_, CONTEXT)
+    return StageRun(Chain((Step(type(bolt).__name__, bolt, NUMBER),), **about).stage, CONTEXT)
 
 
 def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> Outcome:
@@ -100,7 +98,7 @@ def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> Outcome
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(10) << ORDINAL_BITS))
     names = (type(first).__name__, type(second).__name__)
     rich = isinstance(first, Bolt)
-    carry = Carry.PATHS if rich else Carry.PACKED
+    carry = Carry.HOPS if rich else Carry.PACKED
     read = run_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
     emitted = read.feed(rows, anchors)
     leaving = read._pass.leaving

@@ -10,18 +10,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker.identity import child_edge, root_edge
+from acker.identity import child_edge, root_edge, subscription_key
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import Bolt
 from spout.bolts.hooks import BoltContext
-from spout.execution.anchored import AnchoredRun
-from spout.execution.passes import Pass
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import OutputCollector, Tuple
 from spout.tuples.rows import ArrowRows
@@ -122,21 +121,20 @@ def modelled(script: Script, hops: Sequence[int]) -> Model:
     return model
 
 
-def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Pass]:
+def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Chain]:
     """Run the real passes over a history: one read task, and up to three tasks behind a grouping."""
-    first = Pass(
+    first = Chain(
         (Step("one", Scripted(script.first, script.emissions), OUTPUT),),
         consumer="two",
         arrives=Carry.PACKED,
-        carry=Carry.PATHS,
+        carry=Carry.HOPS,
     )
-    second = Pass(
+    second = Chain(
         (Step("two", Scripted(script.second), OUTPUT),),
         upstream="one",
-        arrives=Carry.PATHS,
-        subscriptions=first.leaving,
+        arrives=Carry.HOPS,
     )
-    run = AnchoredRun(first, BoltContext("one", 0, 5))
+    run = StageRun(first.stage, BoltContext("one", 0, 5))
     numbers = pa.RecordBatch.from_pydict({"number": list(range(script.roots))})
     indices = pa.array(np.arange(script.roots) << ORDINAL_BITS)
     emitted = [run.feed(ArrowRows(numbers), Anchors(Carry.PACKED, indices)), *run.finish()]
@@ -144,13 +142,13 @@ def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Pass]:
     read = run.report()
     reports = [_with_plan(read, plan)]
     for task in range(3):
-        here = AnchoredRun(second, BoltContext("two", task, 5))
+        here = StageRun(second.stage, BoltContext("two", task, 5))
         for batch in rows:
             mine = pa.array(
                 [script.tasks[number] == task for number in batch.column(0).to_pylist()], pa.bool_()
             )
             share = batch.filter(mine)
-            anchors = Anchors(Carry.PATHS, share.column(1), second.subscriptions)
+            anchors = Anchors(Carry.HOPS, share.column(1))
             here.feed(ArrowRows(share.select([0])), anchors)
         here.finish()
         reports.append(here.report())
@@ -175,9 +173,9 @@ def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
 def test_what_is_published_is_the_fold_of_what_was_acked(script: Script) -> None:
     """S26, S28, S76, P48, S166: complete if, and only if, all was received and acked and nothing failed."""
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, START, START + script.roots),))
-    evaluated, first = performed(script, plan)
+    evaluated, _ = performed(script, plan)
     publication = publication_of(settle(evaluated, (), lambda stage: None), Lane("q/s", 5))
-    model = modelled(script, first.leaving)
+    model = modelled(script, [subscription_key("one", "default", "two")])
     folded = contributions(publication, SOURCE, START)
     assert failed_roots(publication, START) == model.failed
     assert folded == {

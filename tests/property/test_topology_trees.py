@@ -17,9 +17,8 @@ from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
 from spout.bolts.emitting import InTree
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import BoltDeclarer, TopologyBuilder
-from spout.execution.emitted_block import PlacedTuple
 from spout.topology.graph import Kind
-from spout.tuples.collector import BasicCollector, Delivery, FailTuple, OutputCollector, Tuple
+from spout.tuples.collector import BasicCollector, Delivery, FailTuple, OutputCollector, PlacedTuple, Tuple
 from tests.support.published import contributions, failed_roots
 from tests.support.worlds.topology_world import SOURCE, TOPICS, run, schema_of
 

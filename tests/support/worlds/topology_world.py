@@ -28,6 +28,7 @@ from spout.topology.stage_pass import Parts, StagePass, passes_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import TASK
 from spout.tuples.messages import MessageRows
+from spout.tuples.rows import ArrowRows
 
 TOPICS: Topics = parse(
     """
@@ -183,7 +184,7 @@ def _map(
     for batch in rows:
         mine = batch.filter(pa.array(batch.column(TASK).to_numpy() % partitions == task))
         if mine.num_rows:
-            batches.append(worker.arrive(mine))
+            batches.append(worker.feed(ArrowRows(mine), None))
     batches += worker.finish()
     evaluated.append(Evaluated(number, len(evaluated), task, decode(encode(worker.report()))))
     return batches

@@ -17,10 +17,9 @@ from acker.wire.causes import error_class
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.hooks import TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.execution.passes import FastRun, Pass
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.isolation.isolation import IsolatedRun
-from spout.isolation.task_runs import begin
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, Tuple
 from spout.tuples.messages import MessageRows
@@ -311,14 +310,14 @@ def ran(
         failed = made.outcome.failed
     else:
         step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
-        pass_ = Pass((step,), arrives=Carry.PACKED)
+        pass_ = Chain((step,), arrives=Carry.PACKED).stage
         context = spout.BoltContext("it", 0, 1)
         if where == "child":
-            with closing(IsolatedRun(pass_, context, 0, partial(begin, context=context))) as worker:
+            with closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context))) as worker:
                 batches = [worker.feed(rows, anchors), *worker.finish()]
                 failed = worker.report().failures
         else:
-            alone = begin(pass_, context)
+            alone = StageRun(pass_, context)
             batches = [alone.feed(rows, anchors), *alone.finish()]
             failed = alone.report().failures
         out += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -362,6 +361,6 @@ def test_so_does_what_a_hook_returns(where: str, method: str) -> None:
 
 def test_untracked_what_a_bolt_returns_ends_the_task() -> None:
     word = pa.schema([("word", pa.string())])
-    run = FastRun(Pass((Step("it", Returns(), word),)), spout.BoltContext("it", 0, 1))
+    run = StageRun(Chain((Step("it", Returns(), word),)).stage, spout.BoltContext("it", 0, 1))
     with pytest.raises(TupleError, match=r"bolt 'it': Returns.execute returned a list, which nobody takes"):
         run.feed(MessageRows([record(b"list", 0)], SOURCE, np.arange(1)), None)

@@ -18,9 +18,9 @@ from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
+from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, entered
 from spout.isolation.isolation import IsolatedRun
-from spout.isolation.task_runs import begin
 from spout.planner.activation import Activation
 from spout.publishing.delayed import Places as Held
 from spout.publishing.delayed import Released, split
@@ -273,7 +273,7 @@ def test_bolts_in_children_hand_the_keyed_bolt_the_same() -> None:
     with ExitStack() as stack:
 
         def starts(pass_: StagePass, context: BoltContext) -> IsolatedRun:
-            made = IsolatedRun(pass_, context, 0, lambda guarded: begin(guarded, context))
+            made = IsolatedRun(pass_, context, 0, lambda guarded: StageRun(guarded, context))
             stack.callback(made.close)
             return made
 

@@ -14,9 +14,9 @@ from acker.errors import TupleError
 from acker.wire.causes import error_class
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedTuple
-from spout.execution.passes import FastRun, Pass
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.held.keyed_rows import Field, KeyedTask
+from spout.topology.chain import Chain, Step
 from spout.tuples.collector import BasicCollector, Tuple
 from spout.tuples.messages import MessageRows
 from tests.support.worlds.topology_world import SOURCE, record, schema_of
@@ -178,7 +178,7 @@ def test_columns_go_by_field_name_too(where: str) -> None:
 
 
 def test_untracked_a_value_that_does_not_fit_is_named_too() -> None:
-    run = FastRun(Pass((Step("it", Emits(), SCHEMA),)), spout.BoltContext("it", 0, 1))
+    run = StageRun(Chain((Step("it", Emits(), SCHEMA),)).stage, spout.BoltContext("it", 0, 1))
     for line, says in (("value", "a str, as 'n', which is int"), ("missing", "a mapping without n")):
         with pytest.raises((TupleError, pa.ArrowException), match=f"bolt 'it' emitted .*{says}"):
             run.feed(MessageRows([record(line.encode(), 0)], SOURCE, np.arange(1)), None)

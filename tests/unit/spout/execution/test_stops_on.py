@@ -17,11 +17,10 @@ from acker.wire.causes import error_class
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.execution.passes import Pass, Run
-from spout.execution.steps import Step
+from spout.execution.stage_run import Run, StageRun
 from spout.isolation.isolation import IsolatedRun
-from spout.isolation.task_runs import begin
 from spout.planning.order import Gate, LineUp
+from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, FailTuple, OutputCollector, RejectTuple, Tuple
@@ -113,9 +112,9 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def pass_of(bolt: AnyBolt, arrives: Carry = Carry.PACKED, *, hooks: tuple[TaskHook, ...] = ()) -> Pass:
+def pass_of(bolt: AnyBolt, arrives: Carry = Carry.PACKED, *, hooks: tuple[TaskHook, ...] = ()) -> StagePass:
     """Make a pass of one bolt, ``save``."""
-    return Pass((Step("save", bolt, VALUE, hooks),), arrives=arrives)
+    return Chain((Step("save", bolt, VALUE, hooks),), arrives=arrives).stage
 
 
 def fed(run: Run, *lines: str) -> dict[int, str]:
@@ -126,9 +125,9 @@ def fed(run: Run, *lines: str) -> dict[int, str]:
     return {root: cause.error for cause, roots in run.report().failures for root in roots.tolist()}
 
 
-def in_child(pass_: Pass, *lines: str) -> dict[int, str]:
+def in_child(pass_: StagePass, *lines: str) -> dict[int, str]:
     """Let a pass work in a child."""
-    with closing(IsolatedRun(pass_, CONTEXT, 0, partial(begin, context=CONTEXT))) as run:
+    with closing(IsolatedRun(pass_, CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
         return fed(run, *lines)
 
 
@@ -136,32 +135,32 @@ def in_child(pass_: Pass, *lines: str) -> dict[int, str]:
 def test_what_a_bolt_stops_on_is_raised_and_names_it(bolt: type[AnyBolt]) -> None:
     """S84: subclasses too; the exception itself is told as its cause."""
     with pytest.raises(BoltStopped, match=SAYS) as stopped:
-        fed(begin(pass_of(bolt()), CONTEXT), "a", "gone", "b")
+        fed(StageRun(pass_of(bolt()), CONTEXT), "a", "gone", "b")
     assert isinstance(stopped.value.__cause__, ConnectionRefusedError)
 
 
 @pytest.mark.parametrize("bolt", FORMS)
 def test_other_exceptions_fail_the_input_as_ever(bolt: type[AnyBolt]) -> None:
-    failed = fed(begin(pass_of(bolt()), CONTEXT), "a", "raise")
+    failed = fed(StageRun(pass_of(bolt()), CONTEXT), "a", "raise")
     assert error_class(failed[1]) == "KeyError"
 
 
 @pytest.mark.parametrize("bolt", FORMS_ON_ALL)
 def test_a_tuple_that_is_failed_by_name_never_stops_anything(bolt: type[AnyBolt]) -> None:
     assert issubclass(RejectTuple, FailTuple)
-    assert 1 in fed(begin(pass_of(bolt()), CONTEXT), "a", "fail")
+    assert 1 in fed(StageRun(pass_of(bolt()), CONTEXT), "a", "fail")
     assert 1 in in_child(pass_of(bolt()), "a", "fail")
 
 
 @pytest.mark.parametrize("bolt", FORMS)
 def test_a_hook_does_not_hide_it(bolt: type[AnyBolt]) -> None:
     with pytest.raises(BoltStopped, match=SAYS):
-        fed(begin(pass_of(bolt(), hooks=(TaskHook(),)), CONTEXT), "gone")
+        fed(StageRun(pass_of(bolt(), hooks=(TaskHook(),)), CONTEXT), "gone")
 
 
 @pytest.mark.parametrize("bolt", FORMS)
 def test_nor_does_an_ordered_partition(bolt: type[AnyBolt]) -> None:
-    run = begin(pass_of(bolt()), CONTEXT)
+    run = StageRun(pass_of(bolt()), CONTEXT)
     run.gate = Gate("lines/0", "lines", LineUp("partition"))
     with pytest.raises(BoltStopped, match=SAYS):
         fed(run, "gone")
@@ -170,7 +169,7 @@ def test_nor_does_an_ordered_partition(bolt: type[AnyBolt]) -> None:
 @pytest.mark.parametrize("bolt", FORMS)
 def test_where_nothing_is_tracked_the_bolt_is_named_too(bolt: type[AnyBolt]) -> None:
     with pytest.raises(BoltStopped, match=SAYS):
-        fed(begin(pass_of(bolt(), Carry.NONE), CONTEXT), "gone")
+        fed(StageRun(pass_of(bolt(), Carry.NONE), CONTEXT), "gone")
 
 
 @pytest.mark.parametrize("bolt", FORMS)
@@ -204,7 +203,9 @@ def children(stack: ExitStack) -> Begin:
     """Begin stages in children."""
 
     def starts(pass_: StagePass, context: BoltContext) -> IsolatedRun:
-        return stack.enter_context(closing(IsolatedRun(pass_, context, 0, partial(begin, context=context))))
+        return stack.enter_context(
+            closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context)))
+        )
 
     return starts
 
@@ -267,7 +268,7 @@ class OriginsRich(SaveRich):
 
 
 @pytest.mark.parametrize("bolt", [Origins, OriginsRich])
-@pytest.mark.parametrize("work", [lambda p, *lines: fed(begin(p, CONTEXT), *lines), in_child])
+@pytest.mark.parametrize("work", [lambda p, *lines: fed(StageRun(p, CONTEXT), *lines), in_child])
 def test_a_message_id_that_nobody_knows_stops_the_query_by_name(
     bolt: type[AnyBolt], work: Callable[..., dict[int, str]]
 ) -> None:

@@ -7,15 +7,13 @@ from itertools import count
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
-from spout.execution.anchored import AnchoredRun
-from spout.execution.passes import FastRun, Pass
-from spout.execution.steps import Step, run_simple
-from spout.execution.watching import Watch
+from spout.execution.stage_run import StageRun
 from spout.publishing.blob import decode, encode
+from spout.topology.chain import Chain, Step
+from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import SPARK, BasicCollector, Cause, OutputCollector, StreamId, Tuple
 from spout.tuples.counts import Counted, Counts, Measure, What, count_of
@@ -114,12 +112,12 @@ def packed(rows: Rows) -> Anchors:
     return Anchors(Carry.PACKED, pa.array(np.arange(len(rows)) << ORDINAL_BITS))
 
 
-def pass_of(*bolts: AnyBolt, hooks: Sequence[TaskHook] = (), consumer: str = "") -> Pass:
+def pass_of(*bolts: AnyBolt, hooks: Sequence[TaskHook] = (), consumer: str = "") -> StagePass:
     """Make a tracked pass; the hooks watch its first bolt."""
     steps = [Step(type(each).__name__, each, WORD) for each in bolts]
     steps[0] = steps[0]._replace(hooks=tuple(hooks))
-    carry = Carry.PATHS if any(isinstance(each, Bolt) for each in bolts) else Carry.PACKED
-    return Pass(tuple(steps), arrives=Carry.PACKED, carry=carry, consumer=consumer)
+    carry = Carry.HOPS if any(isinstance(each, Bolt) for each in bolts) else Carry.PACKED
+    return Chain(tuple(steps), arrives=Carry.PACKED, carry=carry, consumer=consumer).stage
 
 
 def tuples(counts: Counts) -> dict[str, int]:
@@ -129,7 +127,7 @@ def tuples(counts: Counts) -> dict[str, int]:
 
 def test_what_a_pass_does_is_counted_by_bolt_and_source() -> None:
     """S74: each tuple once, those of a failed call as failed, and what such a call emitted not at all."""
-    run = FastRun(pass_of(Split(), Upper()), CONTEXT)
+    run = StageRun(pass_of(Split(), Upper()), CONTEXT)
     for texts in (["a b", "c bad", "d d"], ["e"]):
         run.feed(lines(*texts), packed(lines(*texts)))
     run.finish()
@@ -147,7 +145,7 @@ def test_what_a_pass_does_is_counted_by_bolt_and_source() -> None:
 
 
 def test_a_tuple_whose_emission_does_not_fit_the_output_is_counted_as_failed() -> None:
-    run = FastRun(pass_of(Split(), consumer="count"), CONTEXT)
+    run = StageRun(pass_of(Split(), consumer="count"), CONTEXT)
     run.feed(lines("a 7", "b"), packed(lines("a 7", "b")))
     assert tuples(run.report().counts) == {
         "Split executed spark": 2,
@@ -160,7 +158,7 @@ def test_a_tuple_whose_emission_does_not_fit_the_output_is_counted_as_failed() -
 
 def test_a_rich_bolt_is_counted_when_it_settles_a_tuple_in_its_cleanup_too() -> None:
     """What it forgets was executed, and neither acked nor failed."""
-    run = AnchoredRun(pass_of(Hold(), Split(), consumer="count"), CONTEXT)
+    run = StageRun(pass_of(Hold(), Split(), consumer="count"), CONTEXT)
     texts = lines("a", "now", "bad", "forget", "b")
     run.feed(texts, packed(texts))
     run.finish()
@@ -180,7 +178,7 @@ def test_a_rich_bolt_is_counted_when_it_settles_a_tuple_in_its_cleanup_too() -> 
 
 
 def test_what_a_basic_bolt_reports_is_kept_and_fails_nothing() -> None:
-    run = FastRun(pass_of(Split()), CONTEXT)
+    run = StageRun(pass_of(Split()), CONTEXT)
     run.feed(lines("odd", "a"), packed(lines("odd", "a")))
     report = run.report()
     assert report.errors == (Cause("Split", "", "an odd word"),)
@@ -190,10 +188,9 @@ def test_what_a_basic_bolt_reports_is_kept_and_fails_nothing() -> None:
 def test_times_are_those_of_execute_and_shared_by_what_became_of_the_tuples() -> None:
     """A batch that takes 8 ms for four tuples, one of which fails: 6 ms of acked ones, 2 of the failed."""
     clock = iter((100 * MS, 108 * MS))
-    watch = Watch("Split", Split(), CONTEXT, now_ns=lambda: next(clock))
-    watch.prepare()
-    run_simple(Step("Split", Split(), WORD), lines("a", "b", "bad", "d"), watch, tracked=True, arrow=True)
-    assert {of.what: measure for of, measure in watch.counts.items() if measure.total_ns} == {
+    run = StageRun(pass_of(Split()), CONTEXT, clock_ns=lambda: next(clock))
+    run.feed(lines("a", "b", "bad", "d"), packed(lines("a", "b", "bad", "d")))
+    assert {of.what: measure for of, measure in run.report().counts.items() if measure.total_ns} == {
         What.EXECUTED: Measure(4, 8 * MS),
         What.ACKED: Measure(3, 6 * MS),
         What.FAILED: Measure(1, 2 * MS),
@@ -205,23 +202,22 @@ def ticking(step_ms: int) -> Iterator[int]:
     return count(0, step_ms * MS)
 
 
-def test_the_time_of_a_rich_bolts_tuple_ends_with_its_ack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is read at the beginning, at acks, and twice after each execute: for hooks, for the next."""
-    run = AnchoredRun(pass_of(Hold()), CONTEXT)
+def test_the_time_of_a_rich_bolts_tuple_ends_with_its_ack() -> None:
+    """The clock is read when rows arrive, when a tuple begins, at its ack, and when all were executed."""
     clock = ticking(1)
-    run._watches[0].now_ns = lambda: next(clock)
+    run = StageRun(pass_of(Hold()), CONTEXT, clock_ns=lambda: next(clock))
     texts = lines("a", "now")
     run.feed(texts, packed(texts))
     run.finish()
     counts = run.report().counts
-    # a: begun at 0, executed at 1; now: begun at 2, acked at 3, executed at 4; the end at 5; a acked at 6
-    assert counts[Counted(What.EXECUTED, "Hold", SPARK)] == Measure(2, 5 * MS)
-    assert counts[Counted(What.ACKED, "Hold", SPARK)] == Measure(2, (3 - 2 + 6 - 0) * MS)
+    # the rows arrive at 0; a: begun at 1; now: begun at 2, acked at 3; the end at 4; a acked at 5
+    assert counts[Counted(What.EXECUTED, "Hold", SPARK)] == Measure(2, 4 * MS)
+    assert counts[Counted(What.ACKED, "Hold", SPARK)] == Measure(2, (3 - 2 + 5 - 1) * MS)
 
 
 def test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen() -> None:
     hook = Log()
-    run = FastRun(pass_of(Split(), Upper(), hooks=[hook]), CONTEXT)
+    run = StageRun(pass_of(Split(), Upper(), hooks=[hook]), CONTEXT)
     run.feed(lines("a b", "bad"), packed(lines("a b", "bad")))
     run.finish()
     assert hook.seen == [
@@ -239,7 +235,7 @@ def test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen() ->
 
 def test_what_a_hook_raises_fails_the_input_that_the_bolt_works_on() -> None:
     hook = Log(refuses="b")
-    run = FastRun(pass_of(Split(), hooks=[hook]), CONTEXT)
+    run = StageRun(pass_of(Split(), hooks=[hook]), CONTEXT)
     out = run.feed(lines("a", "b", "c"), packed(lines("a", "b", "c")))
     assert out.column("word").to_pylist() == ["a", "c"]
     [(cause, roots)] = run.report().failures
@@ -249,7 +245,7 @@ def test_what_a_hook_raises_fails_the_input_that_the_bolt_works_on() -> None:
 
 def test_hooks_see_each_row_of_an_arrow_bolt() -> None:
     hook = Log()
-    run = FastRun(pass_of(Upper(), hooks=[hook]), CONTEXT)
+    run = StageRun(pass_of(Upper(), hooks=[hook]), CONTEXT)
     run.feed(lines("a", "b"), packed(lines("a", "b")))
     assert hook.seen[1:] == [
         ("emit", "b", "default", 0),
@@ -261,7 +257,7 @@ def test_hooks_see_each_row_of_an_arrow_bolt() -> None:
 
 def test_what_a_hook_of_an_arrow_bolt_raises_fails_the_batch_as_what_the_bolt_raises() -> None:
     hook = Log(refuses="b")
-    run = FastRun(pass_of(Upper(), hooks=[hook]), CONTEXT)
+    run = StageRun(pass_of(Upper(), hooks=[hook]), CONTEXT)
     out = run.feed(lines("a", "b"), packed(lines("a", "b")))
     assert out.num_rows == 0
     assert hook.seen[1:] == [
@@ -273,7 +269,7 @@ def test_what_a_hook_of_an_arrow_bolt_raises_fails_the_batch_as_what_the_bolt_ra
 
 def test_hooks_see_what_a_rich_bolt_settles_by_hand() -> None:
     hook = Log()
-    run = AnchoredRun(pass_of(Hold(), hooks=[hook]), CONTEXT)
+    run = StageRun(pass_of(Hold(), hooks=[hook]), CONTEXT)
     texts = lines("a", "now", "bad")
     run.feed(texts, packed(texts))
     run.finish()
@@ -296,7 +292,7 @@ def test_a_bolt_may_add_a_hook_when_it_is_prepared() -> None:
         def prepare(self, context: BoltContext) -> None:
             context.add_hook(hook)
 
-    FastRun(pass_of(Watched()), CONTEXT).feed(lines("a"), packed(lines("a")))
+    StageRun(pass_of(Watched()), CONTEXT).feed(lines("a"), packed(lines("a")))
     assert [what for what, *_ in hook.seen] == ["emit", "ack", "execute"]
 
 

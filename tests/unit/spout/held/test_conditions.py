@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from acker.errors import UsageError
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
-from spout.execution.steps import Step, run_simple
-from spout.execution.watching import Watch
+from spout.execution.stage_run import StageRun
 from spout.held.conditions import FLAG, FailWhen
 from spout.streaming.application import Application, refuse_connect
+from spout.topology.chain import Chain, Step
+from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import Cause
-from spout.tuples.rows import ArrowRows, arrow_of
+from spout.tuples.columns import ANCHOR
+from spout.tuples.rows import ArrowRows
 from tests.support.worlds.topology_world import TOPICS
 
 
@@ -22,11 +25,17 @@ def test_rows_that_match_fail_and_all_others_go_on_without_the_flag(tracked: boo
     """S83: null is no match, as everywhere in SQL; where nothing is tracked a match is only dropped."""
     batch = pa.RecordBatch.from_pydict({"n": [1, 2, 3, 4], FLAG: [False, True, None, True]})
     step = Step("check", FailWhen("not this"), pa.schema([pa.field("n", pa.int64())]))
-    watch = Watch("check", step.bolt, BoltContext("check", 0, 1))
-    out = run_simple(step, ArrowRows(batch), watch, tracked=tracked, arrow=True)
-    assert arrow_of(out.rows, None).to_pydict() == {"n": [1, 3]}
-    assert out.parents.tolist() == [0, 2]
-    assert out.failures == [(row, Cause("check", "", "not this")) for row in (1, 3)]
+    arrives = Carry.PACKED if tracked else Carry.NONE
+    run = StageRun(Chain((step,), arrives=arrives, carry=arrives).stage, BoltContext("check", 0, 1))
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(4) << ORDINAL_BITS)) if tracked else None
+    out = run.feed(ArrowRows(batch), anchors)
+    assert out.column("n").to_pylist() == [1, 3]
+    failures = [(cause, roots.tolist()) for cause, roots in run.report().failures]
+    if tracked:
+        assert Anchors(Carry.PACKED, out.column(ANCHOR)).roots().tolist() == [0, 2]
+        assert failures == [(Cause("check", "", "not this"), [1, 3])]
+    else:
+        assert failures == []
 
 
 def test_a_session_of_spark_connect_is_refused_with_the_way_out() -> None:

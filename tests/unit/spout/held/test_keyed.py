@@ -30,10 +30,10 @@ from spout.bolts.bolts import BasicBolt, BatchCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID
-from spout.execution.steps import Step
 from spout.held.holding import AckTask
 from spout.held.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
 from spout.publishing.fold import TaskReport
+from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.collector import BasicCollector, Cause, Tuple
 from spout.tuples.columns import ANCHOR

@@ -15,9 +15,9 @@ from acker.identity import source_of
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
 from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
+from spout.execution.stage_run import StageRun
 from spout.isolation.feeds import Feed, pack_feed, unpack_feed
 from spout.isolation.isolation import IsolatedRun, goes_on
-from spout.isolation.task_runs import begin
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.collector import BasicCollector, Tuple
@@ -121,7 +121,7 @@ def isolated(builder: TopologyBuilder, lines: list[bytes], stack: ExitStack) -> 
     """Run a topology with all its bolts in children."""
 
     def starts(pass_: StagePass, context: BoltContext) -> IsolatedRun:
-        made = IsolatedRun(pass_, context, 0, lambda guarded: begin(guarded, context))
+        made = IsolatedRun(pass_, context, 0, lambda guarded: StageRun(guarded, context))
         stack.callback(made.close)
         return made
 

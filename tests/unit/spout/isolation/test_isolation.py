@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +20,13 @@ from acker.errors import TupleError, WorkerLost
 from acker.wire.causes import without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import BoltContext
-from spout.execution.passes import Pass, Run
-from spout.execution.steps import Step
+from spout.execution.stage_run import Run, StageRun
 from spout.isolation import child_process, inquest
 from spout.isolation.isolation import IsolatedRun, goes_on
-from spout.isolation.task_runs import begin
 from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
+from spout.topology.chain import Chain, Step
+from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 from spout.tuples.culprits import HUNG, WORKER_DIED, Search
@@ -167,11 +168,11 @@ class Written(BasicBolt):
         Path(self._path).write_text(" ".join(self._buffer), encoding="utf-8")
 
 
-def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> Pass:
+def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> StagePass:
     """Make a tracked pass."""
     steps = tuple(Step(f"{n}-{type(bolt).__name__}", bolt, WORD) for n, bolt in enumerate(bolts))
-    made = Pass(steps, arrives=Carry.PACKED, consumer="next", carry=carry)
-    return Pass(steps, arrives=Carry.PACKED, consumer="next", carry=Carry.PATHS) if made.rich else made
+    made = Chain(steps, arrives=Carry.PACKED, consumer="next", carry=carry)
+    return (replace(made, carry=Carry.HOPS) if made.rich else made).stage
 
 
 def feed(run: Run, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
@@ -214,16 +215,16 @@ class Done:
 
 
 def isolated(
-    pass_: Pass, *batches: Sequence[str], limit_ms: int = 0, begin: Callable[..., Run] = begin
+    pass_: StagePass, *batches: Sequence[str], limit_ms: int = 0, begin: Callable[..., StageRun] = StageRun
 ) -> Done:
     """Run a task in a child."""
     with closing(IsolatedRun(pass_, CONTEXT, limit_ms, partial(begin, context=CONTEXT))) as run:
         return Done(run, batches)
 
 
-def in_process(pass_: Pass, *batches: Sequence[str]) -> Done:
+def in_process(pass_: StagePass, *batches: Sequence[str]) -> Done:
     """Run a task in this process."""
-    return Done(begin(pass_, CONTEXT), batches)
+    return Done(StageRun(pass_, CONTEXT), batches)
 
 
 WAYS = [
@@ -289,16 +290,16 @@ def in_line(run: Run, *lines: Sequence[str]) -> tuple[list[str], dict[int, str]]
 def test_in_a_child_too_what_stands_behind_a_failed_record_is_held(bolts: Sequence[type[AnyBolt]]) -> None:
     """A query that stopped in a batch runs it again in a child: what was held must not come through then."""
     batches = ("a", "raise", "b"), ("c", "d")
-    known = in_line(begin(pass_of(*(bolt() for bolt in bolts)), CONTEXT), *batches)
+    known = in_line(StageRun(pass_of(*(bolt() for bolt in bolts)), CONTEXT), *batches)
     pass_ = pass_of(*(bolt() for bolt in bolts))
-    with closing(IsolatedRun(pass_, CONTEXT, 0, partial(begin, context=CONTEXT))) as run:
+    with closing(IsolatedRun(pass_, CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
         made = in_line(run, *batches)
     waits = dict.fromkeys((2, 3, 4), "waits for lines/0@1")
     assert made == known == (["A"], {1: "raise", **waits})
 
 
 def test_what_stands_behind_a_record_that_ends_its_process_is_held() -> None:
-    with closing(IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(begin, context=CONTEXT))) as run:
+    with closing(IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(StageRun, context=CONTEXT))) as run:
         emitted, failed = in_line(run, ("a", "exit", "b"), ("c", "d"))
     assert emitted == ["A"]
     assert failed == {1: "exit status 3", **dict.fromkeys((2, 3, 4), "waits for lines/0@1")}
@@ -331,7 +332,7 @@ def test_slow_tuples_below_the_limit_are_left_alone(monkeypatch: pytest.MonkeyPa
             collector.emit([tuple[0]])
 
     pass_ = pass_of(Slow())
-    with closing(IsolatedRun(pass_, CONTEXT, LIMIT_MS, partial(begin, context=CONTEXT))) as run:
+    with closing(IsolatedRun(pass_, CONTEXT, LIMIT_MS, partial(StageRun, context=CONTEXT))) as run:
         # a clock that goes on with each call alone, however long the machine stands still
         monkeypatch.setattr(child_process, "_now_ms", lambda: 50 * run._sheet.looked_at[0])
         done = Done(run, [[str(n) for n in range(25)]])
@@ -435,14 +436,14 @@ def test_an_error_that_is_no_tuple_s_is_raised_in_the_worker() -> None:
             self._collector = collector
 
         def execute(self, tuple: Tuple) -> None:
-            self._collector.emit([b"no text", 1])
+            self._collector.emit([7])
 
     with pytest.raises(TupleError, match="emitted, unanchored, what does not fit its output"):
         isolated(pass_of(Unanchored()), ["a"])
 
 
 def test_children_that_end_while_no_bolt_is_called_are_given_up() -> None:
-    def begins_to_die(pass_: Pass, context: BoltContext) -> Run:
+    def begins_to_die(pass_: StagePass, context: BoltContext) -> Run:
         os._exit(9)
 
     with pytest.raises(
@@ -459,7 +460,7 @@ def test_what_a_child_returned_is_kept_only_where_bolts_hold_nothing() -> None:
 
 
 def test_no_child_outlives_its_task() -> None:
-    run = IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(begin, context=CONTEXT))
+    run = IsolatedRun(pass_of(Act()), CONTEXT, 0, partial(StageRun, context=CONTEXT))
     feed(run, ["a"])
     child = run._child
     assert child is not None

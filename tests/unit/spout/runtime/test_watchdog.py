@@ -13,12 +13,11 @@ import pytest
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
-from spout.execution.passes import Pass
-from spout.execution.steps import Step
-from spout.isolation.task_runs import begin
+from spout.execution.stage_run import StageRun
 from spout.runtime import watchdog
 from spout.runtime.pulse import Lookout, Pulse, Work
 from spout.runtime.watchdog import EXIT_HUNG, Watchdog
+from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
 from spout.tuples.messages import MessageRows
@@ -97,7 +96,7 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
     ):
         asking.__init__()  # type: ignore[misc]
         steps = tuple(Step(str(n), bolt, SCHEMA) for n, bolt in enumerate(bolts))
-        made = begin(Pass(steps, arrives=Carry.PACKED), CONTEXT, asking.watch)
+        made = StageRun(Chain(steps, arrives=Carry.PACKED).stage, CONTEXT, asking.watch)
         made.feed(*rows_of("a", "b"))
         assert asking.seen == seen
         distinct = {(id(work), number) for work, (_, number) in zip(asking.works, asking.seen, strict=True)}
@@ -175,6 +174,6 @@ def test_a_topology_tells_each_call() -> None:
     builder.set_bolt("bolt", Row()).shuffle_grouping("lines")
     [stage] = stages_of(builder.compile(schema_of, cores=2))
     rows = MessageRows([record(b"a", n) for n in range(3)], SOURCE, np.arange(3))
-    made = begin(stage, CONTEXT, asking.watch)
+    made = StageRun(stage, CONTEXT, asking.watch)
     made.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(3) << ORDINAL_BITS)))
     assert asking.seen == [("bolt", 0), ("bolt", 1), ("bolt", 2)]

@@ -21,12 +21,9 @@ import pytest
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.execution.anchored import AnchoredRun
-from spout.execution.passes import FastRun, Pass, Run
-from spout.execution.steps import Step
+from spout.execution.stage_run import Run, StageRun
 from spout.inspect.tables import cut_message
 from spout.isolation.isolation import IsolatedRun
-from spout.isolation.task_runs import begin
 from spout.publishing.blob import VERSION, decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.ledger import LedgerParam, Reports, add, is_local
@@ -35,6 +32,8 @@ from spout.runtime.recurring import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
 from spout.streaming.read_task import no_garbage_collection
+from spout.topology.chain import Chain, Step
+from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import (
     MESSAGE_BYTES_MAX,
@@ -155,9 +154,9 @@ class Whole(ArrowBolt):
 LINES = (b"raise a", b"raise b", b"raise c")
 
 
-def in_pass(bolt: AnyBolt, *hooks: TaskHook) -> Pass:
+def in_pass(bolt: AnyBolt, *hooks: TaskHook) -> StagePass:
     """Make a tracked pass of one bolt."""
-    return Pass((Step("it", bolt, WORD, hooks),), arrives=Carry.PACKED)
+    return Chain((Step("it", bolt, WORD, hooks),), arrives=Carry.PACKED).stage
 
 
 def fed(run: Run, lines: Sequence[bytes] = LINES) -> TaskReport:
@@ -171,18 +170,18 @@ def fed(run: Run, lines: Sequence[bytes] = LINES) -> TaskReport:
 def on_frames(bolt: AnyBolt) -> TaskReport:
     """Run a bolt on a DataFrame."""
     pass_ = in_pass(bolt)
-    return fed(AnchoredRun(pass_, CONTEXT) if pass_.rich else FastRun(pass_, CONTEXT))
+    return fed(StageRun(pass_, CONTEXT))
 
 
 def hooked(bolt: AnyBolt) -> TaskReport:
     """Run a bolt that is watched."""
     pass_ = in_pass(bolt, TaskHook())
-    return fed(AnchoredRun(pass_, CONTEXT) if pass_.rich else FastRun(pass_, CONTEXT))
+    return fed(StageRun(pass_, CONTEXT))
 
 
 def in_child(bolt: AnyBolt) -> TaskReport:
     """Run a bolt in a child of the worker."""
-    run = IsolatedRun(in_pass(bolt), CONTEXT, 0, lambda pass_: begin(pass_, CONTEXT))
+    run = IsolatedRun(in_pass(bolt), CONTEXT, 0, lambda pass_: StageRun(pass_, CONTEXT))
     try:
         return fed(cast("Run", run))
     finally:

@@ -14,13 +14,14 @@ from acker.errors import TupleError
 from acker.wire.causes import error_class, without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.hooks import BoltContext, TaskHook
-from spout.execution.anchored import AnchoredRun
-from spout.execution.passes import FastRun, Pass, ordinals_of
-from spout.execution.steps import Step
+from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
+from spout.topology.chain import Chain, Step
+from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import BasicCollector, Cause, Delivery, FailTuple, OutputCollector, Tuple
+from spout.tuples.places import ordinals_of
 from spout.tuples.rows import ArrowRows
 
 WORD = pa.schema([("word", pa.string())])
@@ -116,10 +117,10 @@ def lines(*texts: str) -> ArrowRows:
     return ArrowRows(pa.RecordBatch.from_pydict({"line": list(texts)}))
 
 
-def pass_of(*bolts: AnyBolt, **about: Any) -> Pass:
+def pass_of(*bolts: AnyBolt, **about: Any) -> StagePass:
     """Make a tracked pass of bolts that emit words."""
     steps = tuple(Step(type(each).__name__, each, WORD) for each in bolts)
-    return Pass(steps, **{"arrives": Carry.PACKED, **about})
+    return Chain(steps, **{"arrives": Carry.PACKED, **about}).stage
 
 
 def failed(report: TaskReport) -> dict[Cause, list[int]]:
@@ -132,7 +133,7 @@ def failed(report: TaskReport) -> dict[Cause, list[int]]:
 
 def test_a_basic_bolt_acks_what_returns_and_fails_what_raises() -> None:
     """S82, S83, S84: by FailTuple, or by any exception, under its own name."""
-    run = FastRun(pass_of(Split()), CONTEXT)
+    run = StageRun(pass_of(Split()), CONTEXT)
     out = run.feed(lines("a b", "x fail", "", "y raise", "c"), packed([4, 5, 6, 7, 8]))
     assert out.column("word").to_pylist() == ["a", "b", "c"]
     assert failed(run.report()) == {
@@ -168,7 +169,7 @@ ARITIES = {
 def test_a_row_of_another_size_fails_its_input_and_names_bolt_and_fields(
     bolts: tuple[BasicBolt, ...], line: str
 ) -> None:
-    run = FastRun(pass_of(*bolts), CONTEXT)
+    run = StageRun(pass_of(*bolts), CONTEXT)
     out = run.feed(lines("a", line, "b"), packed([4, 5, 6]))
     assert [word.lower() for word in out.column("word").to_pylist()] == ["a", "b"]
     [(cause, roots)] = failed(run.report()).items()
@@ -178,21 +179,21 @@ def test_a_row_of_another_size_fails_its_input_and_names_bolt_and_fields(
 
 def test_a_row_of_another_size_before_a_rich_bolt_fails_its_input() -> None:
     """Its values are read outside of any bolt, where an exception would end the query."""
-    run = AnchoredRun(pass_of(Emits(), Hold()), CONTEXT)
+    run = StageRun(pass_of(Emits(), Hold()), CONTEXT)
     run.feed(lines("none"), packed([5]))
     assert [cause.message for cause in failed(run.report())] == [ARITIES["none"]]
 
 
 @pytest.mark.parametrize("bolts", [(Emits(),), (Emits(), Upper())], ids=["last", "in between"])
 def test_untracked_a_row_of_another_size_ends_the_task_and_is_named(bolts: tuple[BasicBolt, ...]) -> None:
-    run = FastRun(pass_of(*bolts, arrives=Carry.NONE), CONTEXT)
+    run = StageRun(pass_of(*bolts, arrives=Carry.NONE), CONTEXT)
     with pytest.raises(TupleError, match=ARITIES["two"]):
         run.feed(lines("a", "two"), None)
 
 
 @pytest.mark.parametrize("hooks", [(), (TaskHook(),)], ids=["bare", "watched"])
 def test_a_stream_of_a_bolt_on_dataframes_is_refused_with_the_cure(hooks: tuple[TaskHook, ...]) -> None:
-    run = FastRun(Pass((Step("Emits", Emits(), WORD, hooks),), arrives=Carry.PACKED), CONTEXT)
+    run = StageRun(Chain((Step("Emits", Emits(), WORD, hooks),), arrives=Carry.PACKED).stage, CONTEXT)
     run.feed(lines("a", "stream"), packed([4, 5]))
     [(cause, roots)] = failed(run.report()).items()
     assert roots == [5]
@@ -204,11 +205,11 @@ def test_a_stream_of_a_bolt_on_dataframes_is_refused_with_the_cure(hooks: tuple[
 
 
 def test_a_position_in_the_place_of_a_stream_is_told_likewise() -> None:
-    run = FastRun(pass_of(Emits()), CONTEXT)
+    run = StageRun(pass_of(Emits()), CONTEXT)
     run.feed(lines("default"), packed([4]))
     [cause] = failed(run.report())
     assert cause.message.startswith("bolt 'Emits' named a stream in emit")
-    untracked = FastRun(pass_of(Emits(), arrives=Carry.NONE), CONTEXT)
+    untracked = StageRun(pass_of(Emits(), arrives=Carry.NONE), CONTEXT)
     with pytest.raises(TupleError, match="named a stream in emit"):
         untracked.feed(lines("stream"), None)
 
@@ -233,7 +234,7 @@ class Columns(ArrowBolt):
     ],
 )
 def test_an_arrow_bolt_is_told_the_same(stream: str, says: str) -> None:
-    run = FastRun(pass_of(Columns(stream)), CONTEXT)
+    run = StageRun(pass_of(Columns(stream)), CONTEXT)
     run.feed(lines("a", "b"), packed([4, 5]))
     [(cause, roots)] = failed(run.report()).items()
     assert roots == [4, 5]
@@ -242,14 +243,14 @@ def test_an_arrow_bolt_is_told_the_same(stream: str, says: str) -> None:
 
 
 def test_a_failure_in_a_later_bolt_fails_the_root_under_that_bolts_name() -> None:
-    run = FastRun(pass_of(Split(), Upper()), CONTEXT)
+    run = StageRun(pass_of(Split(), Upper()), CONTEXT)
     out = run.feed(lines("a 1 b", "c"), packed([0, 1]))
     assert out.column("word").to_pylist() == ["A", "B", "C"]
     assert failed(run.report()) == {Cause("Upper", "ValueError", "1"): [0]}
 
 
 def test_rows_carry_their_root_and_their_ordinal() -> None:
-    run = FastRun(pass_of(Split(), Upper(), carry=Carry.PACKED, consumer="Count"), CONTEXT)
+    run = StageRun(pass_of(Split(), Upper(), carry=Carry.PACKED, consumer="Count"), CONTEXT)
     out = run.feed(lines("a b", "1", "c d"), packed([9, 2, 5]))
     anchors = Anchors(Carry.PACKED, out.column("_windhover"), (3,))
     assert [each[0] for each in anchors.deliveries()] == [
@@ -262,14 +263,14 @@ def test_rows_carry_their_root_and_their_ordinal() -> None:
 
 
 def test_an_arrow_bolt_fails_rows_and_loses_what_they_emitted() -> None:
-    run = FastRun(pass_of(Reverse()), CONTEXT)
+    run = StageRun(pass_of(Reverse()), CONTEXT)
     out = run.feed(lines("a", "b", "c"), packed([0, 1, 2]))
     assert out.column("word").to_pylist() == ["c", "b"]
     assert failed(run.report()) == {Cause("Reverse", "", "first"): [0]}
 
 
 def test_an_arrow_bolt_that_raises_fails_its_whole_batch() -> None:
-    run = FastRun(pass_of(Broken()), CONTEXT)
+    run = StageRun(pass_of(Broken()), CONTEXT)
     assert run.feed(lines("a", "b"), packed([0, 1])).num_rows == 0
     assert run.feed(lines("c"), packed([2])).num_rows == 0
     assert failed(run.report()) == {Cause("Broken", "OSError", "no disk"): [0, 1, 2]}
@@ -296,13 +297,13 @@ class Nulls(BasicBolt):
 
 
 def test_an_arrow_bolt_gets_columns_of_the_declared_types_where_every_value_is_null() -> None:
-    run = FastRun(pass_of(Nulls(), Words()), CONTEXT)
+    run = StageRun(pass_of(Nulls(), Words()), CONTEXT)
     assert run.feed(lines("a", "b"), packed([0, 1])).column("word").to_pylist() == [None, None]
     assert failed(run.report()) == {}
 
 
 def test_an_arrow_bolt_is_not_called_where_the_bolt_before_it_failed_every_row() -> None:
-    run = FastRun(pass_of(Nulls(), Words()), CONTEXT)
+    run = StageRun(pass_of(Nulls(), Words()), CONTEXT)
     assert run.feed(lines("none"), packed([0])).num_rows == 0
     report = run.report()
     assert failed(report) == {Cause("Nulls", "ValueError", ""): [0]}
@@ -314,7 +315,7 @@ def test_an_arrow_bolt_is_not_called_where_the_bolt_before_it_failed_every_row()
     [("number", "ArrowTypeError(TypeError, ArrowException)"), ("two", "TupleError(WindhoverError)")],
 )
 def test_what_does_not_fit_the_output_fails_the_input_that_it_came_from(line: str, error: str) -> None:
-    run = FastRun(pass_of(Wrong()), CONTEXT)
+    run = StageRun(pass_of(Wrong()), CONTEXT)
     out = run.feed(lines("a", line, "b"), packed([0, 1, 2]))
     assert out.column("word").to_pylist() == ["a", "b"]
     [(cause, roots)] = failed(run.report()).items()
@@ -323,7 +324,7 @@ def test_what_does_not_fit_the_output_fails_the_input_that_it_came_from(line: st
 
 def test_untracked_a_fail_is_dropped_and_another_exception_ends_the_task() -> None:
     """S79: without ackers a fail does nothing."""
-    run = FastRun(pass_of(Split(), arrives=Carry.NONE), CONTEXT)
+    run = StageRun(pass_of(Split(), arrives=Carry.NONE), CONTEXT)
     assert run.feed(lines("a", "fail"), None).column("word").to_pylist() == ["a"]
     with pytest.raises(KeyError):
         run.feed(lines("raise"), None)
@@ -331,19 +332,23 @@ def test_untracked_a_fail_is_dropped_and_another_exception_ends_the_task() -> No
 
 def test_a_rich_bolt_joins_two_roots_into_one_tuple_over_batches() -> None:
     """S29, S31, P52: acked after the join, anchored on both."""
-    run = AnchoredRun(pass_of(Hold(), Upper(), carry=Carry.PATHS, consumer="Count"), CONTEXT)
+    run = StageRun(pass_of(Hold(), Upper(), carry=Carry.HOPS, consumer="Count"), CONTEXT)
     assert run.feed(lines("a"), packed([4])).num_rows == 0
     assert run.feed(lines("b"), packed([7])).num_rows == 0
     [out] = run.finish()
     assert out.column("word").to_pylist() == ["A B"]
-    assert out.column("_windhover").to_pylist() == [[[4, 0, 0], [7, 0, 0]]]
+    [deliveries] = Anchors(Carry.HOPS, out.column("_windhover")).deliveries()
+    assert [(each.root, [ordinal for _, ordinal in each.path]) for each in deliveries] == [
+        (4, [0, 0]),
+        (7, [0, 0]),
+    ]
     report = run.report()
     assert (report.outstanding, failed(report), report.gave.rows) == ({}, {}, 1)
 
 
 def test_what_a_rich_bolt_forgets_is_outstanding_and_what_it_raises_fails() -> None:
     """S81."""
-    run = AnchoredRun(pass_of(Hold()), CONTEXT)
+    run = StageRun(pass_of(Hold()), CONTEXT)
     run.feed(lines("forget", "raise", "again"), packed([4, 5, 6]))
     run.finish()
     report = run.report()
@@ -361,7 +366,7 @@ def test_a_rich_bolts_misfit_without_anchors_ends_the_task() -> None:
 
     says = "bolt 'Loud' emitted, unanchored, what does not fit its output: .*; no input fails for it, so the"
     with pytest.raises(TupleError, match=f"^{says} query ends: anchor it, .* or emit what fits$"):
-        AnchoredRun(pass_of(Loud()), CONTEXT).feed(lines("a"), packed([0]))
+        StageRun(pass_of(Loud()), CONTEXT).feed(lines("a"), packed([0]))
 
 
 def test_ordinals_count_rows_of_one_parent_in_any_order() -> None:
@@ -370,7 +375,7 @@ def test_ordinals_count_rows_of_one_parent_in_any_order() -> None:
     assert ordinals_of(np.empty(0, np.int64), 0).tolist() == []
 
 
-def ordered_run(run: FastRun | AnchoredRun, rows: ArrowRows, keys: bytes) -> Gate:
+def ordered_run(run: StageRun, rows: ArrowRows, keys: bytes) -> Gate:
     """Let a run work on rows that stand in lines, by one key of one letter each."""
     gate = Gate("t/0", "lines", LineUp("key"))
     for index in range(len(rows)):
@@ -396,6 +401,10 @@ class Seen(BasicBolt):
         collector.emit([word])
 
 
+class SeenToo(Seen):
+    """Another one, behind the first."""
+
+
 def behind_of(report: TaskReport) -> dict[str, list[int]]:
     """Return what failed, by class, and what was held, by its message."""
     return {
@@ -404,19 +413,19 @@ def behind_of(report: TaskReport) -> dict[str, list[int]]:
 
 
 def test_in_order_a_bolt_does_not_see_what_stands_behind_a_record_that_it_failed() -> None:
-    first, second = Seen("a1"), Seen("b0")
-    run = FastRun(pass_of(first, second), CONTEXT)
+    first, second = Seen("a1"), SeenToo("b0")
+    run = StageRun(pass_of(first, second), CONTEXT)
     ordered_run(run, lines("a0", "b0", "a1", "b1", "a2", "c0"), b"ababac")
     assert first.seen == ["a0", "b0", "a1", "b1", "c0"]
     assert second.seen == ["a0", "b0", "c0"]
     assert failed(run.report()) == {
-        Cause("Seen", "ValueError", "b0"): [1], Cause("Seen", "ValueError", "a1"): [2],
+        Cause("SeenToo", "ValueError", "b0"): [1], Cause("Seen", "ValueError", "a1"): [2],
         Cause("lines", "HELD", "waits for t/0@1"): [3], Cause("lines", "HELD", "waits for t/0@2"): [4],
     }  # fmt: skip
 
 
 def test_in_order_what_does_not_fit_the_output_holds_back_the_next_chunk() -> None:
-    run = FastRun(pass_of(Wrong()), CONTEXT)
+    run = StageRun(pass_of(Wrong()), CONTEXT)
     gate = ordered_run(run, lines("number", "a"), b"xy")
     assert gate.admit(2, b"x", 2) == Cause("lines", "HELD", "waits for t/0@0")
     assert gate.admit(3, b"y", 3) is None
@@ -446,7 +455,7 @@ class Picky(Bolt):
 
 def test_in_order_a_rich_bolt_does_not_see_what_stands_behind_a_record_that_it_failed() -> None:
     picky = Picky()
-    run = AnchoredRun(pass_of(picky), CONTEXT)
+    run = StageRun(pass_of(picky), CONTEXT)
     ordered_run(run, lines("fail", "a", "raise", "b", "c"), b"xxyyz")
     assert picky.seen == ["fail", "raise", "c"]
     assert behind_of(run.report())["waits for t/0@0"] == [1]
@@ -455,7 +464,7 @@ def test_in_order_a_rich_bolt_does_not_see_what_stands_behind_a_record_that_it_f
 
 def test_in_order_a_simple_bolt_before_a_rich_one_holds_back_too() -> None:
     seen = Seen("a0")
-    run = AnchoredRun(pass_of(seen, Forward()), CONTEXT)
+    run = StageRun(pass_of(seen, Forward()), CONTEXT)
     ordered_run(run, lines("a0", "a1", "b0"), b"aab")
     assert seen.seen == ["a0", "b0"]
     assert behind_of(run.report())["waits for t/0@0"] == [1]

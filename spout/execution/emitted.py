@@ -1,0 +1,260 @@
+"""What a bolt emitted, as blocks of one stream, with the places of each row.
+
+A rich bolt's emissions come one by one, with anchors of their own. Those of a `BasicBolt` and an `ArrowBolt`
+all descend from one input row each, so the number of that row is enough, and places are computed by the
+column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from acker.errors import TupleError
+from acker.identity import I64
+from spout.bolts.emitting import Emits, InTree, Sent, TopologyCollector, one_stream_error
+from spout.topology.stage_pass import StreamPass
+from spout.tuples.collector import DEFAULT_STREAM, BasicCollector, Emit, MessageId, Rows, Values
+from spout.tuples.places import Deliveries, children_of, ordinals_of
+from spout.tuples.rows import ArrowRows, ListRows, unknown_id
+
+
+class Block(NamedTuple):
+    """Rows that a bolt emitted on one stream.
+
+    Attributes:
+        stream: the stream.
+        rows: the tuples, for bolts of this stage.
+        batch: the same as Arrow rows, where tuples of the stream leave the task; else None.
+        parcels: for each subscription and copy of it, the places of each tuple in its trees.
+        tasks: `(n,) int64`: on a direct stream the task of each tuple; else None.
+    """
+
+    stream: StreamPass
+    rows: Rows
+    batch: pa.RecordBatch | None
+    parcels: Sequence[Sequence[Deliveries]]
+    tasks: I64 | None = None
+
+
+def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.RecordBatch | None) -> Block:
+    """Make a block of emissions that came one by one."""
+
+    def find_id(row: int) -> MessageId:
+        anchors = emissions[row].anchors
+        return anchors[0].message_id if anchors else unknown_id(row)
+
+    values = [each.values for each in emissions]
+    keys = [outlet.subscription for outlet in stream.emits.outlets for _ in range(outlet.copies)]
+    return Block(
+        stream,
+        ListRows(stream.schema.names, values, find_id, stream.id, stream.schema),
+        batch,
+        [_parcel(emissions, number, key) for number, key in enumerate(keys)] if emissions else [],
+        np.array([each.task for each in emissions], np.int64) if stream.direct else None,
+    )
+
+
+def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Deliveries]:
+    """Return the places of emissions on the subscription of this number and key."""
+    first = emissions[0].anchors
+    places = first[0].places if first else ()
+    if all(len(each.anchors) == 1 and each.anchors[0].places is places for each in emissions):
+        parents = np.array([each.anchors[0].row for each in emissions], np.int64)
+        return children_of(places, parents, key, np.array([each.ordinals[number][0] for each in emissions]))
+    return [
+        tuple(
+            [
+                parent.child(key, ordinal)
+                for anchor, ordinal in zip(each.anchors, each.ordinals[number], strict=True)
+                for parent in anchor.deliveries
+            ]
+        )
+        for each in emissions
+    ]
+
+
+def block_by_row(
+    stream: StreamPass,
+    values: Sequence[Sequence[Any]] | None,
+    batch: pa.RecordBatch | None,
+    parents: I64,
+    source: Rows,
+    places: Sequence[Deliveries],
+    tasks: I64 | None = None,
+) -> Block:
+    """Make a block of rows that each descend from one input row.
+
+    Args:
+        stream: the stream.
+        values: the rows as lists of values; None: `batch` has them.
+        batch: the rows in the types of the stream, needed where tuples of it leave the task.
+        parents: `(n,) int64`: for each the number of its input row.
+        source: the input rows.
+        places: their places in their trees.
+        tasks: see `Block`.
+    """
+
+    def find_id(row: int) -> MessageId:
+        return source.message_id(int(parents[row]))
+
+    rows: Rows
+    if values is None:
+        rows = ArrowRows(batch, find_id, stream.id)
+    else:
+        rows = ListRows(stream.schema.names, values, find_id, stream.id, stream.schema)
+    outlets = stream.emits.outlets
+    ordinals = ordinals_of(parents, len(source)) if outlets else parents
+    parcels = [
+        children_of(places, parents, outlet.subscription, ordinals * outlet.copies + copy)
+        for outlet in outlets
+        for copy in range(outlet.copies)
+    ]
+    return Block(stream, rows, batch, parcels, tasks)
+
+
+class RowCollector(BasicCollector):
+    """Collects what a `BasicBolt` emits for many input rows.
+
+    Attributes:
+        values: the emissions, in order.
+        ends: for each input row that was worked on, how many emissions there were then.
+    """
+
+    __slots__ = ("_report", "ends", "values")
+
+    def __init__(self, report: Callable[[BaseException | str], None]) -> None:
+        """Begin with nothing; `report` gets what the bolt reports as an error."""
+        self.values: list[Sequence[Any]] = []
+        self.ends: list[int] = []
+        self._report = report
+        super().__init__(self._emit_function())
+
+    def _emit_function(self) -> Emit:
+        # list.append itself, since a call in between would cost as much as the tuple: it takes no stream
+        return cast("Emit", self.values.append)
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the stream's status."""
+        self._report(error)
+
+    def drop(self) -> None:
+        """Forget what was emitted for the input row that is worked on: its call failed."""
+        del self.values[self.ends[-1] if self.ends else 0 :]
+
+    def parents(self) -> I64:
+        """Return for each emission the number of its input row, `(n,) int64`."""
+        edges = np.array([0, *self.ends], np.int64)
+        return np.repeat(np.arange(len(self.ends)), edges[1:] - edges[:-1])
+
+    def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
+        """Return for each stream its emissions, the input row of each, and on a direct one their tasks."""
+        return [(DEFAULT_STREAM, self.values, self.parents(), None)]
+
+    def named(self, bolt: str, error: Exception) -> Exception:
+        """Return an error in the words of a collector, where it is in those of `list.append`."""
+        if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
+            return error
+        return one_stream_error(bolt).with_traceback(error.__traceback__)
+
+
+class StreamCollector(RowCollector):
+    """Collects what a `BasicBolt` of a topology emits, on any of its streams; each emission is checked."""
+
+    __slots__ = ("_collector", "_emits", "_streams", "_tasks")
+
+    def __init__(self, collector: TopologyCollector, streams: Mapping[str, Emits]) -> None:
+        """Check emissions as a collector of a rich bolt does."""
+        self._collector = collector
+        self._emits = streams
+        self._streams: list[str] = []
+        self._tasks: list[int] = []
+        super().__init__(collector.report_error)
+
+    @property
+    def _has_one(self) -> bool:
+        return [(name, each.direct) for name, each in self._emits.items()] == [(DEFAULT_STREAM, False)]
+
+    def _emit_function(self) -> Emit:
+        append, named, tasks = self.values.append, self._streams.append, self._tasks.append
+        check = self._collector.checked
+        width = len(self._emits[DEFAULT_STREAM].fields) if self._has_one else -1
+
+        def emit_on_one(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+            if type(values) is not tuple or len(values) != width or stream != DEFAULT_STREAM:
+                values = check(values, stream)[1]
+            append(values)
+
+        def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+            append(check(values, stream)[1])
+            named(stream)
+            tasks(-1)
+
+        return emit_on_one if self._has_one else emit
+
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
+        _, row = self._collector.checked(values, stream, task)
+        self.values.append(row)
+        self._streams.append(stream)
+        self._tasks.append(task)
+
+    def drop(self) -> None:
+        """Forget what was emitted for the input row that is worked on."""
+        super().drop()
+        del self._streams[len(self.values) :], self._tasks[len(self.values) :]
+
+    def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
+        """Return for each stream its emissions; see `RowCollector`."""
+        if self._has_one:
+            return super().by_stream()
+        parents, tasks = self.parents(), np.array(self._tasks, np.int64)
+        found: list[tuple[str, list[Sequence[Any]], I64, I64 | None]] = []
+        for stream in dict.fromkeys(self._streams):
+            here = [row for row, each in enumerate(self._streams) if each == stream]
+            values = [self.values[row] for row in here]
+            found.append((stream, values, parents[here], tasks[here] if self._emits[stream].direct else None))
+        return found
+
+    def named(self, bolt: str, error: Exception) -> Exception:
+        """Return an error as it is."""
+        return error
+
+
+class TreeCollector(BasicCollector):
+    """Collects what a `BasicBolt` emits where each of its tuples is watched: anchored on `current`."""
+
+    __slots__ = ("_bolt", "_collector", "current")
+
+    def __init__(self, bolt: str, collector: TopologyCollector) -> None:
+        """Emit by a collector of a rich bolt, which has this name."""
+        super().__init__(self._emit)
+        self._bolt = bolt
+        self._collector = collector
+        self.current: InTree | None = None
+
+    def _emit(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+        self._collector.emit(values, self._anchor(), stream)
+
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
+        self._collector.emit_direct(task, values, self._anchor(), stream)
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream."""
+        self._collector.report_error(error)
+
+    def _anchor(self) -> InTree:
+        if self.current is None:
+            raise too_late(self._bolt)
+        return self.current
+
+
+def too_late(bolt: str) -> TupleError:
+    """Build the error for a `BasicBolt` that emits when no tuple is worked on; it names the cure."""
+    return TupleError(
+        f"bolt {bolt!r} emitted in cleanup; there is no input left to anchor on: make it a Bolt"
+    )

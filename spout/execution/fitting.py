@@ -1,0 +1,176 @@
+"""Makes what a bolt emitted fit its stream: rows of the right size, in the order of the fields, as Arrow.
+
+An emission that does not fit fails the input row that it descends from, and nothing else that was emitted for
+that row is delivered. Untracked it ends the task, since nobody would replay the input.
+
+Source: docs/design/protocol.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from acker.errors import TupleError
+from acker.identity import I64
+from spout.bolts.bolts import BatchCollector, columns_of
+from spout.bolts.emitting import Sent, TopologyCollector
+from spout.topology.stage_pass import StreamPass
+from spout.tuples.collector import Cause, cause_of
+from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized, unanchored_misfit
+
+RowFailure = tuple[int, Cause]
+"""A failed input row, and why."""
+
+
+class Fitted(NamedTuple):
+    """Emissions on one stream.
+
+    Attributes:
+        emitted: their values.
+        parents: `(n,) int64`: the number of the input row of each.
+        tasks: `(n,) int64`: on a direct stream the task of each; else None.
+        failures: the input rows that failed, since an emission for them does not fit.
+        batch: the emissions as Arrow rows, where tuples of the stream leave the task; else None.
+    """
+
+    emitted: Sequence[Sequence[Any]]
+    parents: I64
+    tasks: I64 | None
+    failures: list[RowFailure]
+    batch: pa.RecordBatch | None = None
+
+    def without(self, bolt: str, bad: list[Misfit]) -> Fitted:
+        """Fail the inputs of rows that do not fit, and drop all that was emitted for them."""
+        causes: dict[int, Cause] = {}
+        for row, error in bad:
+            causes.setdefault(int(self.parents[row]), cause_of(bolt, error))
+        keep = ~np.isin(self.parents, list(causes))
+        kept = [self.emitted[row] for row in np.flatnonzero(keep).tolist()]
+        tasks = None if self.tasks is None else self.tasks[keep]
+        return Fitted(kept, self.parents[keep], tasks, [*self.failures, *causes.items()])
+
+
+def fitted(
+    stream: StreamPass, emitted: list[Sequence[Any]], parents: I64, tasks: I64 | None, *, tracked: bool
+) -> Fitted:
+    """Return the emissions of one stream that fit it; as Arrow, where they leave the task.
+
+    Raises:
+        Exception: one does not fit, and nothing is tracked.
+    """
+    bolt, fields = stream.id.component, stream.schema.names
+    found = Fitted(emitted, parents, tasks, [])
+    if unordered := in_order(emitted, fields, bolt):
+        if not tracked:
+            raise unordered[0].error
+        found = found.without(bolt, unordered)
+    if stream.leaves:
+        return _as_arrow(stream, found, tracked=tracked)
+    if bad := missized(found.emitted, fields, bolt):
+        if not tracked:
+            raise bad[0].error
+        found = found.without(bolt, bad)
+    return found
+
+
+def _as_arrow(stream: StreamPass, found: Fitted, *, tracked: bool) -> Fitted:
+    try:
+        return found._replace(batch=batch_of(found.emitted, stream.schema))
+    except MISFITS as error:
+        bad = misfits(found.emitted, stream.schema, stream.id.component)
+        if not tracked:
+            raise (bad[0].error if bad else error) from None
+    found = found.without(stream.id.component, bad)
+    return found._replace(batch=batch_of(found.emitted, stream.schema))
+
+
+def fitted_by_hand(
+    stream: StreamPass, emissions: Sequence[Sent], *, tracked: bool
+) -> tuple[pa.RecordBatch | None, Sequence[Sent], list[tuple[int, Cause]]]:
+    """Convert emissions that came one by one, where they leave the task.
+
+    Returns:
+        The Arrow rows, or None; the emissions that fit; the failed roots of the others, by index.
+
+    Raises:
+        Exception: one does not fit, and nothing is tracked, or it is unanchored.
+    """
+    if not stream.leaves:
+        return None, emissions, []
+    bolt = stream.id.component
+    values = [each.values for each in emissions]
+    try:
+        return batch_of(values, stream.schema), emissions, []
+    except MISFITS as misfit:
+        bad = dict(misfits(values, stream.schema, bolt))
+        if not tracked:
+            raise next(iter(bad.values()), misfit) from None
+    failed: list[tuple[int, Cause]] = []
+    for row, error in bad.items():
+        roots = [each.root for anchor in emissions[row].anchors for each in anchor.deliveries]
+        if not roots:
+            output = "its output" if stream.on_frame else f"stream {stream.id.stream!r}"
+            raise unanchored_misfit(bolt, output, error)
+        cause = cause_of(bolt, error)
+        failed += [(root, cause) for root in roots]
+    kept = [each for row, each in enumerate(emissions) if row not in bad]
+    return batch_of([each.values for each in kept], stream.schema), kept, failed
+
+
+def batches_of(
+    bolt: str, streams: Mapping[str, StreamPass], named: TopologyCollector, collector: BatchCollector
+) -> list[tuple[StreamPass, pa.RecordBatch, I64]]:
+    """Return what an Arrow bolt emitted, one batch for each stream, and the input row of each row.
+
+    Rows that descend from input rows that it failed are left out.
+
+    Raises:
+        TupleError: another number of columns than the stream has, or a stream that it does not declare.
+        ArrowException: a column cannot be cast to the type of its field.
+    """
+    failed = [row for row, _ in collector.failures]
+    found: list[tuple[StreamPass, pa.RecordBatch, I64]] = []
+    for name in dict.fromkeys(collector.streams):
+        if named.named(name).direct:
+            named.checked((), name)
+        stream = streams[name]
+        here = [n for n, each in enumerate(collector.streams) if each == name]
+        batch = _joined(bolt, stream.schema, [collector.columns[n] for n in here])
+        parents = np.concatenate([collector.parents[n] for n in here])
+        if failed:
+            keep = ~np.isin(parents, failed)
+            batch, parents = batch.filter(pa.array(keep)), parents[keep]
+        found.append((stream, batch, parents))
+    return found
+
+
+def _joined(
+    bolt: str, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
+) -> pa.RecordBatch:
+    """Join columns into one batch of the stream's types; see `batches_of`."""
+    tables = []
+    for columns in emitted:
+        listed = columns_of(columns, schema.names, bolt)
+        if len(listed) != len(schema):
+            fields = ", ".join(schema.names)
+            raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")
+        cast = [_cast(bolt, field, column) for field, column in zip(schema, listed, strict=True)]
+        tables.append(pa.Table.from_arrays(cast, schema=schema))
+    batches = pa.concat_tables(tables).combine_chunks().to_batches()
+    return batches[0] if batches else batch_of([], schema)
+
+
+def _cast(bolt: str, field: pa.Field, column: pa.Array) -> pa.ChunkedArray:
+    """Cast a column to the type of its field; see `batches_of`."""
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        raise TupleError(f"bolt {bolt!r} emitted a {type(column).__name__} as {field.name!r}, no Arrow array")
+    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    try:
+        return chunked.cast(field.type)
+    except pa.ArrowException as error:
+        says = f"bolt {bolt!r} emitted {column.type} as {field.name!r}, which is {field.type}: {error}"
+        raise type(error)(says) from error

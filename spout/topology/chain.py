@@ -1,0 +1,131 @@
+"""A chain: bolts one behind the other on a DataFrame, which run in one Python function over a task's rows.
+
+It is described here while the DataFrame is built, bolt by bolt; `Chain.stage` makes of it what a task runs,
+the same as of a stage of a topology.
+
+Source: docs/design/protocol.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from acker.identity import subscription_key
+from spout.bolts.bolts import AnyBolt, Bolt
+from spout.bolts.hooks import TaskHook
+from spout.topology.graph import Kind, Subscription
+from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass, roots_arrive
+from spout.topology.stages import Output, Route
+from spout.tuples.anchors import Carry
+from spout.tuples.collector import DEFAULT_STREAM, SPARK, StreamId
+from spout.tuples.columns import ANCHOR
+
+
+class Step(NamedTuple):
+    """A bolt in a chain: its name (unique in the query), itself, its output's Arrow schema, its hooks."""
+
+    name: str
+    bolt: AnyBolt
+    schema: pa.Schema
+    hooks: tuple[TaskHook, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Bolts that run in one Python function.
+
+    Attributes:
+        steps: the bolts, in order; at least one.
+        upstream: the chain whose rows arrive directly; empty behind the source or Spark's operators.
+        consumer: the chain that receives the rows directly; empty otherwise.
+        arrives: how anchors arrive; `Carry.NONE` where nothing is tracked.
+        subscriptions: the keys along the paths that arrive, where roots and ordinals do.
+        carry: how the emitted rows carry their anchors.
+    """
+
+    steps: tuple[Step, ...]
+    upstream: str = ""
+    consumer: str = ""
+    arrives: Carry = Carry.NONE
+    subscriptions: tuple[int, ...] = ()
+    carry: Carry = Carry.NONE
+
+    @property
+    def name(self) -> str:
+        """The names of its bolts."""
+        return "+".join(step.name for step in self.steps)
+
+    @property
+    def roots_arrive(self) -> bool:
+        """Whether what arrives are the roots themselves, and not tuples of another bolt."""
+        return roots_arrive(self.arrives, self.subscriptions)
+
+    @property
+    def rich(self) -> bool:
+        """Whether tuples need places and a state of their own."""
+        return any(isinstance(step.bolt, Bolt) for step in self.steps)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the emitted rows, anchors included."""
+        emitted = self.steps[-1].schema
+        if self.carry is Carry.NONE:
+            return emitted
+        return emitted.append(pa.field(ANCHOR, self.carry.type))
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """The keys along the paths of emitted rows, where they carry roots and ordinals."""
+        last = len(self.steps) - 1
+        return (
+            () if self.rich or self.arrives is Carry.HOPS else (*self.subscriptions, self._read_by(last).key)
+        )
+
+    @property
+    def stage(self) -> StagePass:
+        """What a task runs."""
+        streams = [self._stream(place) for place in range(len(self.steps))]
+        is_tracked = self.arrives is not Carry.NONE
+        is_loose = is_tracked and not self.roots_arrive and not self.upstream
+        frame = Frame(
+            came_from=StreamId(self.upstream.rpartition("+")[2]) if self.upstream else SPARK,
+            arrives=self.arrives,
+            subscriptions=self.subscriptions,
+            entry=subscription_key(SPARK.component, DEFAULT_STREAM, self.steps[0].name) if is_loose else 0,
+            carry=self.carry,
+            by_row=not self.rich,
+        )
+        return StagePass(
+            name=self.name,
+            bolts=tuple(
+                BoltPass(step.name, step.bolt, {DEFAULT_STREAM: stream}, 0, step.hooks)
+                for step, stream in zip(self.steps, streams, strict=True)
+            ),
+            spouts={},
+            arrivals={},
+            passing={},
+            schema=self.schema,
+            tasks={},
+            tracked=is_tracked,
+            is_last=True,
+            upstream=self.upstream,
+            consumer=self.consumer,
+            frame=frame,
+        )
+
+    def _read_by(self, place: int) -> Subscription:
+        """Return who reads what a bolt emits."""
+        is_last = place + 1 == len(self.steps)
+        after = self.consumer.split("+")[0] if is_last else self.steps[place + 1].name
+        return Subscription(StreamId(self.steps[place].name), after, Kind.GLOBAL)
+
+    def _stream(self, place: int) -> StreamPass:
+        is_last = place + 1 == len(self.steps)
+        id_ = StreamId(self.steps[place].name)
+        if is_last and self.carry is Carry.NONE:
+            return StreamPass(id_, self.steps[place].schema, "", (), (Output(0, id_, 0),), on_frame=True)
+        route = Route(0, self._read_by(place), 0, int(is_last), 1)
+        return StreamPass(id_, self.steps[place].schema, "", (route,), on_frame=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, OutputDeclarer
+    from spout.bolts.collectors import BasicCollector, OutputCollector
     from spout.bolts.groupings import Grouping, fields, shuffle
     from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
     from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
     from spout.streaming.stream import bolt, load, read_stream
     from spout.tuples.anchor_columns import collect_anchors, join_anchors
     from spout.tuples.collector import (
-        BasicCollector,
         FailTuple,
         MessageId,
-        OutputCollector,
         RejectTuple,
         Tuple,
         Undecodable,
@@ -55,7 +54,7 @@ _HOME = {
     "hold": "spout.held.holding",
     "ArrowBolt": "spout.bolts.bolts",
     "BasicBolt": "spout.bolts.bolts",
-    "BasicCollector": "spout.tuples.collector",
+    "BasicCollector": "spout.bolts.collectors",
     "BatchCollector": "spout.bolts.bolts",
     "Bolt": "spout.bolts.bolts",
     "BoltContext": "spout.bolts.bolts",
@@ -73,7 +72,7 @@ _HOME = {
     "KeyedCollector": "spout.bolts.keyed_bolt",
     "KeyedTuple": "spout.bolts.keyed_bolt",
     "MessageId": "spout.tuples.collector",
-    "OutputCollector": "spout.tuples.collector",
+    "OutputCollector": "spout.bolts.collectors",
     "OutputDeclarer": "spout.bolts.bolts",
     "Part": "spout.standalone.items",
     "RejectTuple": "spout.tuples.collector",

@@ -48,7 +48,7 @@ PURE = [
     "spout/planning/plan.py", "spout/tuples/collector.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/blocks.py", "spout/standalone/store.py",
     "spout/standalone/appetite.py", "spout/topology/graph.py", "spout/topology/stages.py",
-    "spout/topology/routing.py", "spout/bolts/emitting.py", "spout/tuples/counts.py",
+    "spout/topology/routing.py", "spout/bolts/collectors.py", "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/origins.py",
 ]  # fmt: skip

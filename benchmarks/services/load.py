@@ -35,6 +35,7 @@ from benchmarks.services.ledger import (
     resident_bytes,
 )
 from spout.bolts.bolts import BasicBolt
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan, by_block
@@ -43,7 +44,7 @@ from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, Cause, Tuple
+from spout.tuples.collector import Cause, Tuple
 from spout.tuples.rows import ArrowRows
 from tests.support.memory.cluster import MemoryCluster
 

@@ -33,9 +33,10 @@ from benchmarks.measure import (
 )
 from benchmarks.settled import Settled
 from benchmarks.world import INPUT, PARTITIONS, World, bench_world, bulk_producer, input_name
+from spout.bolts.collectors import BasicCollector
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
-from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.collector import Tuple
 
 KEYS: Final = 10_000
 FAILING: Final = 1_000

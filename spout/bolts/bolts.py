@@ -20,13 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.tuples.collector import (
     DEFAULT_STREAM,
-    BasicCollector,
     Cause,
     FailTuple,
-    OutputCollector,
     Tuple,
     cause_of,
     row_of,

@@ -15,7 +15,12 @@ from acker.errors import TupleError
 from acker.identity import Position, Root, Source
 from spout.bolts.bolts import Stopping
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Cause, Values, cause_of, row_of
+from spout.tuples.collector import (
+    Cause,
+    Values,
+    cause_of,
+    row_of,
+)
 from spout.tuples.raised import Tracebacks
 
 

@@ -27,8 +27,9 @@ import pyarrow.compute as pc
 from acker.errors import UsageError
 from acker.identity import position_at
 from spout.bolts.bolts import ArrowBolt, BatchCollector, Bolt
+from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 
 ALWAYS_FAILS = b"always-fails"
 """Key of the line that fails at every attempt and becomes a dead letter."""

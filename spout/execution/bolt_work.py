@@ -32,7 +32,7 @@ from spout.bolts.bolts import (
     returned_error,
     stop_on,
 )
-from spout.bolts.emitting import InTree, Sent, TopologyCollector
+from spout.bolts.collectors import BasicCollector, Observer, OutputCollector, Sent
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.emitted import (
     Block,
@@ -50,7 +50,6 @@ from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass
 from spout.tuples.collector import (
     AnchoredTuple,
-    BasicCollector,
     Cause,
     FailTuple,
     PlacedTuple,
@@ -66,7 +65,7 @@ from spout.tuples.rows import arrow_of
 ClockNs = Callable[[], int]
 
 
-class BoltWork:
+class BoltWork(Observer):
     """A bolt in one task; it is the observer of its own collector.
 
     Attributes:
@@ -108,7 +107,7 @@ class BoltWork:
         self._on_frame = any(stream.on_frame for stream in pass_.streams.values())
         self._blocks: list[Block] = []
         self._settled: dict[tuple[What, StreamId], list[int]] = {}
-        self.collector = TopologyCollector(pass_.name, self._emits, self)
+        self.collector = OutputCollector(pass_.name, self._emits, self)
         self._by_tuple = TreeCollector(pass_.name, self.collector)
         self._rows = self._row_collector()
         context.hooks.extend(pass_.hooks)
@@ -309,7 +308,7 @@ class BoltWork:
         executed = len(rows)
         failures = self.collector.failures
         if isinstance(self._bolt, ArrowBolt):
-            inputs = [InTree(rows, row, places, self.name, began_ns) for row in range(len(rows))]
+            inputs = [AnchoredTuple(rows, row, places, self.name, began_ns) for row in range(len(rows))]
             self._execute_batch(self._bolt, rows, inputs)
         else:
             for row in range(len(rows)):
@@ -319,13 +318,13 @@ class BoltWork:
                         failures += [(each.root, cause) for each in places[row]]
                         executed -= 1
                         continue
-                self._execute(InTree(rows, row, places, self.name))
+                self._execute(AnchoredTuple(rows, row, places, self.name))
         self._pulse.end()
         if executed:
             took_ns = self._clock_ns() - began_ns
             self.tally.add(Counted(What.EXECUTED, self.name, rows.came_from), executed, took_ns)
 
-    def _execute(self, received: InTree) -> None:
+    def _execute(self, received: AnchoredTuple) -> None:
         """Call ``execute`` for one tuple; an exception fails it."""
         collector = self.collector
         received.since_ns = began_ns = self._clock_ns()
@@ -348,7 +347,7 @@ class BoltWork:
                 del collector.sent[before:]
             collector.refuse(received, cause)
 
-    def _execute_batch(self, bolt: ArrowBolt, rows: Rows, inputs: Sequence[InTree]) -> None:
+    def _execute_batch(self, bolt: ArrowBolt, rows: Rows, inputs: Sequence[AnchoredTuple]) -> None:
         """Call ``execute`` for a whole batch that hooks watch; an exception fails every row of it."""
         if not inputs:
             return
@@ -370,7 +369,7 @@ class BoltWork:
         for row, cause in causes.items():
             self.collector.refuse(inputs[row], cause)
 
-    def _emit_rows(self, collector: BatchCollector, inputs: Sequence[InTree]) -> None:
+    def _emit_rows(self, collector: BatchCollector, inputs: Sequence[AnchoredTuple]) -> None:
         """Emit what an Arrow bolt emitted, but for what it emitted on rows that it failed."""
         for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
             values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -379,8 +378,7 @@ class BoltWork:
 
     def _settle(self, what: What, received: AnchoredTuple) -> int:
         """Count a tuple that is acked or failed by hand; return how long it took, ns."""
-        since_ns = received.since_ns if isinstance(received, InTree) else 0
-        took_ns = self._clock_ns() - since_ns
+        took_ns = self._clock_ns() - received.since_ns
         stream = received.came_from
         slot = self._settled.get((what, stream))
         if slot is None:

@@ -15,9 +15,15 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64
-from spout.bolts.emitting import Emits, InTree, Sent, TopologyCollector, one_stream_error
+from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.collector import DEFAULT_STREAM, BasicCollector, Emit, MessageId, Rows, Values
+from spout.tuples.collector import (
+    DEFAULT_STREAM,
+    AnchoredTuple,
+    MessageId,
+    Rows,
+    Values,
+)
 from spout.tuples.places import Deliveries, children_of, ordinals_of
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
 
@@ -65,16 +71,7 @@ def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Delive
     if all(len(each.anchors) == 1 and each.anchors[0].places is places for each in emissions):
         parents = np.array([each.anchors[0].row for each in emissions], np.int64)
         return children_of(places, parents, key, np.array([each.ordinals[number][0] for each in emissions]))
-    return [
-        tuple(
-            [
-                parent.child(key, ordinal)
-                for anchor, ordinal in zip(each.anchors, each.ordinals[number], strict=True)
-                for parent in anchor.deliveries
-            ]
-        )
-        for each in emissions
-    ]
+    return [each.deliveries(number, key) for each in emissions]
 
 
 def block_by_row(
@@ -166,7 +163,7 @@ class StreamCollector(RowCollector):
 
     __slots__ = ("_collector", "_emits", "_streams", "_tasks")
 
-    def __init__(self, collector: TopologyCollector, streams: Mapping[str, Emits]) -> None:
+    def __init__(self, collector: OutputCollector, streams: Mapping[str, Emits]) -> None:
         """Check emissions as a collector of a rich bolt does."""
         self._collector = collector
         self._emits = streams
@@ -185,11 +182,11 @@ class StreamCollector(RowCollector):
 
         def emit_on_one(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
             if type(values) is not tuple or len(values) != width or stream != DEFAULT_STREAM:
-                values = check(values, stream)[1]
+                values = check(values, stream)
             append(values)
 
         def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
-            append(check(values, stream)[1])
+            append(check(values, stream))
             named(stream)
             tasks(-1)
 
@@ -197,7 +194,7 @@ class StreamCollector(RowCollector):
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple to a task; see `BasicCollector.emit_direct`."""
-        _, row = self._collector.checked(values, stream, task)
+        row = self._collector.checked(values, stream, task)
         self.values.append(row)
         self._streams.append(stream)
         self._tasks.append(task)
@@ -229,12 +226,12 @@ class TreeCollector(BasicCollector):
 
     __slots__ = ("_bolt", "_collector", "current")
 
-    def __init__(self, bolt: str, collector: TopologyCollector) -> None:
+    def __init__(self, bolt: str, collector: OutputCollector) -> None:
         """Emit by a collector of a rich bolt, which has this name."""
         super().__init__(self._emit)
         self._bolt = bolt
         self._collector = collector
-        self.current: InTree | None = None
+        self.current: AnchoredTuple | None = None
 
     def _emit(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None:
         self._collector.emit(values, self._anchor(), stream)
@@ -247,7 +244,7 @@ class TreeCollector(BasicCollector):
         """Show an error in the status of the topology or stream."""
         self._collector.report_error(error)
 
-    def _anchor(self) -> InTree:
+    def _anchor(self) -> AnchoredTuple:
         if self.current is None:
             raise too_late(self._bolt)
         return self.current

@@ -17,7 +17,7 @@ import pyarrow as pa
 from acker.errors import TupleError
 from acker.identity import I64
 from spout.bolts.bolts import BatchCollector, columns_of
-from spout.bolts.emitting import Sent, TopologyCollector
+from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.collector import Cause, cause_of
 from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized, unanchored_misfit
@@ -122,7 +122,7 @@ def fitted_by_hand(
 
 
 def batches_of(
-    bolt: str, streams: Mapping[str, StreamPass], named: TopologyCollector, collector: BatchCollector
+    bolt: str, streams: Mapping[str, StreamPass], named: OutputCollector, collector: BatchCollector
 ) -> list[tuple[StreamPass, pa.RecordBatch, I64]]:
     """Return what an Arrow bolt emitted, one batch for each stream, and the input row of each row.
 

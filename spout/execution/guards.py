@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import BasicCollector, Delivery, OutputCollector, Tuple, cause_of
+from spout.tuples.collector import Delivery, Tuple, cause_of
 from spout.tuples.culprits import Call, Isolated, Orders
 
 ROOTS_MAX: Final = 4_096

@@ -26,7 +26,12 @@ from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
-from spout.tuples.collector import Cause, Tuple, cause_of, cut
+from spout.tuples.collector import (
+    Cause,
+    Tuple,
+    cause_of,
+    cut,
+)
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
 from spout.tuples.messages import SPOUT, MessageRows, headers_of, key_of

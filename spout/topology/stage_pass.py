@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt
-from spout.bolts.emitting import Emits, Outlet
+from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.stages import Layout, Output, Route
 from spout.tuples.anchors import PATHS_TYPE, Carry

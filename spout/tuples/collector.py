@@ -1,14 +1,8 @@
-"""What a bolt works with: tuples, message ids, causes of failure, and the collectors that it emits to.
+"""What a bolt works with: tuples, message ids, and causes of failure; pure.
 
-Pure: a collector only remembers what a bolt did. `spout.execution.bolt_work` turns that into rows, and
-`spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt that breaks one gets
-an exception, where Storm would let the root time out:
+The collectors that it emits to are in `spout.bolts.collectors`.
 
-* a tuple is settled once: acked or failed, by the bolt that received it;
-* an emission is anchored on tuples that are not settled yet;
-* what is neither acked nor failed keeps its root open until the root times out.
-
-Source: docs/design/protocol.md, section 5.2; Storm's ``OutputCollector`` and ``BasicOutputCollector``.
+Source: docs/design/protocol.md, section 5.2; Storm's ``Tuple``.
 """
 
 from __future__ import annotations
@@ -377,11 +371,19 @@ class State(Enum):
 
 
 class AnchoredTuple(PlacedTuple):
-    """A tuple that a rich bolt acks and fails by hand."""
+    """A tuple that is acked and failed by hand: it has a state.
 
-    __slots__ = ("_born", "receiver", "state")
+    Attributes:
+        receiver: the bolt that received it.
+        since_ns: when its ``execute`` began, by a clock that never goes back.
+        state: what the bolt has done with it.
+    """
 
-    def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str) -> None:
+    __slots__ = ("_born", "receiver", "since_ns", "state")
+
+    def __init__(
+        self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
+    ) -> None:
         """Receive a tuple in the bolt named `receiver`.
 
         Args:
@@ -389,9 +391,13 @@ class AnchoredTuple(PlacedTuple):
             row: its number among them.
             places: for each of the rows its deliveries; an unanchored row has none.
             receiver: name of the bolt.
+            since_ns: when its ``execute`` began.
         """
-        super().__init__(rows, row, places)
+        self._rows = rows  # as PlacedTuple does: a call for each tuple of a stream would be felt
+        self._row = row
+        self._places = places
         self.receiver = receiver
+        self.since_ns = since_ns
         self.state = State.OPEN
         self._born: dict[int, int] = {}
 
@@ -408,216 +414,3 @@ class AnchoredTuple(PlacedTuple):
         ordinal = self._born.get(subscription, 0)
         self._born[subscription] = ordinal + 1
         return ordinal
-
-
-class Emit(Protocol):
-    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`, or by their names."""
-
-    def __call__(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None: ...
-
-
-class BasicCollector:
-    """Collects what a `BasicBolt` emits; everything is anchored on the input.
-
-    To try a bolt without Spark, append what it emits to a list:
-
-    >>> words = []
-    >>> collector = spout.BasicCollector(words.append)
-    >>> collector.emit(("hawk",))
-    >>> words
-    [('hawk',)]
-    """
-
-    __slots__ = ("emit",)
-
-    emit: Emit
-    """Emit one tuple: its values in the order of the stream's fields (by default of the bolt's `output`).
-
-    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
-
-    Any other stream than the default needs a `TopologyBuilder`.
-    """
-
-    def __init__(self, emit: Emit) -> None:
-        """Send every emission to `emit`."""
-        self.emit = emit
-
-    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple to a task of the consumers of a direct stream.
-
-        Raises:
-            TupleError: the stream is not declared as direct, or no consumer has such a task.
-        """
-        raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
-
-    def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the status of the topology or stream; this does not fail the input."""
-
-
-class Emission(NamedTuple):
-    """A tuple that a rich bolt emitted, its first anchor, and its deliveries (none: unanchored)."""
-
-    values: Sequence[Any]
-    anchor: Tuple | None
-    deliveries: tuple[Delivery, ...]
-
-
-class OutputCollector:
-    """Collects what a `Bolt` does: emissions with anchors, acks, fails, timeouts reset.
-
-    >>> class Orders(spout.Bolt):
-    ...     output = "id int"
-    ...     def prepare(self, context, collector):
-    ...         self.collector = collector
-    ...     def execute(self, tuple):
-    ...         if not tuple["text"].isdigit():
-    ...             return self.collector.fail(tuple, f"{tuple['text']!r} is no order")
-    ...         self.collector.emit((int(tuple["text"]),), anchors=tuple)
-    ...         self.collector.ack(tuple)
-    >>> texts = spark.createDataFrame([("7",), ("x",)], "text string")
-    >>> texts.transform(spout.bolt(Orders())).collect()
-    [Row(id=7)]
-
-    Attributes:
-        emissions: what was emitted since the list was last emptied.
-        open: received tuples that are neither acked nor failed.
-        failures: for each failed delivery the index of its root, and the cause.
-        touched: indices of the roots whose timeouts were reset.
-        errors: what `report_error` was called with, the first `ERRORS_MAX`.
-        tracebacks: those of the exceptions by which tuples failed.
-    """
-
-    __slots__ = (
-        "_bolt", "_fields", "_subscription", "emissions", "errors", "failures", "open", "touched",
-        "tracebacks",
-    )  # fmt: skip
-
-    def __init__(self, bolt: str, subscription: int, fields: Sequence[str] | None = None) -> None:
-        """Collect for a bolt; its emissions have these fields, and all go to one subscription."""
-        self._bolt = bolt
-        self._fields = fields
-        self._subscription = subscription
-        self.emissions: list[Emission] = []
-        self.open: set[AnchoredTuple] = set()
-        self.failures: list[tuple[int, Cause]] = []
-        self.touched: set[int] = set()
-        self.errors: list[Cause] = []
-        self.tracebacks = Tracebacks()
-
-    def receive(self, received: AnchoredTuple) -> None:
-        """Add an input tuple to `open`; called before the bolt's `execute`."""
-        self.open.add(received)
-
-    def emit(
-        self,
-        values: Values,
-        anchors: Tuple | Iterable[Tuple] = (),
-        stream: str = DEFAULT_STREAM,
-    ) -> None:
-        """Emit one tuple.
-
-        Args:
-            values: in the order of the stream's fields (by default of the bolt's `output`), or by their
-                names.
-            anchors: input tuples whose trees it joins. Without one no root waits for this tuple.
-            stream: one of the streams that the bolt declares. All but the default one need a
-                `TopologyBuilder`.
-
-        Raises:
-            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has no
-                such stream, or the values do not fit its fields.
-        """
-        if stream != DEFAULT_STREAM:
-            raise TupleError(
-                f"bolt {self._bolt!r} emitted on stream {stream!r}; outside of a TopologyBuilder a bolt has"
-                f" the stream {DEFAULT_STREAM!r} only"
-            )
-        row = row_of(values, self._fields, self._bolt)
-        distinct = self._anchors(anchors)
-        deliveries: list[Delivery] = []
-        for anchor in distinct:
-            ordinal = anchor.bear(self._subscription)
-            deliveries.extend([parent.child(self._subscription, ordinal) for parent in anchor.deliveries])
-        self.emissions.append(Emission(row, distinct[0] if distinct else None, tuple(deliveries)))
-
-    def emit_direct(
-        self,
-        task: int,
-        values: Values,
-        anchors: Tuple | Iterable[Tuple] = (),
-        stream: str = DEFAULT_STREAM,
-    ) -> None:
-        """Emit one tuple to a task of the consumers of a direct stream.
-
-        Args:
-            task: from 0, and below the number of tasks that `BoltContext.tasks` has for the consumer.
-            values: see `emit`.
-            anchors: see `emit`.
-            stream: one that was declared as direct.
-
-        Raises:
-            TupleError: as `emit`; or the stream is not direct, or no consumer has such a task.
-        """
-        raise TupleError(
-            f"bolt {self._bolt!r}: stream {stream!r} is not direct; declare it so, in a bolt of a"
-            " TopologyBuilder"
-        )
-
-    def report_error(self, error: BaseException | str) -> None:
-        """Show an error in the status of the topology or stream; this does not fail a tuple."""
-        if len(self.errors) < ERRORS_MAX:
-            self.errors.append(cause_of(self._bolt, error))
-
-    def ack(self, received: Tuple) -> None:
-        """Ack an input tuple: this bolt is done with it.
-
-        Raises:
-            TupleError: it was acked or failed before, or is no input of this bolt.
-        """
-        settled = self._own(received, "acked")
-        settled.state = State.ACKED
-        self.open.discard(settled)
-
-    def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
-        """Fail an input tuple, and with it every root that it descends from.
-
-        Raises:
-            TupleError: it was acked or failed before, or is no input of this bolt.
-        """
-        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
-
-    def refuse(self, received: AnchoredTuple, named: Cause) -> None:
-        """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
-        received.state = State.FAILED
-        self.open.discard(received)
-        self.failures.extend((delivery.root, named) for delivery in received.deliveries)
-
-    def reset_timeout(self, received: Tuple) -> None:
-        """Start the timeouts of the input's roots anew.
-
-        Raises:
-            TupleError: the tuple was acked or failed before, or is no input of this bolt.
-        """
-        tuple_ = self._own(received, "reset the timeout of")
-        self.touched.update(delivery.root for delivery in tuple_.deliveries)
-
-    def outstanding(self) -> Iterator[Delivery]:
-        """List the deliveries whose edges are still missing in the XOR values of their roots.
-
-        These are, for every tuple that is not acked, its own edges and those of what was emitted on it.
-        """
-        for received in self.open:
-            yield from received.deliveries
-            yield from received.children
-
-    def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
-        """Return the anchors of an emission, each once; each is an input of this bolt and not settled."""
-        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
-        return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
-
-    def _own(self, received: Tuple, did: str) -> AnchoredTuple:
-        if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:
-            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it")
-        if received.state is not State.OPEN:
-            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}")
-        return received

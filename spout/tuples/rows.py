@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.tuples.collector import SPARK, MessageId, Rows, StreamId, row_of, shown
+from spout.tuples.collector import (
+    SPARK,
+    MessageId,
+    Rows,
+    StreamId,
+    row_of,
+    shown,
+)
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""

@@ -13,6 +13,7 @@ from acker.errors import TrackingError
 from acker.kafka.port import Outgoing
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import AnyBolt, BasicBolt, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
@@ -22,7 +23,7 @@ from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.rows import ArrowRows, Rows
 from tests.limits.work import within
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from acker.identity import child_edge, root_edge, subscription_key
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import Bolt
+from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
@@ -22,7 +23,7 @@ from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.rows import ArrowRows
 from tests.support.published import contributions, failed_roots
 

@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 
 from acker.identity import child_edge, root_edge
 from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
-from spout.bolts.emitting import InTree
+from spout.bolts.collectors import AnchoredTuple, BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import BoltDeclarer, TopologyBuilder
 from spout.topology.graph import Kind
-from spout.tuples.collector import BasicCollector, Delivery, FailTuple, OutputCollector, PlacedTuple, Tuple
+from spout.tuples.collector import (
+    Delivery,
+    FailTuple,
+    PlacedTuple,
+    Tuple,
+)
 from tests.support.published import contributions, failed_roots
 from tests.support.worlds.topology_world import SOURCE, TOPICS, run, schema_of
 
@@ -101,7 +106,7 @@ class Case:
 
 def deliveries_of(received: Tuple) -> tuple[Delivery, ...]:
     """Return the places of a tuple in its trees."""
-    assert isinstance(received, InTree | PlacedTuple)
+    assert isinstance(received, AnchoredTuple | PlacedTuple)
     return received.deliveries
 
 

@@ -28,11 +28,12 @@ from acker.identity import child_edge, first_source, partition_of, root_edge, su
 from acker.kafka.port import Record
 from acker.wire.events import SourceRun
 from replay.records.headers import ATTEMPT, HELD
+from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.streaming.ordered_read import origin_of
-from spout.tuples.collector import AnchoredTuple, Cause, Delivery, OutputCollector
+from spout.tuples.collector import AnchoredTuple, Cause, Delivery
 from spout.tuples.rows import ListRows
 from tests.simulation.truth.facts import COMPLETE, FAILED, OPEN, Evaluation
 
@@ -58,14 +59,18 @@ class Done(NamedTuple):
     sent: list[Sent]
 
 
+def _emits(subscription: int) -> dict[str, Emits]:
+    return {"default": Emits(("value",), (Outlet(subscription),))}
+
+
 class _Bolts:
     """The bolts of one task."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.split = OutputCollector("split", SPLIT_TO_COUNT)
-        self.count = OutputCollector("count", COUNT_TO_REMOTE)
-        self.remote = OutputCollector("remote", 0)
+        self.split = OutputCollector("split", _emits(SPLIT_TO_COUNT))
+        self.count = OutputCollector("count", _emits(COUNT_TO_REMOTE))
+        self.remote = OutputCollector("remote", {})
 
     def execute(self, index: int, record: Record) -> tuple[str, tuple[Delivery, ...], Cause | None]:
         """Work on one record; return the result, what went to the other lane, and the cause of a failure."""
@@ -86,9 +91,9 @@ class _Bolts:
         for _ in range(n):
             self.split.emit((None,), root)
         self.split.ack(root)
-        emitted, self.split.emissions = self.split.emissions, []
+        emitted, self.split.sent = self.split.sent, []
         for emission in emitted:
-            child = AnchoredTuple(_ROWS, 0, [emission.deliveries], "count")
+            child = AnchoredTuple(_ROWS, 0, [emission.deliveries(0, SPLIT_TO_COUNT)], "count")
             self.count.receive(child)
             if kind in ("slow", "touch") and attempt <= 1:
                 continue
@@ -96,10 +101,11 @@ class _Bolts:
                 self.count.emit((None,), child)
             self.count.ack(child)
         sent: list[Delivery] = []
-        passed, self.count.emissions = self.count.emissions, []
+        passed, self.count.sent = self.count.sent, []
         for emission in passed:
-            self.remote.receive(AnchoredTuple(_ROWS, 0, [emission.deliveries], "remote"))
-            sent += emission.deliveries
+            deliveries = emission.deliveries(0, COUNT_TO_REMOTE)
+            self.remote.receive(AnchoredTuple(_ROWS, 0, [deliveries], "remote"))
+            sent += deliveries
         is_open = kind in ("slow", "touch") and attempt <= 1 and n > 0
         return OPEN if is_open else COMPLETE, tuple(sent), None
 

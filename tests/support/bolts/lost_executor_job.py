@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spout
 from spout.bolts.bolts import BasicBolt
+from spout.bolts.collectors import BasicCollector
 from spout.local.spark_home import home_without_zip
-from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.collector import Tuple
 
 PARTITIONS = 4
 """Twice as many as executors with a core each: when the last one begins, another has ended."""

@@ -12,8 +12,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 
 
 def act(line: str) -> None:

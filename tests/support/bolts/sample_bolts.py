@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 import spout
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 
 
 def place_in(bolt: type, line: str) -> str:

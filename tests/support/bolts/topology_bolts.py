@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 
 
 class Sort(BasicBolt):

@@ -6,6 +6,7 @@ As the demo's, and each row says which attempt wrote it, so that what was writte
 from __future__ import annotations
 
 from spout.bolts.bolts import BasicBolt, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.demo.words import (
     ALWAYS_FAILS,
@@ -15,7 +16,7 @@ from spout.demo.words import (
     FlakyLineError,
     PoisonLineError,
 )
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 
 ROW = "origin string, ordinal int, attempt int, word string"
 """A word, by its identity (origin of the record, place in it) and by who wrote it."""

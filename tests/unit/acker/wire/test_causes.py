@@ -7,7 +7,13 @@ import json
 import pytest
 
 from acker.wire.causes import EXPLICIT, PARENTS_MAX, error_class, error_classes, error_text
-from spout.tuples.collector import Cause, FailTuple, RejectTuple, Undecodable, cause_of
+from spout.tuples.collector import (
+    Cause,
+    FailTuple,
+    RejectTuple,
+    Undecodable,
+    cause_of,
+)
 
 
 class OrderError(Exception):

@@ -15,13 +15,14 @@ import spout
 from acker.errors import TupleError, UsageError
 from acker.wire.causes import error_class
 from spout.bolts.bolts import BasicBolt
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.isolation.isolation import IsolatedRun
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of
 

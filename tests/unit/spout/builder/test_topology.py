@@ -10,10 +10,11 @@ import spout
 from acker.config.topics import parse
 from acker.errors import UsageError
 from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import BoltDeclarer, TopologyBuilder
 from spout.topology.stages import Layout
-from spout.tuples.collector import BasicCollector, OutputCollector, StreamId, Tuple
+from spout.tuples.collector import StreamId, Tuple
 from tests.support.worlds.topology_world import TOPICS, schema_of
 
 ELSEWHERE = parse("inputs:\n  more: {id: 4, group: g}\n", file="topics.yaml", environ={})

@@ -13,6 +13,7 @@ import pytest
 from acker.errors import TupleError
 from acker.wire.causes import error_class, without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
@@ -20,7 +21,12 @@ from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, Cause, Delivery, FailTuple, OutputCollector, Tuple
+from spout.tuples.collector import (
+    Cause,
+    Delivery,
+    FailTuple,
+    Tuple,
+)
 from spout.tuples.places import ordinals_of
 from spout.tuples.rows import ArrowRows
 

@@ -12,12 +12,13 @@ from pyspark.sql.types import IntegerType, StringType
 import spout
 from acker.errors import TupleError
 from acker.wire.causes import error_class
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_rows import Field, KeyedTask
 from spout.topology.chain import Chain, Step
-from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
 from tests.support.worlds.topology_world import SOURCE, record, schema_of
 from tests.unit.spout.bolts.test_attached_bolts import ran

@@ -13,6 +13,7 @@ import pytest
 from acker.errors import TupleError
 from acker.wire.causes import error_class, without_place
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt, OutputDeclarer
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -20,7 +21,7 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.graph import Kind
 from spout.topology.routing import keys_of, tasks_for
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, Delivery, OutputCollector, StreamId, Tuple
+from spout.tuples.collector import Delivery, StreamId, Tuple
 from spout.tuples.counts import Counted, What
 from spout.tuples.messages import MessageRows
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of, stages_of

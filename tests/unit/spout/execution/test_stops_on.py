@@ -15,6 +15,7 @@ import pytest
 from acker.errors import BoltStopped, UsageError
 from acker.wire.causes import error_class
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import Run, StageRun
@@ -23,7 +24,7 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, FailTuple, OutputCollector, RejectTuple, Tuple
+from spout.tuples.collector import FailTuple, RejectTuple, Tuple
 from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from tests.support.worlds.topology_world import TOPICS, Begin, run

@@ -9,13 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.publishing.blob import decode, encode
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import SPARK, BasicCollector, Cause, OutputCollector, StreamId, Tuple
+from spout.tuples.collector import (
+    SPARK,
+    Cause,
+    StreamId,
+    Tuple,
+)
 from spout.tuples.counts import Counted, Counts, Measure, What, count_of
 from spout.tuples.rows import ArrowRows, Rows
 

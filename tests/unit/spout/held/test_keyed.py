@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from acker.errors import BoltStopped, TupleError, UsageError
 from spout.bolts.bolts import BasicBolt, BatchCollector
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID
@@ -35,7 +36,7 @@ from spout.held.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, w
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
-from spout.tuples.collector import BasicCollector, Cause, Tuple
+from spout.tuples.collector import Cause, Tuple
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import What, count_of
 from spout.tuples.raised import Raised

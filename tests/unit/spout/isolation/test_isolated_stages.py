@@ -13,6 +13,7 @@ import pytest
 
 from acker.identity import source_of
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector
+from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -20,7 +21,7 @@ from spout.isolation.feeds import Feed, pack_feed, unpack_feed
 from spout.isolation.isolation import IsolatedRun, goes_on
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
-from spout.tuples.collector import BasicCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.counts import Counts
 from spout.tuples.culprits import WORKER_DIED
 from spout.tuples.messages import MessageRows

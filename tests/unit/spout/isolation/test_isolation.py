@@ -19,6 +19,7 @@ import pytest
 from acker.errors import TupleError, WorkerLost
 from acker.wire.causes import without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import Run, StageRun
 from spout.isolation import child_process, inquest
@@ -28,7 +29,7 @@ from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.culprits import HUNG, WORKER_DIED, Search
 from spout.tuples.rows import ArrowRows
 

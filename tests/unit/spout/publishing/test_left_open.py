@@ -9,11 +9,12 @@ import pytest
 
 from acker.config.topics import Input
 from spout.bolts.bolts import Bolt
+from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.fold import Evaluated, Outcome, TaskReport
 from spout.publishing.left_open import TELL_MS, LeftOpen, left_open
-from spout.tuples.collector import Cause, OutputCollector, Tuple
+from spout.tuples.collector import Cause, Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 INPUTS: tuple[Input, ...] = (TOPICS.input("lines"),)

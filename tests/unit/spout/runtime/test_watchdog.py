@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -19,7 +20,7 @@ from spout.runtime.pulse import Lookout, Pulse, Work
 from spout.runtime.watchdog import EXIT_HUNG, Watchdog
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
+from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from tests.support.waiting import eventually

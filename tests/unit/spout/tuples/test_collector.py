@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
+from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.tuples.collector import (
     MESSAGE_BYTES_MAX,
     AnchoredTuple,
     Cause,
     Delivery,
     FailTuple,
-    OutputCollector,
     Rows,
     StreamId,
     Tuple,
@@ -38,21 +38,31 @@ def received(collector: OutputCollector, *roots: int, bolt: str = "split") -> An
 @pytest.fixture
 def collector() -> OutputCollector:
     """The collector of a bolt named ``split`` that emits on subscription 7."""
-    return OutputCollector("split", 7)
+    return OutputCollector("split", emits(7))
+
+
+def emits(subscription: int) -> dict[str, Emits]:
+    """Return the default stream of a bolt, which one other reads."""
+    return {"default": Emits(("word",), (Outlet(subscription),))}
+
+
+def emitted(collector: OutputCollector) -> list[tuple[Delivery, ...]]:
+    """Return the deliveries of each emission."""
+    return [sent.deliveries(0, 7) for sent in collector.sent]
 
 
 def test_an_emission_is_anchored_on_every_distinct_anchor_once(collector: OutputCollector) -> None:
     """S30: the same anchor listed twice counts once; S76: one edge for each root."""
     first, second = received(collector, 1), received(collector, 2)
     collector.emit(["a"], anchors=[first, second, first])
-    assert collector.emissions[0].deliveries == (Delivery(1, ((7, 0),)), Delivery(2, ((7, 0),)))
+    assert emitted(collector) == [(Delivery(1, ((7, 0),)), Delivery(2, ((7, 0),)))]
 
 
 def test_ordinals_count_the_deliveries_of_their_parent(collector: OutputCollector) -> None:
     one, other = received(collector, 1), received(collector, 2)
     for anchor in (one, other, one):
         collector.emit(["a"], anchors=anchor)
-    assert [emission.deliveries[0].path for emission in collector.emissions] == [
+    assert [deliveries[0].path for deliveries in emitted(collector)] == [
         ((7, 0),),
         ((7, 0),),
         ((7, 1),),
@@ -64,7 +74,7 @@ def test_what_is_emitted_without_anchors_belongs_to_no_root(collector: OutputCol
     tuple_ = received(collector, 1)
     collector.emit(["a"])
     collector.ack(tuple_)
-    assert collector.emissions[0].deliveries == ()
+    assert emitted(collector) == [()]
     assert list(collector.outstanding()) == []
 
 
@@ -90,14 +100,14 @@ def test_whatever_follows_a_settled_tuple_raises_and_changes_nothing(
     again: dict[str, Sequence[Any]] = {"emit": (["a"], tuple_)}
     with pytest.raises(TupleError, match=f"'split'.*had {settle}ed"):
         getattr(collector, then)(*again.get(then, (tuple_,)))
-    assert collector.emissions == []
+    assert collector.sent == []
     assert collector.failures == failures
     assert collector.touched == set()
 
 
 def test_a_tuple_of_another_bolt_is_refused(collector: OutputCollector) -> None:
     """P43."""
-    foreign = received(OutputCollector("count", 8), 1, bolt="count")
+    foreign = received(OutputCollector("count", emits(8)), 1, bolt="count")
     with pytest.raises(TupleError, match="no input of it"):
         collector.ack(foreign)
 

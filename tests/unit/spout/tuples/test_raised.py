@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import Run, StageRun
@@ -37,10 +38,8 @@ from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import (
     MESSAGE_BYTES_MAX,
-    BasicCollector,
     Cause,
     FailTuple,
-    OutputCollector,
     RejectTuple,
     Tuple,
     cause_of,

@@ -1,0 +1,371 @@
+"""The collectors: what bolts emit, ack and fail; pure.
+
+A collector only remembers what a bolt did. `spout.execution.bolt_work` turns that into rows, and
+`spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt that breaks one gets
+an exception, where Storm would let the root time out:
+
+* a tuple is settled once: acked or failed, by the bolt that received it;
+* an emission is anchored on tuples that are not settled yet;
+* what is neither acked nor failed keeps its root open until the root times out.
+
+An emission is delivered to each task that receives it, once for each of its anchors. Each of these deliveries
+has its own edge, since the ordinal counts the deliveries of one parent on one subscription.
+
+Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``OutputCollector`` and
+``BasicOutputCollector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from acker.errors import TupleError
+from spout.tuples.collector import (
+    DEFAULT_STREAM,
+    ERRORS_MAX,
+    AnchoredTuple,
+    Cause,
+    Delivery,
+    State,
+    Tuple,
+    Values,
+    cause_of,
+    row_of,
+)
+from spout.tuples.raised import Tracebacks
+
+
+class Emit(Protocol):
+    """How a `BasicBolt` emits: `values` in the order of the fields of `stream`, or by their names."""
+
+    def __call__(self, values: Values, /, stream: str = DEFAULT_STREAM) -> None: ...
+
+
+class BasicCollector:
+    """Collects what a `BasicBolt` emits; everything is anchored on the input.
+
+    To try a bolt without Spark, append what it emits to a list:
+
+    >>> words = []
+    >>> collector = spout.BasicCollector(words.append)
+    >>> collector.emit(("hawk",))
+    >>> words
+    [('hawk',)]
+    """
+
+    __slots__ = ("emit",)
+
+    emit: Emit
+    """Emit one tuple: its values in the order of the stream's fields (by default of the bolt's `output`).
+
+    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
+
+    Any other stream than the default needs a `TopologyBuilder`.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        """Send every emission to `emit`."""
+        self.emit = emit
+
+    def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Raises:
+            TupleError: the stream is not declared as direct, or no consumer has such a task.
+        """
+        raise TupleError(f"stream {stream!r} is not direct: declare it so, in a bolt of a TopologyBuilder")
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; this does not fail the input."""
+
+
+class Outlet(NamedTuple):
+    """One subscription, for the bolt that emits on it.
+
+    Attributes:
+        subscription: its key.
+        tasks: how many tasks the consumer has.
+        copies: to how many of them each tuple is sent.
+    """
+
+    subscription: int
+    tasks: int = 1
+    copies: int = 1
+
+
+class Emits(NamedTuple):
+    """One stream of a bolt: the names of its fields, its subscriptions, whether its emitter names the task,
+    and whether the bolt works on a DataFrame, where it has no other.
+    """
+
+    fields: tuple[str, ...]
+    outlets: tuple[Outlet, ...] = ()
+    direct: bool = False
+    on_frame: bool = False
+
+
+class Sent(NamedTuple):
+    """An emission.
+
+    Attributes:
+        values: one for each field.
+        stream: name of the stream.
+        anchors: its anchors, each once.
+        ordinals: for each copy on each outlet, the ordinals of its deliveries, one for each anchor.
+        task: on a direct stream the task that receives it, else -1.
+    """
+
+    values: Sequence[Any]
+    stream: str
+    anchors: tuple[AnchoredTuple, ...]
+    ordinals: Sequence[Sequence[int]]
+    task: int = -1
+
+    def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
+        """Return its deliveries on a subscription: the one of this number in `ordinals`, with this key."""
+        return tuple(
+            [
+                parent.child(subscription, ordinal)
+                for anchor, ordinal in zip(self.anchors, self.ordinals[number], strict=True)
+                for parent in anchor.deliveries
+            ]
+        )
+
+
+def one_stream_error(bolt: str) -> TupleError:
+    """Build the error for a stream that a bolt on a DataFrame names; it names the cure."""
+    return TupleError(
+        f"bolt {bolt!r} named a stream in emit; a bolt on DataFrames has one stream: emit the values alone,"
+        " or declare streams in a bolt of a TopologyBuilder"
+    )
+
+
+class Observer:
+    """Is called for each thing that a bolt does; override what you want to see."""
+
+    def emitted(self, sent: Sent) -> None:
+        """React to an emission."""
+
+    def acked(self, received: AnchoredTuple) -> None:
+        """React to an ack."""
+
+    def failed(self, received: AnchoredTuple, cause: Cause) -> None:
+        """React to a fail."""
+
+
+class OutputCollector:
+    """Collects what a `Bolt` does: emissions with anchors, acks, fails, timeouts reset.
+
+    >>> class Orders(spout.Bolt):
+    ...     output = "id int"
+    ...     def prepare(self, context, collector):
+    ...         self.collector = collector
+    ...     def execute(self, tuple):
+    ...         if not tuple["text"].isdigit():
+    ...             return self.collector.fail(tuple, f"{tuple['text']!r} is no order")
+    ...         self.collector.emit((int(tuple["text"]),), anchors=tuple)
+    ...         self.collector.ack(tuple)
+    >>> texts = spark.createDataFrame([("7",), ("x",)], "text string")
+    >>> texts.transform(spout.bolt(Orders())).collect()
+    [Row(id=7)]
+
+    Attributes:
+        sent: what was emitted since the list was last emptied.
+        open: received tuples that are neither acked nor failed.
+        failures: for each failed delivery the index of its root, and the cause.
+        touched: indices of the roots whose timeouts were reset.
+        errors: what `report_error` was called with, the first `ERRORS_MAX`.
+        tracebacks: those of the exceptions by which tuples failed.
+    """
+
+    __slots__ = (
+        "_bolt", "_keys", "_observer", "_streams", "errors", "failures", "open", "sent", "touched",
+        "tracebacks",
+    )  # fmt: skip
+
+    def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: Observer | None = None) -> None:
+        """Collect for the bolt of this name, with these streams; call `observer` for all that it does."""
+        self._bolt = bolt
+        self._streams = streams
+        self._keys = {
+            name: tuple(outlet.subscription for outlet in each.outlets for _ in range(outlet.copies))
+            for name, each in streams.items()
+        }
+        self._observer = observer or Observer()
+        self.sent: list[Sent] = []
+        self.open: set[AnchoredTuple] = set()
+        self.failures: list[tuple[int, Cause]] = []
+        self.touched: set[int] = set()
+        self.errors: list[Cause] = []
+        self.tracebacks = Tracebacks()
+
+    def receive(self, received: AnchoredTuple) -> None:
+        """Add an input tuple to `open`; called before the bolt's `execute`."""
+        self.open.add(received)
+
+    def emit(
+        self,
+        values: Values,
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: in the order of the stream's fields (by default of the bolt's `output`), or by their
+                names.
+            anchors: input tuples whose trees it joins. Without one no root waits for this tuple.
+            stream: one of the streams that the bolt declares. All but the default one need a
+                `TopologyBuilder`.
+
+        Raises:
+            TupleError: an anchor was acked or failed before, or is no input of this bolt; or the bolt has no
+                such stream, or the values do not fit its fields.
+        """
+        self._send(self.checked(values, stream), stream, -1, anchors)
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Values,
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to a task of the consumers of a direct stream.
+
+        Args:
+            task: from 0, and below the number of tasks that `BoltContext.tasks` has for the consumer.
+            values: see `emit`.
+            anchors: see `emit`.
+            stream: one that was declared as direct.
+
+        Raises:
+            TupleError: as `emit`; or the stream is not direct, or no consumer has such a task.
+        """
+        self._send(self.checked(values, stream, task), stream, task, anchors)
+
+    def report_error(self, error: BaseException | str) -> None:
+        """Show an error in the status of the topology or stream; this does not fail a tuple."""
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(cause_of(self._bolt, error))
+
+    def ack(self, received: Tuple) -> None:
+        """Ack an input tuple: this bolt is done with it.
+
+        Raises:
+            TupleError: it was acked or failed before, or is no input of this bolt.
+        """
+        settled = self._own(received, "acked")
+        settled.state = State.ACKED
+        self.open.discard(settled)
+        self._observer.acked(settled)
+
+    def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
+        """Fail an input tuple, and with it every root that it descends from.
+
+        Raises:
+            TupleError: it was acked or failed before, or is no input of this bolt.
+        """
+        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
+
+    def refuse(self, received: AnchoredTuple, named: Cause) -> None:
+        """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
+        received.state = State.FAILED
+        self.open.discard(received)
+        self.failures.extend((delivery.root, named) for delivery in received.deliveries)
+        self._observer.failed(received, named)
+
+    def reset_timeout(self, received: Tuple) -> None:
+        """Start the timeouts of the input's roots anew.
+
+        Raises:
+            TupleError: the tuple was acked or failed before, or is no input of this bolt.
+        """
+        tuple_ = self._own(received, "reset the timeout of")
+        self.touched.update(delivery.root for delivery in tuple_.deliveries)
+
+    def outstanding(self) -> Iterator[Delivery]:
+        """List the deliveries whose edges are still missing in the XOR values of their roots.
+
+        These are, for every tuple that is not acked, its own edges and those of what was emitted on it.
+        """
+        for received in self.open:
+            yield from received.deliveries
+            yield from received.children
+
+    def checked(self, values: Values, stream: str, task: int | None = None) -> Sequence[Any]:
+        """Return the values of an emission in the order of the stream's fields.
+
+        Args:
+            values: what is emitted.
+            stream: name of the stream.
+            task: the task of `emit_direct`; None for `emit`.
+
+        Raises:
+            TupleError: the bolt has no such stream, the stream has other fields, a direct stream got no task,
+                another one got a task, or no consumer has such a task.
+        """
+        emits = self._streams.get(stream) or self.named(stream)
+        row = values if type(values) is tuple else row_of(values, emits.fields, self._bolt)
+        if len(row) != len(emits.fields):
+            where = "" if emits.on_frame else f" on stream {stream!r}"
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted {len(row)} values{where}, whose fields are"
+                f" {', '.join(emits.fields)}"
+            )
+        if task is None:
+            if emits.direct:
+                raise TupleError(
+                    f"bolt {self._bolt!r} emitted on {stream!r} without a task; it is direct: use emit_direct"
+                )
+            return row
+        if not emits.direct:
+            raise TupleError(
+                f"bolt {self._bolt!r} named a task on stream {stream!r}, which is not direct; emit there, or"
+                " declare it with direct=True"
+            )
+        most = min((outlet.tasks for outlet in emits.outlets), default=task + 1)
+        if not 0 <= task < most:
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its consumers have tasks 0"
+                f" to {most - 1}"
+            )
+        return row
+
+    def named(self, stream: str) -> Emits:
+        """Return a stream.
+
+        Raises:
+            TupleError: the bolt has none of this name.
+        """
+        emits = self._streams.get(stream)
+        if emits is not None:
+            return emits
+        if any(each.on_frame for each in self._streams.values()):
+            raise one_stream_error(self._bolt)
+        known = ", ".join(self._streams) or "none"
+        raise TupleError(
+            f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {known}"
+        )
+
+    def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
+        distinct = tuple(self._anchors(anchors))
+        ordinals = [[anchor.bear(key) for anchor in distinct] for key in self._keys[stream]]
+        sent = Sent(values, stream, distinct, ordinals, task)
+        self.sent.append(sent)
+        self._observer.emitted(sent)
+
+    def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
+        """Return the anchors of an emission, each once; each is an input of this bolt and not settled."""
+        if isinstance(anchors, AnchoredTuple):
+            return [self._own(anchors, "emitted on")]
+        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
+        return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
+
+    def _own(self, received: Tuple, did: str) -> AnchoredTuple:
+        if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:
+            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it")
+        if received.state is not State.OPEN:
+            raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}")
+        return received

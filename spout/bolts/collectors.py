@@ -112,22 +112,23 @@ class Sent(NamedTuple):
         values: one for each field.
         stream: name of the stream.
         anchors: its anchors, each once.
-        ordinals: for each copy on each outlet, the ordinals of its deliveries, one for each anchor.
+        ordinals: of its deliveries: one for each anchor, for each copy on each outlet.
         task: on a direct stream the task that receives it, else -1.
     """
 
     values: Sequence[Any]
     stream: str
     anchors: tuple[AnchoredTuple, ...]
-    ordinals: Sequence[Sequence[int]]
+    ordinals: tuple[int, ...]
     task: int = -1
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return its deliveries on a subscription: the one of this number in `ordinals`, with this key."""
+        """Return its deliveries on a subscription: this copy, counted over all outlets, with this key."""
+        first = number * len(self.anchors)
         return tuple(
             [
                 parent.child(subscription, ordinal)
-                for anchor, ordinal in zip(self.anchors, self.ordinals[number], strict=True)
+                for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)
                 for parent in anchor.deliveries
             ]
         )
@@ -350,18 +351,15 @@ class OutputCollector:
         )
 
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
-        distinct = tuple(self._anchors(anchors))
-        ordinals = [[anchor.bear(key) for anchor in distinct] for key in self._keys[stream]]
+        distinct: tuple[AnchoredTuple, ...]
+        if isinstance(anchors, Tuple):
+            distinct = (self._own(anchors, "emitted on"),)
+        else:
+            distinct = tuple([self._own(anchor, "emitted on") for anchor in dict.fromkeys(anchors)])
+        ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)
         self._observer.emitted(sent)
-
-    def _anchors(self, anchors: Tuple | Iterable[Tuple]) -> list[AnchoredTuple]:
-        """Return the anchors of an emission, each once; each is an input of this bolt and not settled."""
-        if isinstance(anchors, AnchoredTuple):
-            return [self._own(anchors, "emitted on")]
-        listed = (anchors,) if isinstance(anchors, Tuple) else anchors
-        return [self._own(anchor, "emitted on") for anchor in dict.fromkeys(listed)]
 
     def _own(self, received: Tuple, did: str) -> AnchoredTuple:
         if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:

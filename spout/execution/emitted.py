@@ -70,7 +70,7 @@ def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Delive
     places = first[0].places if first else ()
     if all(len(each.anchors) == 1 and each.anchors[0].places is places for each in emissions):
         parents = np.array([each.anchors[0].row for each in emissions], np.int64)
-        return children_of(places, parents, key, np.array([each.ordinals[number][0] for each in emissions]))
+        return children_of(places, parents, key, np.array([each.ordinals[number] for each in emissions]))
     return [each.deliveries(number, key) for each in emissions]
 
 

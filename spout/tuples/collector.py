@@ -399,18 +399,20 @@ class AnchoredTuple(PlacedTuple):
         self.receiver = receiver
         self.since_ns = since_ns
         self.state = State.OPEN
-        self._born: dict[int, int] = {}
+        self._born: dict[int, int] | None = None
 
     @property
     def children(self) -> Iterator[Delivery]:
         """The deliveries of the tuples that are anchored on it."""
-        for subscription, count in self._born.items():
+        for subscription, count in (self._born or {}).items():
             for ordinal in range(count):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
     def bear(self, subscription: int) -> int:
         """Count one more delivery on a subscription; return its ordinal."""
+        if self._born is None:  # most tuples have no children, and a dictionary is larger than a tuple
+            self._born = {}
         ordinal = self._born.get(subscription, 0)
         self._born[subscription] = ordinal + 1
         return ordinal

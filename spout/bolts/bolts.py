@@ -28,7 +28,7 @@ from spout.tuples.collector import (
     FailTuple,
     Tuple,
     cause_of,
-    row_of,
+    values_in_order,
 )
 from spout.tuples.culprits import Isolated
 from spout.tuples.raised import Tracebacks
@@ -230,7 +230,7 @@ class BatchCollector:
         Raises:
             TupleError: lengths differ, a parent is not a row of the batch, or `columns` has no order.
         """
-        columns = columns if isinstance(columns, Mapping) else row_of(columns, None, self._bolt)
+        columns = columns if isinstance(columns, Mapping) else values_in_order(columns, None, self._bolt)
         arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
         of = np.asarray(parents, dtype=np.int64)
         if any(len(column) != len(of) for column in arrays):
@@ -300,7 +300,7 @@ class ArrowBolt(_Declares):
         """Release what `prepare` acquired; called after the last batch of a task."""
 
 
-def columns_of(
+def columns_in_order(
     columns: Sequence[pa.Array] | Mapping[str, pa.Array], fields: Sequence[str], bolt: str
 ) -> Sequence[pa.Array]:
     """Return the columns that an `ArrowBolt` emitted, in the order of the fields.
@@ -308,7 +308,7 @@ def columns_of(
     Raises:
         TupleError: it emitted a mapping, and its names are not those of the fields.
     """
-    return row_of(columns, fields, bolt) if isinstance(columns, Mapping) else columns
+    return values_in_order(columns, fields, bolt) if isinstance(columns, Mapping) else columns
 
 
 AnyBolt = BasicBolt | Bolt | ArrowBolt
@@ -323,7 +323,7 @@ _FORMS = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
 _HOOK_METHODS = ("prepare", "emit", "execute", "ack", "fail", "cleanup")
 
 
-def name_of(bolt: object, name: str | None) -> str:
+def bolt_name(bolt: object, name: str | None) -> str:
     """Return the name of a bolt: `name`, or the name of its class if that is None."""
     if name is not None:
         return name

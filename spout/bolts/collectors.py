@@ -27,11 +27,11 @@ from spout.tuples.collector import (
     AnchoredTuple,
     Cause,
     Delivery,
-    State,
     Tuple,
+    TupleState,
     Values,
     cause_of,
-    row_of,
+    values_in_order,
 )
 from spout.tuples.raised import Tracebacks
 
@@ -142,7 +142,7 @@ def one_stream_error(bolt: str) -> TupleError:
     )
 
 
-class Observer:
+class BoltObserver:
     """Is called for each thing that a bolt does; override what you want to see."""
 
     def emitted(self, sent: Sent) -> None:
@@ -185,7 +185,7 @@ class OutputCollector:
         "tracebacks",
     )  # fmt: skip
 
-    def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: Observer | None = None) -> None:
+    def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: BoltObserver | None = None) -> None:
         """Collect for the bolt of this name, with these streams; call `observer` for all that it does."""
         self._bolt = bolt
         self._streams = streams
@@ -193,7 +193,7 @@ class OutputCollector:
             name: tuple(outlet.subscription for outlet in each.outlets for _ in range(outlet.copies))
             for name, each in streams.items()
         }
-        self._observer = observer or Observer()
+        self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
         self.open: set[AnchoredTuple] = set()
         self.failures: list[tuple[int, Cause]] = []
@@ -258,7 +258,7 @@ class OutputCollector:
             TupleError: it was acked or failed before, or is no input of this bolt.
         """
         settled = self._own(received, "acked")
-        settled.state = State.ACKED
+        settled.state = TupleState.ACKED
         self.open.discard(settled)
         self._observer.acked(settled)
 
@@ -272,7 +272,7 @@ class OutputCollector:
 
     def refuse(self, received: AnchoredTuple, named: Cause) -> None:
         """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
-        received.state = State.FAILED
+        received.state = TupleState.FAILED
         self.open.discard(received)
         self.failures.extend((delivery.root, named) for delivery in received.deliveries)
         self._observer.failed(received, named)
@@ -308,7 +308,7 @@ class OutputCollector:
                 another one got a task, or no consumer has such a task.
         """
         emits = self._streams.get(stream) or self.named(stream)
-        row = values if type(values) is tuple else row_of(values, emits.fields, self._bolt)
+        row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):
             where = "" if emits.on_frame else f" on stream {stream!r}"
             raise TupleError(
@@ -364,6 +364,6 @@ class OutputCollector:
     def _own(self, received: Tuple, did: str) -> AnchoredTuple:
         if not isinstance(received, AnchoredTuple) or received.receiver != self._bolt:
             raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it")
-        if received.state is not State.OPEN:
+        if received.state is not TupleState.OPEN:
             raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}")
         return received

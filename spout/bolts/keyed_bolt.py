@@ -19,7 +19,7 @@ from spout.tuples.collector import (
     Cause,
     Values,
     cause_of,
-    row_of,
+    values_in_order,
 )
 from spout.tuples.raised import Tracebacks
 
@@ -144,7 +144,7 @@ class KeyedCollector:
             TupleError: the number of values is not that of the fields of `output`, or a value has another
                 type than its field.
         """
-        row = row_of(values, self._fields, self._bolt)
+        row = values_in_order(values, self._fields, self._bolt)
         if self._check is not None:
             self._check(row)
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))

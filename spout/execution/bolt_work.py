@@ -32,10 +32,10 @@ from spout.bolts.bolts import (
     returned_error,
     stop_on,
 )
-from spout.bolts.collectors import BasicCollector, Observer, OutputCollector, Sent
+from spout.bolts.collectors import BasicCollector, BoltObserver, OutputCollector, Sent
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
 from spout.execution.emitted import (
-    Block,
+    Emissions,
     RowCollector,
     StreamCollector,
     TreeCollector,
@@ -65,7 +65,7 @@ from spout.tuples.rows import arrow_of
 ClockNs = Callable[[], int]
 
 
-class BoltWork(Observer):
+class BoltWork(BoltObserver):
     """A bolt in one task; it is the observer of its own collector.
 
     Attributes:
@@ -105,7 +105,7 @@ class BoltWork(Observer):
         self._emits = {name: stream.emits for name, stream in pass_.streams.items()}
         self._deliveries = {name: stream.deliveries for name, stream in pass_.streams.items()}
         self._on_frame = any(stream.on_frame for stream in pass_.streams.values())
-        self._blocks: list[Block] = []
+        self._blocks: list[Emissions] = []
         self._settled: dict[tuple[What, StreamId], list[int]] = {}
         self.collector = OutputCollector(pass_.name, self._emits, self)
         self._by_tuple = TreeCollector(pass_.name, self.collector)
@@ -125,7 +125,7 @@ class BoltWork(Observer):
     def receive(self, rows: Rows, places: Sequence[Deliveries]) -> None:
         """Let the bolt work on rows, each with its places in its trees."""
         if isinstance(self._bolt, Guarded):
-            self._bolt.post.places = places
+            self._bolt.guard.places = places
         if self._hooks or isinstance(self._bolt, Bolt):
             self._work_by_hand(rows, places)
         elif isinstance(self._bolt, BasicBolt):
@@ -142,7 +142,7 @@ class BoltWork(Observer):
         for hook in self._hooks:
             hook.cleanup()
 
-    def take(self) -> list[Block]:
+    def take(self) -> list[Emissions]:
         """Return what was emitted since this was called last."""
         blocks, self._blocks = self._blocks, []
         sent, self.collector.sent = self.collector.sent, []
@@ -219,7 +219,7 @@ class BoltWork(Observer):
             ended(len(emitted))
         self._pulse.end()
         took_ns = self._clock_ns() - began_ns
-        blocks: list[Block] = []
+        blocks: list[Emissions] = []
         for name, values, parents, tasks in collector.by_stream():
             stream = self._streams[name]
             fit = fitted(stream, values, parents, tasks, tracked=self._tracked)
@@ -243,7 +243,7 @@ class BoltWork(Observer):
     def _work_on_batch(self, bolt: ArrowBolt, rows: Rows, places: Sequence[Deliveries]) -> None:
         """Call an Arrow bolt for all rows; what it raises fails every row."""
         collector = BatchCollector(self.name, len(rows), self.collector.tracebacks)
-        blocks: list[Block] = []
+        blocks: list[Emissions] = []
         failures: list[RowFailure] = []
         began_ns = self._clock_ns()
         self._pulse.begin(self.name)
@@ -272,9 +272,15 @@ class BoltWork(Observer):
         return cause_of(self.name, error, self.collector.tracebacks)
 
     def _done(
-        self, came_from: StreamId, executed: int, failures: Sequence[RowFailure],
-        blocked: Sequence[RowFailure], places: Sequence[Deliveries], took_ns: int, blocks: Sequence[Block],
-    ) -> None:  # fmt: skip
+        self,
+        came_from: StreamId,
+        executed: int,
+        failures: Sequence[RowFailure],
+        blocked: Sequence[RowFailure],
+        places: Sequence[Deliveries],
+        took_ns: int,
+        blocks: Sequence[Emissions],
+    ) -> None:
         """Attribute and count what was done by row."""
         self._failed([(each.root, cause) for row, cause in failures for each in places[row]])
         self.collector.failures += [(each.root, cause) for row, cause in blocked for each in places[row]]

@@ -28,7 +28,7 @@ from spout.tuples.places import Deliveries, children_of, ordinals_of
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
 
 
-class Block(NamedTuple):
+class Emissions(NamedTuple):
     """Rows that a bolt emitted on one stream.
 
     Attributes:
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     tasks: I64 | None = None
 
 
-def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.RecordBatch | None) -> Block:
+def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
     """Make a block of emissions that came one by one."""
 
     def find_id(row: int) -> MessageId:
@@ -55,7 +55,7 @@ def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.Recor
 
     values = [each.values for each in emissions]
     keys = [outlet.subscription for outlet in stream.emits.outlets for _ in range(outlet.copies)]
-    return Block(
+    return Emissions(
         stream,
         ListRows(stream.schema.names, values, find_id, stream.id, stream.schema),
         batch,
@@ -82,7 +82,7 @@ def block_by_row(
     source: Rows,
     places: Sequence[Deliveries],
     tasks: I64 | None = None,
-) -> Block:
+) -> Emissions:
     """Make a block of rows that each descend from one input row.
 
     Args:
@@ -92,7 +92,7 @@ def block_by_row(
         parents: `(n,) int64`: for each the number of its input row.
         source: the input rows.
         places: their places in their trees.
-        tasks: see `Block`.
+        tasks: see `Emissions`.
     """
 
     def find_id(row: int) -> MessageId:
@@ -110,7 +110,7 @@ def block_by_row(
         for outlet in outlets
         for copy in range(outlet.copies)
     ]
-    return Block(stream, rows, batch, parcels, tasks)
+    return Emissions(stream, rows, batch, parcels, tasks)
 
 
 class RowCollector(BasicCollector):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from acker.errors import TupleError
 from acker.identity import I64
-from spout.bolts.bolts import BatchCollector, columns_of
+from spout.bolts.bolts import BatchCollector, columns_in_order
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.collector import Cause, cause_of
@@ -154,7 +154,7 @@ def _joined(
     """Join columns into one batch of the stream's types; see `batches_of`."""
     tables = []
     for columns in emitted:
-        listed = columns_of(columns, schema.names, bolt)
+        listed = columns_in_order(columns, schema.names, bolt)
         if len(listed) != len(schema):
             fields = ", ".join(schema.names)
             raise TupleError(f"bolt {bolt!r} emitted {len(listed)} columns, whose fields are {fields}")

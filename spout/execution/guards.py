@@ -1,7 +1,7 @@
 """Bolts as a child process runs them: each call is written down before it is made.
 
-What is written stands in memory that the parent shares, so it is there when the child is not. A culprit's
-call is not made. Around the bolts nothing changes: the passes of a task run guards as they run bolts.
+What is written is in memory that the parent shares, so it is there when the child is not. A culprit's call
+is not made. Around the bolts nothing changes: a stage runs guarded bolts as it runs bolts.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Delivery, Tuple, cause_of
+from spout.tuples.collector import Delivery, PlacedTuple, Tuple, cause_of
 from spout.tuples.culprits import Call, Isolated, Orders
 
 ROOTS_MAX: Final = 4_096
@@ -39,14 +39,14 @@ class Phase(IntEnum):
     CLEANUP = 3
 
 
-class Entry(NamedTuple):
+class LastCall(NamedTuple):
     """What a child has written down: what it is at, of which bolt, and there of which call."""
 
     phase: Phase
     call: Call
 
 
-class Sheet:
+class CallMemory:
     """Memory that a child writes and its parent reads; the names of the bolts stand for their numbers."""
 
     def __init__(self, bolts: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Sheet:
         self._cells = memoryview(mmap.mmap(-1, (_HEAD + ROOTS_MAX) * 8)).cast("q")
 
     @property
-    def looked_at(self) -> tuple[int, Phase]:
+    def progress(self) -> tuple[int, Phase]:
         """How much was written so far, and what the child is at."""
         return self._cells[_SEQ], Phase(self._cells[_PHASE])
 
@@ -75,29 +75,29 @@ class Sheet:
         """Write down that nothing of the user's runs."""
         self._cells[_PHASE] = Phase.IDLE
 
-    def read(self) -> Entry:
+    def read(self) -> LastCall:
         """Return what was written last; the child has ended."""
         cells = self._cells
         roots = frozenset(cells[_HEAD + place] for place in range(cells[_COUNT]))
         call = Call(self.bolts[cells[_BOLT]], cells[_FEED], cells[_CALL], cells[_FIRST], cells[_END], roots)
-        return Entry(Phase(cells[_PHASE]), call)
+        return LastCall(Phase(cells[_PHASE]), call)
 
 
-class Post:
-    """Where one bolt is guarded.
+class Guard:
+    """Writes down the calls of one bolt.
 
     Attributes:
         bolt: its name.
         feed: number of the block of rows that is worked on.
-        places: of each row that the bolt is called for, its places in its trees; where tuples do not tell.
+        places: of each row that an `ArrowBolt` is called for, its places in its trees.
     """
 
-    def __init__(self, bolt: str, sheet: Sheet, orders: Orders) -> None:
+    def __init__(self, bolt: str, memory: CallMemory, orders: Orders) -> None:
         """Guard the bolt of this name."""
         self.feed = 0
         self.places: Sequence[Sequence[Delivery]] = ()
         self.bolt = bolt
-        self._sheet = sheet
+        self._memory = memory
         self._orders = orders
         self._calls: Counter[frozenset[int]] = Counter()
 
@@ -109,9 +109,9 @@ class Post:
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Write down that the bolt is prepared or cleaned up."""
-        self._sheet.write(phase, Call(self.bolt, self.feed, 0, 0, 0, frozenset()))
+        self._memory.write(phase, Call(self.bolt, self.feed, 0, 0, 0, frozenset()))
         yield
-        self._sheet.idle()
+        self._memory.idle()
 
     def execute(self, received: Tuple, work: Callable[[], None]) -> None:
         """Work on one tuple.
@@ -119,10 +119,7 @@ class Post:
         Raises:
             Isolated: it is a culprit.
         """
-        deliveries = getattr(received, "deliveries", None)
-        if deliveries is None:
-            deliveries = self.places[received._row] if self.places else ()
-        call = self.next_call(1, _roots(deliveries))
+        call = self.next_call(1, _roots(received.deliveries if isinstance(received, PlacedTuple) else ()))
         blame = self._orders.blame_of(call)
         if blame is not None:
             raise blame.with_traceback(None)
@@ -153,90 +150,90 @@ class Post:
 
     def guarded(self, call: Call, work: Callable[[], None]) -> None:
         """Write a call down and make it; it stays written where it ends the process (SystemExit too)."""
-        self._sheet.write(Phase.EXECUTE, call)
+        self._memory.write(Phase.EXECUTE, call)
         try:
             work()
         except Exception:
-            self._sheet.idle()
+            self._memory.idle()
             raise
-        self._sheet.idle()
+        self._memory.idle()
 
 
 class Guarded:
-    """What all guards have: the post where they stand."""
+    """What all guarded bolts have: their guard."""
 
-    post: Post
+    guard: Guard
 
 
 class GuardedBasic(Guarded, BasicBolt):
     """Guards a `BasicBolt`."""
 
-    def __init__(self, bolt: BasicBolt, post: Post) -> None:
+    def __init__(self, bolt: BasicBolt, guard: Guard) -> None:
         """Guard a bolt."""
         self._bolt = bolt
-        self.post = post
+        self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
         """Prepare the bolt."""
-        with self.post.during(Phase.PREPARE):
+        with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context)
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Let the bolt work on a tuple that is no culprit."""
-        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple, collector))
+        self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple, collector))
 
     def cleanup(self) -> None:
         """Clean the bolt up."""
-        with self.post.during(Phase.CLEANUP):
+        with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
 
 class GuardedRich(Guarded, Bolt):
     """Guards a rich `Bolt`."""
 
-    def __init__(self, bolt: Bolt, post: Post) -> None:
+    def __init__(self, bolt: Bolt, guard: Guard) -> None:
         """Guard a bolt."""
         self._bolt = bolt
-        self.post = post
+        self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
         """Prepare the bolt."""
-        with self.post.during(Phase.PREPARE):
+        with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context, collector)
 
     def execute(self, tuple: Tuple) -> None:
         """Let the bolt work on a tuple that is no culprit."""
-        self.post.execute(tuple, lambda: invoke(self.post.bolt, self._bolt.execute, tuple))
+        self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple))
 
     def cleanup(self) -> None:
         """Clean the bolt up."""
-        with self.post.during(Phase.CLEANUP):
+        with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
 
 class GuardedArrow(Guarded, ArrowBolt):
     """Guards an `ArrowBolt`: calls it for all rows, or for parts of them where orders say so."""
 
-    def __init__(self, bolt: ArrowBolt, post: Post) -> None:
+    def __init__(self, bolt: ArrowBolt, guard: Guard) -> None:
         """Guard a bolt."""
         self._bolt = bolt
-        self.post = post
+        self.guard = guard
         self.stops_on = bolt.stops_on  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
         self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def prepare(self, context: BoltContext) -> None:
         """Prepare the bolt."""
-        with self.post.during(Phase.PREPARE):
+        with self.guard.during(Phase.PREPARE):
             self._bolt.prepare(context)
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Let the bolt work on the rows that are no culprits."""
-        whole = self.post.next_call(batch.num_rows)
-        made = self.post.rows(whole) if batch.num_rows else [(whole, None)]
+        whole = self.guard.next_call(batch.num_rows)
+        made = self.guard.rows(whole) if batch.num_rows else [(whole, None)]
         if len(made) == 1 and made[0][1] is None:
-            self.post.guarded(made[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
+            self.guard.guarded(made[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
             return
         for call, blame in made:
             if blame is None:
@@ -246,7 +243,7 @@ class GuardedArrow(Guarded, ArrowBolt):
 
     def cleanup(self) -> None:
         """Clean the bolt up."""
-        with self.post.during(Phase.CLEANUP):
+        with self.guard.during(Phase.CLEANUP):
             self._bolt.cleanup()
 
     def _part(self, call: Call, batch: pa.RecordBatch, collector: BatchCollector) -> None:
@@ -254,7 +251,7 @@ class GuardedArrow(Guarded, ArrowBolt):
         part = collector.part(call.end - call.first)
         rows = batch.slice(call.first, call.end - call.first)
         try:
-            self.post.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))
+            self.guard.guarded(call, lambda: invoke(call.bolt, self._bolt.execute, rows, part))
         except Exception as error:  # whatever user code raises fails its input
             if stops(self, error):
                 raise
@@ -264,12 +261,12 @@ class GuardedArrow(Guarded, ArrowBolt):
         collector.join(part, call.first)
 
 
-def guard(name: str, bolt: AnyBolt, sheet: Sheet, orders: Orders) -> AnyBolt:
+def guarded_bolt(name: str, bolt: AnyBolt, memory: CallMemory, orders: Orders) -> AnyBolt:
     """Guard a bolt of any form."""
-    post = Post(name, sheet, orders)
+    guard = Guard(name, memory, orders)
     if isinstance(bolt, ArrowBolt):
-        return GuardedArrow(bolt, post)
-    return GuardedBasic(bolt, post) if isinstance(bolt, BasicBolt) else GuardedRich(bolt, post)
+        return GuardedArrow(bolt, guard)
+    return GuardedBasic(bolt, guard) if isinstance(bolt, BasicBolt) else GuardedRich(bolt, guard)
 
 
 def _roots(deliveries: Sequence[Delivery]) -> frozenset[int]:

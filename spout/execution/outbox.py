@@ -18,7 +18,7 @@ from spout.tuples.origins import ROOT, Origins
 from spout.tuples.places import column_of, only_roots
 
 
-class Outbox:
+class TaskOutbox:
     """Collects the rows that leave one task. `origins` knows where their roots stand, where rows say so."""
 
     def __init__(self, pass_: StagePass) -> None:

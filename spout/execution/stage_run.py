@@ -19,13 +19,13 @@ import pyarrow as pa
 from acker.identity import I64, input_id_of
 from spout.bolts.hooks import BoltContext
 from spout.execution.bolt_work import BoltWork, ClockNs
-from spout.execution.emitted import Block
-from spout.execution.outbox import Outbox
+from spout.execution.emitted import Emissions
+from spout.execution.outbox import TaskOutbox
 from spout.planning.order import Gate
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.runtime.pulse import Pulse
 from spout.topology.graph import Kind
-from spout.topology.routing import keys_of, tasks_for
+from spout.topology.routing import tasks_for, value_keys
 from spout.topology.stage_pass import Frame, StagePass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
@@ -39,7 +39,7 @@ from spout.tuples.raised import first_of_each
 from spout.tuples.rows import ArrowRows
 
 
-class Run(Protocol):
+class TaskRun(Protocol):
     """A stage at work in one task: here, or in a child. `gate` is set while records are fed in order."""
 
     gate: Gate | None
@@ -54,7 +54,7 @@ class Run(Protocol):
         """Return what was done; called last."""
 
 
-class Inbox(NamedTuple):
+class Arrived(NamedTuple):
     """Rows of one stream that a bolt receives, with the places of each in its trees."""
 
     rows: Rows
@@ -74,14 +74,14 @@ class StageRun:
         """Prepare the bolts that run in this task; `pulse` is called when a call of one begins and ends."""
         self._gate: Gate | None = None
         self._pass = pass_
-        self._outbox = Outbox(pass_)
+        self._outbox = TaskOutbox(pass_)
         self._dealt = self._arrived = 0
         self._partition = context.partition
         self._took = Fingerprint()
         self._gave = Fingerprint()
         self._tally = Tally()
         self._works: dict[str, BoltWork] = {}
-        self._inboxes: dict[str, list[Inbox]] = {}
+        self._inboxes: dict[str, list[Arrived]] = {}
         for bolt in pass_.bolts:
             self._inboxes[bolt.name] = []
             if not bolt.tasks or context.partition < bolt.tasks:
@@ -136,7 +136,7 @@ class StageRun:
             places = places_of(anchors)
         if frame.entry and not frame.by_row:
             places = self._told_apart(places, frame.entry)
-        self._inboxes[self._pass.bolts[0].name].append(Inbox(rows, places))
+        self._inboxes[self._pass.bolts[0].name].append(Arrived(rows, places))
 
     def _told_apart(self, places: Sequence[Deliveries], entry: int) -> Sequence[Deliveries]:
         """Give each row a place of its own, since Spark's operators may repeat it: two equal edges cancel."""
@@ -163,7 +163,7 @@ class StageRun:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
             self._tally.add(transferred, len(parcels) * len(rows))
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
-        self._distribute(Block(stream, rows, batch, parcels))
+        self._distribute(Emissions(stream, rows, batch, parcels))
 
     def _arrive(self, batch: pa.RecordBatch) -> None:
         """Put rows of the stage before where they belong."""
@@ -183,7 +183,9 @@ class StageRun:
             deliveries = places_of(Anchors(Carry.HOPS, rows.column(ANCHOR)))
             if self._pass.carries_roots:
                 self._outbox.origins.learn(only_roots(deliveries), rows.column(ROOT))
-            self._inboxes[arrival.consumer].append(Inbox(ArrowRows(tuples, came_from=stream.id), deliveries))
+            self._inboxes[arrival.consumer].append(
+                Arrived(ArrowRows(tuples, came_from=stream.id), deliveries)
+            )
 
     def finish(self) -> list[pa.RecordBatch]:
         """Clean the bolts up, in order, and return what was emitted meanwhile."""
@@ -226,13 +228,13 @@ class StageRun:
         for rows, deliveries in inbox:
             self._works[name].receive(rows, deliveries)
 
-    def _send(self, blocks: Sequence[Block]) -> None:
+    def _send(self, blocks: Sequence[Emissions]) -> None:
         """Distribute what a bolt emitted, stream by stream."""
         for block in blocks:
             if len(block.rows):
                 self._distribute(block)
 
-    def _distribute(self, block: Block) -> None:
+    def _distribute(self, block: Emissions) -> None:
         """Bring tuples of one stream to whoever reads it."""
         stream, rows, batch, parcels, named = block
         left = iter(parcels)
@@ -242,7 +244,7 @@ class StageRun:
                 if not len(rows):
                     continue
                 if route.stays:
-                    self._inboxes[route.subscription.consumer].append(Inbox(rows, deliveries))
+                    self._inboxes[route.subscription.consumer].append(Arrived(rows, deliveries))
                 elif batch is not None:
                     tasks = self._tasks(route, copy, batch, deliveries) if named is None else named
                     self._outbox.add(stream, route.number, batch, tasks, deliveries)
@@ -250,7 +252,7 @@ class StageRun:
             if batch is not None and len(rows):
                 tasks = np.zeros(0, np.int64)
                 if not self._pass.is_last:  # by its values: a tuple that runs again must take the same way
-                    tasks = (keys_of(batch, stream.schema.names) >> np.uint64(33)).astype(np.int64)
+                    tasks = (value_keys(batch, stream.schema.names) >> np.uint64(33)).astype(np.int64)
                 self._outbox.add(stream, output.number, batch, tasks, [()] * len(rows))
 
     def _tasks(self, route: Route, copy: int, batch: pa.RecordBatch, deliveries: Sequence[Deliveries]) -> I64:
@@ -258,7 +260,7 @@ class StageRun:
         if route.subscription.kind is Kind.ALL:
             return np.full(len(deliveries), copy, np.int64)
         fields = route.subscription.fields
-        keys = keys_of(batch, fields) if fields else None
+        keys = value_keys(batch, fields) if fields else None
         first, self._dealt = self._dealt, self._dealt + len(deliveries)
         return tasks_for(route.subscription.kind, route.tasks, keys, deliveries, first)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
-from spout.spark.private import UNION, WATERMARK, JavaObject, children_of, is_alias, logical_plan, nodes
+from spout.spark.private import UNION, WATERMARK, JavaObject, is_alias, logical_plan, nodes, plan_children
 from spout.streaming.query_plan import operator_of, refuse_plan, running, stream_of
 from spout.tuples.anchor_columns import UNTIL
 from spout.tuples.columns import ANCHOR
@@ -122,7 +122,7 @@ def _refuse_unwatched(plan: JavaObject) -> None:
         if _is_hold(node) and not is_watched and _has_until(node):
             unwatched.add(name_of(node))
         is_watched = is_watched or node.nodeName() == WATERMARK
-        todo += [(child, is_watched) for child in children_of(node)]
+        todo += [(child, is_watched) for child in plan_children(node)]
     if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
         raise UsageError(
             f"{_listed(sorted(unwatched))}: spout.hold(until=...) without a watermark behind it: Spark drops"
@@ -135,7 +135,7 @@ def _has_until(hold: JavaObject) -> bool:
     """Return whether a watermark drops the rows of a hold, from the expression of its time."""
     made = [
         each.child().foldable()
-        for child in children_of(hold)
+        for child in plan_children(hold)
         for each in _sequence(child.expressions())
         if is_alias(each) and each.name() == UNTIL
     ]
@@ -165,14 +165,14 @@ def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
         node = todo.pop()
         yield node
         if not operator_of(node):
-            todo += children_of(node)
+            todo += plan_children(node)
 
 
 def _is_hold(node: JavaObject) -> bool:
     return bool(
         operator_of(node)
         and not stream_of(node)
-        and any(each.name == UNTIL for child in children_of(node) for each in output_of(child))
+        and any(each.name == UNTIL for child in plan_children(node) for each in output_of(child))
     )
 
 
@@ -182,14 +182,14 @@ def _made_of(node: JavaObject) -> dict[int, set[int]]:
     A column without an alias (of a Python function) may be computed from all anchors that arrive.
     """
     if node.nodeName() == UNION:  # its columns have the ids of its first branch
-        columns = zip(*map(output_of, children_of(node)), strict=True)
+        columns = zip(*map(output_of, plan_children(node)), strict=True)
         return {column[0].id: {each.id for each in column[1:]} for column in columns}
     made: dict[int, set[int]] = {}
     for each in _sequence(node.expressions()):
         if is_alias(each):
             references = _sequence(each.references().toSeq())
             made[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
-    arriving = [each for child in children_of(node) for each in output_of(child)]
+    arriving = [each for child in plan_children(node) for each in output_of(child)]
     known = {each.id for each in arriving} | made.keys()
     anchors = {each.id for each in arriving if each.name == ANCHOR}
     return made | {each.id: anchors for each in output_of(node) if each.id not in known}

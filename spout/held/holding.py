@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UsageError
 from acker.identity import I64, subscription_key
-from spout.bolts.bolts import ArrowBolt, BasicBolt, check_bolt, check_hooks, name_of
+from spout.bolts.bolts import ArrowBolt, BasicBolt, bolt_name, check_bolt, check_hooks
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.outputs import output_schema
 from spout.bolts.said import SAID, heard
@@ -47,7 +47,7 @@ from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
 from spout.spark.private import arrow_schema_of, spark_type_of
 from spout.streaming.application import Application
-from spout.streaming.frames import described, new_identity, node_of, through
+from spout.streaming.frames import hidden_column, new_identity, node_of, through
 from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
@@ -107,7 +107,7 @@ def hold(
         refuse_watermark(whole, name)
         if ANCHOR not in whole.columns and not streams_read(whole):
             return whole.withColumn(ANCHOR, sql.lit(None).cast(spark_type_of(HELD_TYPE)))
-        stream, carry, subscriptions = described(whole, name)
+        stream, carry, subscriptions = hidden_column(whole, name)
         if carry is not Carry.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
@@ -161,7 +161,7 @@ def ack_anchors(
         UsageError: the rows have no column of anchors, a join dropped those of one side, two columns for the
             bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
-    called = name or ("ack_anchors" if bolt is None else name_of(bolt, None))
+    called = name or ("ack_anchors" if bolt is None else bolt_name(bolt, None))
     if bolt is not None:
         check_bolt(called, bolt)
         if not isinstance(bolt, BasicBolt | ArrowBolt):

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, StructType
 
 from acker.errors import TupleError, UsageError
-from spout.bolts.bolts import BatchCollector, check_bolt, invoke, name_of, stop_on
+from spout.bolts.bolts import BatchCollector, bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID, Work, counting, failing, heard, raising
@@ -34,7 +34,7 @@ from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS
-from spout.tuples.collector import Cause, cause_of, shown
+from spout.tuples.collector import Cause, cause_of, short_repr
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Measure, What
 from spout.tuples.raised import Tracebacks
@@ -84,7 +84,7 @@ def keyed(
         UsageError: `bolt` is no `KeyedBolt`, one of its methods would never run (a generator, `async`), `by`
             has no column, or the rows were not held.
     """
-    called = name_of(bolt, name)
+    called = bolt_name(bolt, name)
     check_bolt(called, bolt)
     if not isinstance(bolt, KeyedBolt):
         raise UsageError(
@@ -249,8 +249,8 @@ class KeyedTask:
                 each.check(value)
             except Exception as error:
                 raise TupleError(
-                    f"bolt {self.name!r} emitted {shown(value)}, a {type(value).__name__}, as {each.name!r},"
-                    f" which is {each.kind.simpleString()}: {error}"
+                    f"bolt {self.name!r} emitted {short_repr(value)}, a {type(value).__name__},"
+                    f" as {each.name!r}, which is {each.kind.simpleString()}: {error}"
                 ) from error
 
     def _frame(self, rows: Iterable[Said]) -> PandasFrame:

@@ -26,7 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from spout.execution.guards import Phase, Sheet
+from spout.execution.guards import CallMemory, Phase
 from spout.runtime.tether import PR_SET_PDEATHSIG
 
 LOOK_MS: Final = 20
@@ -94,15 +94,15 @@ class Channel:
 class ChildProcess:
     """The parent's end of one child."""
 
-    def __init__(self, serve: Callable[[Channel], None], sheet: Sheet, limit_ms: int) -> None:
+    def __init__(self, serve: Callable[[Channel], None], memory: CallMemory, limit_ms: int) -> None:
         """Fork a child.
 
         Args:
             serve: what it does; it ends when this returns or raises.
-            sheet: where it writes down what it is at.
+            memory: where it writes down what it is at.
             limit_ms: how long one call of a bolt may last; 0: for ever.
         """
-        self._sheet = sheet
+        self._memory = memory
         self._limit_ms = limit_ms
         self._inbox = bytearray()
         self._seen: tuple[int, Phase] = (-1, Phase.IDLE)
@@ -193,7 +193,7 @@ class ChildProcess:
     def _refuse_late(self) -> None:
         """End a child whose bolt hangs, or that does nothing any more."""
         now_ms = _now_ms()
-        seen = self._sheet.looked_at
+        seen = self._memory.progress
         if seen != self._seen:
             self._seen, self._since_ms = seen, now_ms
         waited_ms = now_ms - self._since_ms
@@ -204,7 +204,7 @@ class ChildProcess:
         if not (overdue or quiet or closed) or not self._kill():
             return
         if overdue:
-            raise ChildEnded("SIGKILL", Why.HUNG if self._sheet.looked_at == seen else Why.SPARED)
+            raise ChildEnded("SIGKILL", Why.HUNG if self._memory.progress == seen else Why.SPARED)
         if quiet:
             raise ChildEnded(f"did nothing for {QUIET_MS // 1_000} s", Why.QUIET)
         raise ChildEnded("closed its socket")

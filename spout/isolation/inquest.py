@@ -13,7 +13,7 @@ from typing import Final
 from acker.errors import WorkerLost
 from acker.units import duration_text
 from spout.bolts.hooks import BoltContext
-from spout.execution.guards import Entry, Phase
+from spout.execution.guards import LastCall, Phase
 from spout.isolation.child_process import ChildEnded, Why
 from spout.tuples.culprits import HUNG, WORKER_DIED, Isolated, Orders, Search
 
@@ -49,7 +49,7 @@ class Inquest:
         self._search: Search | None = None
         self._searched = ""
 
-    def died(self, end: ChildEnded, entry: Entry) -> bool:
+    def died(self, end: ChildEnded, entry: LastCall) -> bool:
         """Learn from the end of a child.
 
         Returns:
@@ -81,7 +81,7 @@ class Inquest:
             self._refuse_many(sum(self._blamed.values()), call.bolt, how)
         return False
 
-    def search(self, end: ChildEnded, entry: Entry, suspects: Iterable[int]) -> None:
+    def search(self, end: ChildEnded, entry: LastCall, suspects: Iterable[int]) -> None:
         """Begin to search among roots for the cause of a child's end."""
         self._searched = entry.call.bolt
         self.orders.revoke(self._searched)
@@ -134,7 +134,7 @@ class Inquest:
                 f" {how}: it is the bolt that is broken; {_CURE}"
             )
 
-    def _lost(self, entry: Entry, end: ChildEnded) -> WorkerLost:
+    def _lost(self, entry: LastCall, end: ChildEnded) -> WorkerLost:
         return WorkerLost(
             f"bolt {entry.call.bolt!r} ended its process in {entry.phase.name.lower()} ({end.how}), for which"
             f" no record can be failed; {_CURE}"

@@ -37,7 +37,7 @@ import pyarrow as pa
 from acker.errors import TrackingError
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
-from spout.execution.guards import Guarded, Sheet, guard
+from spout.execution.guards import CallMemory, Guarded, guarded_bolt
 from spout.execution.stage_run import StageRun
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess
 from spout.isolation.feeds import (
@@ -88,7 +88,7 @@ class IsolatedRun:
         self._limit_ms = limit_ms
         self._begin = begin
         self._reports: list[TaskReport] = []
-        self._sheet = Sheet([each.name for each in pass_.bolts])
+        self._memory = CallMemory([each.name for each in pass_.bolts])
         self._child: ChildProcess | None = None
         self._goes_on = goes_on(pass_)
         self._inquest = Inquest(context, limit_ms, holds=not self._goes_on)
@@ -116,7 +116,7 @@ class IsolatedRun:
             try:
                 worked = self._life()
             except ChildEnded as end:
-                self._bury(end)
+                self._child_ended(end)
                 continue
             if self._inquest.survived():
                 self._keep(worked)
@@ -167,7 +167,7 @@ class IsolatedRun:
 
     def _ask(self, number: int, packed: bytes) -> Worked:
         if self._child is None:
-            self._child = ChildProcess(self._serve, self._sheet, self._limit_ms)
+            self._child = ChildProcess(self._serve, self._memory, self._limit_ms)
             unpack_worked(self._child.ask())
         return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
 
@@ -181,12 +181,12 @@ class IsolatedRun:
             try:
                 return self._ask(number, packed)
             except ChildEnded as end:
-                self._bury(end)
+                self._child_ended(end)
 
-    def _bury(self, end: ChildEnded) -> None:
+    def _child_ended(self, end: ChildEnded) -> None:
         """Find out what ended a child, and let the next one do otherwise."""
         self._end_child()
-        entry = self._sheet.read()
+        entry = self._memory.read()
         if self._inquest.died(end, entry):
             self._inquest.search(end, entry, self._roots())
 
@@ -208,17 +208,17 @@ class IsolatedRun:
 
     def _serve(self, channel: Channel) -> None:
         """Be the child: run the stage with guarded bolts, block by block, as long as the parent asks."""
-        sheet = self._sheet
-        sheet.idle()
+        memory = self._memory
+        memory.idle()
         try:
-            pass_ = guarded(self._pass, sheet, self._inquest.orders)
-            posts = [each.bolt.post for each in pass_.bolts if isinstance(each.bolt, Guarded)]
+            pass_ = guarded(self._pass, memory, self._inquest.orders)
+            guards = [each.bolt.guard for each in pass_.bolts if isinstance(each.bolt, Guarded)]
             run = self._begin(pass_)
             channel.send(pack_worked(Worked([], None)))
             while frame := channel.receive():
                 number = _LENGTH.unpack_from(frame)[0]
-                for post in posts:
-                    post.begin(number)
+                for guard in guards:
+                    guard.begin(number)
                 channel.send(pack_worked(self._work(run, number, frame[_LENGTH.size :])))
         except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
             channel.send(pack_error(error))
@@ -244,9 +244,9 @@ def goes_on(pass_: StagePass) -> bool:
     return all(not each.hooks and _settles_at_once(each.bolt) for each in pass_.bolts)
 
 
-def guarded(pass_: StagePass, sheet: Sheet, orders: Orders) -> StagePass:
+def guarded(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
     """Return the stage with guards in the place of its bolts."""
-    bolts = [replace(each, bolt=guard(each.name, each.bolt, sheet, orders)) for each in pass_.bolts]
+    bolts = [replace(each, bolt=guarded_bolt(each.name, each.bolt, memory, orders)) for each in pass_.bolts]
     return replace(pass_, bolts=tuple(bolts))
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from spout.bolts.hooks import BoltContext
 from spout.execution.safety import Safety
-from spout.execution.stage_run import Run, StageRun
+from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation.isolation import IsolatedRun
 from spout.publishing.ledger import task_name
 from spout.runtime.pulse import Pulse
@@ -21,7 +21,7 @@ from spout.topology.stage_pass import StagePass
 
 
 @contextmanager
-def running(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[Run]:
+def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
     """Run a stage as long as the context lasts.
 
     Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.

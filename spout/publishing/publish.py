@@ -32,7 +32,7 @@ from acker.wire.events import (
 from spout.planning.plan import BatchPlan
 from spout.publishing.blocks import NO_POSITIONS, Block, blocks_of
 from spout.publishing.fold import Outcome
-from spout.tuples.collector import Cause, cut
+from spout.tuples.collector import Cause, cut_text
 
 CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""
@@ -153,5 +153,5 @@ def _kind(pair: tuple[Cause, I64]) -> tuple[str, str]:
 
 def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     first = causes[0][0]
-    message = cut(f"and {len(causes) - 1} more, first: {first.message}")
+    message = cut_text(f"and {len(causes) - 1} more, first: {first.message}")
     return Cause(first.operator, first.error, message), np.sort(np.concatenate([p for _, p in causes]))

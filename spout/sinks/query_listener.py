@@ -35,7 +35,7 @@ from spout.publishing.publish import Lane
 from spout.sinks.batch_end import BatchEnd
 from spout.spark.private import session_uuid
 from spout.streaming.application import Application, Stream
-from spout.streaming.batch_log import offset_of, plan_of
+from spout.streaming.batch_log import batch_offset, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -163,7 +163,7 @@ class QueryListener(StreamingQueryListener):
 def batch_journal(progress: dict[str, Any]) -> Journal | None:
     """Return the offset behind a batch from its progress event; None when it emitted nothing tracked."""
     for source in progress["sources"]:
-        start, end = (offset_of(source[name]) for name in ("startOffset", "endOffset"))
+        start, end = (batch_offset(source[name]) for name in ("startOffset", "endOffset"))
         if end is not None and end.session and batch_ranges(start or BEGINNING, end):
             return end
     return None

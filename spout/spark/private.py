@@ -120,7 +120,7 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
         return context.statusTracker()._jtracker.getJobIdsForGroup(group)
 
 
-def children_of(node: JavaObject) -> list[JavaObject]:
+def plan_children(node: JavaObject) -> list[JavaObject]:
     """Return the children of a node of a plan."""
     children = node.children()
     return [children.apply(place) for place in range(children.size())]
@@ -134,11 +134,11 @@ def planned_children(node: JavaObject) -> list[JavaObject]:
     """
     if node.nodeName() == _ADAPTIVE:
         return [node.initialPlan()]
-    return [node.child()] if node.nodeName() == _REUSED else children_of(node)
+    return [node.child()] if node.nodeName() == _REUSED else plan_children(node)
 
 
 def nodes(
-    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = children_of
+    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = plan_children
 ) -> Iterator[JavaObject]:
     """Yield a plan's nodes, from the top."""
     todo = [plan]

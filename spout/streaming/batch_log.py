@@ -119,14 +119,14 @@ def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
         return None, 0, 0
     offsets, metadata = entry.get().offsets(), entry.get().metadataOpt()
     options = [offsets.apply(place) for place in range(offsets.size())]
-    found = [offset_of(one.get().json()) for one in options if one.isDefined()]
+    found = [batch_offset(one.get().json()) for one in options if one.isDefined()]
     tracked = next((each for each in found if each is not None and each.session), None)
     if not metadata.isDefined():
         return tracked, 0, 0
     return tracked, int(metadata.get().batchWatermarkMs()), int(metadata.get().batchTimestampMs())
 
 
-def offset_of(reported: object) -> Journal | None:
+def batch_offset(reported: object) -> Journal | None:
     """Parse an offset of a source; None when there is none, or when another kind of source wrote it."""
     value = json.loads(reported) if isinstance(reported, str) else reported
     return journal_of(value) if isinstance(value, dict) and "session" in value and "ranges" in value else None

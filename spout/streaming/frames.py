@@ -211,14 +211,14 @@ def loose(rows: DataFrame, step: Step) -> Node:
     if ANCHOR not in rows.columns:
         _refuse_lost(rows, step)
         return Node(session, None, base=rows, chain=Chain((step,)), names=(step.name,))
-    stream, carry, subscriptions = described(rows, step.name)
+    stream, carry, subscriptions = hidden_column(rows, step.name)
     refuse_limit(rows)
     stream.loose.add(step.name)
     chain = Chain((step,), arrives=carry, subscriptions=subscriptions)
     return Node(session, stream, base=rows, chain=chain, names=(step.name,))
 
 
-def described(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
+def hidden_column(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
     """Read the hidden column's metadata: the stream, how anchors arrive, the keys of the subscriptions on
     their paths.
 

@@ -17,8 +17,8 @@ from acker.errors import TrackingError
 from acker.identity import I64
 from acker.sorted_arrays import distinct
 from spout.execution.safety import Safety
-from spout.execution.stage_run import Run
-from spout.isolation.task_runs import no_garbage_collection, running
+from spout.execution.stage_run import TaskRun
+from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.ledger import add
 from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry
@@ -44,10 +44,10 @@ class MapTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the bolts over the rows of one task; report after the last row was taken."""
-        with no_garbage_collection(), running(self.stage, self.safety) as run:
+        with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
             yield from self._through(run, batches)
 
-    def _through(self, run: Run, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _through(self, run: TaskRun, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         frame = self.stage.frame
         received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
         for batch in batches:

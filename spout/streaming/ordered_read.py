@@ -18,7 +18,7 @@ from acker.kafka.port import Headers
 from replay.records.headers import ORIGIN, parse_location
 from spout.planning.order import Gate
 from spout.tuples.collector import Cause
-from spout.tuples.messages import key_of
+from spout.tuples.messages import record_key
 
 COPIES_BYTES_MAX: Final = 256 << 20
 """Memory for the copies that a task keeps while it sorts them; copies that come later in order fail, and come
@@ -39,7 +39,7 @@ class Copy(NamedTuple):
     @property
     def bytes(self) -> int:
         """Its size in memory, in bytes."""
-        return len(self.message) + len(key_of(self.message) or b"") + RECORD_BYTES
+        return len(self.message) + len(record_key(self.message) or b"") + RECORD_BYTES
 
 
 def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
@@ -70,7 +70,7 @@ class Copies:
         while self._bytes > self._bytes_max and len(self._kept) > 1:
             last = self._kept.pop()
             self._bytes -= last.bytes
-            self.left_over.append((last.origin, last.position, key_of(last.message)))
+            self.left_over.append((last.origin, last.position, record_key(last.message)))
 
     def in_order(self, size: int) -> Iterator[Sequence[Copy]]:
         """Yield the kept copies in order, in lists of at most `size`."""

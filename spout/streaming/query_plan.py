@@ -21,7 +21,6 @@ from spout.spark.private import (
     SCAN,
     SOURCE,
     JavaObject,
-    children_of,
     columns_read,
     execution_of,
     function_of,
@@ -30,6 +29,7 @@ from spout.spark.private import (
     nodes,
     option_of,
     physical_plan,
+    plan_children,
     planned_children,
     planned_function_of,
 )
@@ -106,7 +106,7 @@ def is_wide(plan: JavaObject) -> bool:
             continue
         if node.nodeName() not in NEVER_SHUFFLED and any(map(stream_of, nodes(node))):
             return True
-        todo += children_of(node)
+        todo += plan_children(node)
     return False
 
 

@@ -16,8 +16,8 @@ from confluent_kafka import Message
 
 from acker.identity import I64, copies_source, first_source, input_id_of, offset_of, partition_of
 from acker.wire.events import SourceRun
-from spout.execution.stage_run import Run
-from spout.isolation.task_runs import no_garbage_collection, running
+from spout.execution.stage_run import TaskRun
+from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, Lined, LineUp
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.fold import TaskReport, failures_of
@@ -30,11 +30,11 @@ from spout.tuples.collector import (
     Cause,
     Tuple,
     cause_of,
-    cut,
+    cut_text,
 )
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
-from spout.tuples.messages import SPOUT, MessageRows, headers_of, key_of
+from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key
 from spout.tuples.raised import Tracebacks, first_of_each
 
 
@@ -51,11 +51,11 @@ def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iter
     if options.narrow is None:
         yield from _read(task, options, _Bare(options))
         return
-    with running(options.narrow, options.safety, again=again) as worker:
+    with running_stage(options.narrow, options.safety, again=again) as worker:
         yield from _read(task, options, worker)
 
 
-def _read(task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> Iterator[pa.RecordBatch]:
+def _read(task: ReadTask, options: SourceOptions, worker: TaskRun | _Bare) -> Iterator[pa.RecordBatch]:
     reading = _Reading(task, options, worker)
     with no_garbage_collection():
         for share in task.ranges:
@@ -71,7 +71,7 @@ def _read(task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> Iterat
 class _Reading:
     """A task at work."""
 
-    def __init__(self, task: ReadTask, options: SourceOptions, worker: Run | _Bare) -> None:
+    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _Bare) -> None:
         self.tracked = options.tracked and task.plan.tracked
         self.worker = worker
         self._task = task
@@ -181,7 +181,7 @@ class _Reading:
         kept: list[int] = []
         named = zip(indices.tolist(), messages, origins, strict=True)
         for row, (index, message, origin) in enumerate(named):
-            cause = None if row in free else gate.admit(index, key_of(message), origin)
+            cause = None if row in free else gate.admit(index, record_key(message), origin)
             if cause is None and row in refused:
                 cause = refused[row]
                 gate.fail(index)
@@ -211,7 +211,7 @@ class _Reading:
                     free.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
                 cause = cause_of(self._input_of(source), error, self._tracebacks)
-                refused[row] = cause._replace(message=cut(f"tracked_when: {cause.message}"))
+                refused[row] = cause._replace(message=cut_text(f"tracked_when: {cause.message}"))
         return free, refused
 
     def _input_of(self, source: int) -> str:

@@ -29,10 +29,10 @@ from spout.bolts.bolts import (
     ArrowBolt,
     BasicBolt,
     Bolt,
+    bolt_name,
     check_bolt,
     check_hooks,
     check_runs,
-    name_of,
 )
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
@@ -247,7 +247,7 @@ def bolt(
         UsageError: `instance` is no bolt, one of its methods would never run (a generator, `async`), or the
             name is not allowed.
     """
-    called = name_of(instance, name)
+    called = bolt_name(instance, name)
     check_bolt(called, instance)
     if not isinstance(instance, BasicBolt | Bolt | ArrowBolt):
         raise UsageError(f"{called} is no BasicBolt, Bolt or ArrowBolt; derive it from one of them")

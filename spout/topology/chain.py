@@ -18,7 +18,7 @@ from spout.bolts.bolts import AnyBolt, Bolt
 from spout.bolts.hooks import TaskHook
 from spout.topology.graph import Kind, Subscription
 from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass, roots_arrive
-from spout.topology.stages import Output, Route
+from spout.topology.stages import Route, SinkOutput
 from spout.tuples.anchors import Carry
 from spout.tuples.collector import DEFAULT_STREAM, SPARK, StreamId
 from spout.tuples.columns import ANCHOR
@@ -126,6 +126,6 @@ class Chain:
         is_last = place + 1 == len(self.steps)
         id_ = StreamId(self.steps[place].name)
         if is_last and self.carry is Carry.NONE:
-            return StreamPass(id_, self.steps[place].schema, "", (), (Output(0, id_, 0),), on_frame=True)
+            return StreamPass(id_, self.steps[place].schema, "", (), (SinkOutput(0, id_, 0),), on_frame=True)
         route = Route(0, self._read_by(place), 0, int(is_last), 1)
         return StreamPass(id_, self.steps[place].schema, "", (route,), on_frame=True)

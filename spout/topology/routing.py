@@ -34,7 +34,7 @@ def tasks_for(
     Args:
         kind: the grouping; ALL and DIRECT name their tasks themselves.
         tasks: how many tasks the consumer has.
-        keys: `keys_of` the grouping's fields, for groupings that have some.
+        keys: `value_keys` the grouping's fields, for groupings that have some.
         deliveries: each row's place in its trees; a row without one is dealt out by turns.
         first: rows without a place that were dealt out before.
     """
@@ -53,7 +53,7 @@ def tasks_for(
     return chosen
 
 
-def keys_of(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
+def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
     """Return a number for the values of fields in each row: equal values have one number, in any batch."""
     keys = np.zeros(batch.num_rows, np.uint64)
     for name in fields:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
-from spout.topology.stages import Layout, Output, Route
+from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
 from spout.tuples.collector import StreamId
 from spout.tuples.columns import ANCHOR, COLUMN, TASK, TO
@@ -57,7 +57,7 @@ class StreamPass:
     schema: pa.Schema
     column: str
     routes: tuple[Route, ...]
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[SinkOutput, ...] = ()
     direct: bool = False
     on_frame: bool = False
 

@@ -41,7 +41,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class SinkOutput:
     """A stream that the sink gets, and the stage that emits it. `number` tells its rows from others."""
 
     number: int
@@ -67,7 +67,7 @@ class Layout:
     partitions: tuple[int, ...]
     tasks: Mapping[str, int]
     routes: tuple[Route, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[SinkOutput, ...]
 
     @property
     def keyed(self) -> Subscription | None:
@@ -109,7 +109,7 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
               tasks[each.consumer] or partitions[at[each.consumer]])
         for n, each in enumerate(graph.subscriptions)
     ]  # fmt: skip
-    ends = [Output(len(routes) + n, stream, at[stream.component]) for n, stream in enumerate(outputs)]
+    ends = [SinkOutput(len(routes) + n, stream, at[stream.component]) for n, stream in enumerate(outputs)]
     return Layout(graph, stages, partitions, tasks, tuple(routes), tuple(ends))
 
 

@@ -71,10 +71,10 @@ def join_anchors(*sides: DataFrame) -> Column:
     if not sides:
         raise UsageError("join_anchors needs the DataFrames that were joined: join_anchors(left, right)")
     kinds = [_type_of(side) for side in sides]
-    return joined([(side[ANCHOR], kind) for side, kind in zip(sides, kinds, strict=True)])
+    return joined_anchors([(side[ANCHOR], kind) for side, kind in zip(sides, kinds, strict=True)])
 
 
-def joined(columns: list[tuple[Column, str]]) -> Column:
+def joined_anchors(columns: list[tuple[Column, str]]) -> Column:
     """Concatenate columns of anchors, each with its type, into one array; a null adds no anchor."""
     none = sql.array().cast(ANCHORS)
     arrays = [
@@ -103,7 +103,7 @@ def gathered(rows: DataFrame, operator: str) -> DataFrame:
     named = list(zip(map(sql.col, numbers), rows.columns, strict=True))
     kept = [column.alias(name) for column, name in named if name != ANCHOR]
     anchors = [column for column, name in named if name == ANCHOR]
-    return rows.toDF(*numbers).select(*kept, joined(list(zip(anchors, kinds, strict=True))))
+    return rows.toDF(*numbers).select(*kept, joined_anchors(list(zip(anchors, kinds, strict=True))))
 
 
 def kinds_of(rows: DataFrame) -> list[str]:

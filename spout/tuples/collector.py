@@ -109,7 +109,7 @@ class Cause(NamedTuple):
     message: str
 
 
-def cut(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
+def cut_text(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
     """Cut a text to at most `limit` bytes of UTF-8, never inside a character; a place at its end stays."""
     if len(text.encode("utf-8", "replace")) <= limit:
         return text
@@ -127,16 +127,16 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
         tracebacks: keeps the traceback of an exception that was raised in the author's code.
     """
     if isinstance(why, Isolated):
-        return Cause(operator, why.error, cut(str(why)))
+        return Cause(operator, why.error, cut_text(str(why)))
     if why is None or isinstance(why, str) or type(why) is FailTuple:
-        return Cause(operator, "", cut(str(why or "")))
-    error, place = cut(error_text(type(why))), place_of(why)
+        return Cause(operator, "", cut_text(str(why or "")))
+    error, place = cut_text(error_text(type(why))), place_of(why)
     if place and tracebacks is not None:
         tracebacks.keep(operator, error, place, why)
-    return Cause(operator, error, cut(with_place(str(why), place)))
+    return Cause(operator, error, cut_text(with_place(str(why), place)))
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value's text for a message: cut, without addresses, so that all processes show the same."""
     try:
         text = repr(value)
@@ -145,7 +145,7 @@ def shown(value: object) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)[:SHOWN_CHARACTERS_MAX]
 
 
-def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
+def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
     """Return the values of an emission in the order of its fields.
 
     Args:
@@ -164,7 +164,7 @@ def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any
         if fields is None:
             return dict(values)  # type: ignore[return-value]  # the order is not known here
         missing = [name for name in fields if name not in values]
-        unknown = [shown(name) for name in values if name not in fields]
+        unknown = [short_repr(name) for name in values if name not in fields]
         if missing or unknown:
             wrong = [f"without {', '.join(missing)}"] if missing else []
             wrong += [f"with the unknown {', '.join(unknown)}"] if unknown else []
@@ -172,12 +172,12 @@ def row_of(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any
         return [values[name] for name in fields]
     if isinstance(values, Set):
         raise TupleError(
-            f"bolt {bolt!r} emitted {shown(values)} for a row, a {type(values).__name__}, which has no order;"
-            f" emit a tuple of its values{whose}"
+            f"bolt {bolt!r} emitted {short_repr(values)} for a row, a {type(values).__name__}, which has"
+            f" no order; emit a tuple of its values{whose}"
         )
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
         raise TupleError(
-            f"bolt {bolt!r} emitted {shown(values)} for a row; emit a tuple of its values{whose}"
+            f"bolt {bolt!r} emitted {short_repr(values)} for a row; emit a tuple of its values{whose}"
         )
     return list(values) if isinstance(values, Iterable) else values  # type: ignore[return-value]
 
@@ -362,7 +362,7 @@ class PlacedTuple(Tuple):
         return self._places[self._row]
 
 
-class State(Enum):
+class TupleState(Enum):
     """What the bolt that received a tuple has done with it."""
 
     OPEN = "open"
@@ -398,7 +398,7 @@ class AnchoredTuple(PlacedTuple):
         self._places = places
         self.receiver = receiver
         self.since_ns = since_ns
-        self.state = State.OPEN
+        self.state = TupleState.OPEN
         self._born: dict[int, int] | None = None
 
     @property

@@ -61,7 +61,7 @@ def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     return tuple([(name, _as_bytes(value)) for name, value in pairs])
 
 
-def key_of(message: Message) -> bytes | None:
+def record_key(message: Message) -> bytes | None:
     """Return a message's key."""
     return _as_bytes(message.key())
 

@@ -18,8 +18,8 @@ from spout.tuples.collector import (
     MessageId,
     Rows,
     StreamId,
-    row_of,
-    shown,
+    short_repr,
+    values_in_order,
 )
 
 FindId = Callable[[int], MessageId]
@@ -171,7 +171,7 @@ def value_error(row: Sequence[Any], schema: pa.Schema, bolt: str | None) -> Exce
             who = "the bolt" if bolt is None else f"bolt {bolt!r}"
             return _renamed(
                 error,
-                f"{who} emitted {shown(value)}, a {type(value).__name__}, as {field.name!r}, which is"
+                f"{who} emitted {short_repr(value)}, a {type(value).__name__}, as {field.name!r}, which is"
                 f" {_type_text(field.type)}: {error}",
             )
     return None
@@ -208,7 +208,7 @@ def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> lis
                     f"bolt {bolt!r} emitted one {type(row).__name__} {seen[id(row)]} times, which may have"
                     " changed in between; emit a new one each time, as dict(row)"
                 )
-            rows[number] = row_of(row, fields, bolt)
+            rows[number] = values_in_order(row, fields, bolt)
         except TupleError as error:
             bad.append(Misfit(number, error))
     return bad

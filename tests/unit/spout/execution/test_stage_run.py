@@ -19,7 +19,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.planning.order import Gate, LineUp
 from spout.topology.graph import Kind
-from spout.topology.routing import keys_of, tasks_for
+from spout.topology.routing import tasks_for, value_keys
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import Delivery, StreamId, Tuple
 from spout.tuples.counts import Counted, What
@@ -243,7 +243,7 @@ def test_a_way_depends_on_the_tuple_alone() -> None:
     deliveries = [(Delivery(root, ((7, 0),)),) for root in range(200)]
     for kind in (Kind.SHUFFLE, Kind.PARTIAL_KEY, Kind.FIELDS):
         words = pa.RecordBatch.from_pydict({"word": [str(n % 9) for n in range(200)]})
-        keys = None if kind is Kind.SHUFFLE else keys_of(words, ["word"])
+        keys = None if kind is Kind.SHUFFLE else value_keys(words, ["word"])
         found = tasks_for(kind, 4, keys, deliveries)
         order = np.random.default_rng(1).permutation(200)
         again = tasks_for(kind, 4, None if keys is None else keys[order], [deliveries[n] for n in order], 17)
@@ -255,9 +255,10 @@ def test_keys_are_those_of_the_values_in_any_batch() -> None:
     one = pa.RecordBatch.from_pydict({"word": ["a", None, "b"], "list": [[1], [2], None]})
     other = pa.RecordBatch.from_pydict({"word": ["b", "a", None], "list": [None, [1], [2]]})
     assert (
-        keys_of(one, ["word", "list"]).tolist() == keys_of(other.take([1, 2, 0]), ["word", "list"]).tolist()
+        value_keys(one, ["word", "list"]).tolist()
+        == value_keys(other.take([1, 2, 0]), ["word", "list"]).tolist()
     )
-    assert len(set(keys_of(one, ["word"]).tolist())) == 3
+    assert len(set(value_keys(one, ["word"]).tolist())) == 3
 
 
 def test_nothing_is_tracked_where_nothing_is() -> None:

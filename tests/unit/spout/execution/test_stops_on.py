@@ -18,7 +18,7 @@ from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bol
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.execution.stage_run import Run, StageRun
+from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation.isolation import IsolatedRun
 from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
@@ -118,7 +118,7 @@ def pass_of(bolt: AnyBolt, arrives: Carry = Carry.PACKED, *, hooks: tuple[TaskHo
     return Chain((Step("save", bolt, VALUE, hooks),), arrives=arrives).stage
 
 
-def fed(run: Run, *lines: str) -> dict[int, str]:
+def fed(run: TaskRun, *lines: str) -> dict[int, str]:
     """Let a pass work on lines, each a root; return why roots failed."""
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     run.feed(ArrowRows(pa.RecordBatch.from_pydict({"value": list(lines)})), anchors)

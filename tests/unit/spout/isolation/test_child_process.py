@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.execution.guards import Phase, Sheet
+from spout.execution.guards import CallMemory, Phase
 from spout.isolation import child_process
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, Why
 from spout.tuples.culprits import Call
@@ -23,17 +23,17 @@ Start = Callable[..., ChildProcess]
 
 
 @pytest.fixture
-def sheet() -> Sheet:
+def memory() -> CallMemory:
     """Be the memory that parent and child share."""
-    return Sheet(["bolt"])
+    return CallMemory(["bolt"])
 
 
 @pytest.fixture
-def start(sheet: Sheet) -> Iterator[Start]:
+def start(memory: CallMemory) -> Iterator[Start]:
     """Start children that end with the test."""
     started: list[ChildProcess] = []
 
-    def make(serve: Callable[[Channel], None], limit_ms: int = 0, on: Sheet = sheet) -> ChildProcess:
+    def make(serve: Callable[[Channel], None], limit_ms: int = 0, on: CallMemory = memory) -> ChildProcess:
         started.append(ChildProcess(serve, on, limit_ms))
         return started[-1]
 
@@ -91,12 +91,12 @@ def test_a_grandchild_that_keeps_the_socket_does_not_hide_a_death(start: Start) 
 def test_a_call_that_returned_at_the_last_moment_is_not_blamed(start: Start) -> None:
     """Between the look at the clock and the kill a child may have gone on to an innocent tuple."""
 
-    class Late(Sheet):
+    class Late(CallMemory):
         gone_on = False
 
         @property
-        def looked_at(self) -> tuple[int, Phase]:
-            seen = super().looked_at
+        def progress(self) -> tuple[int, Phase]:
+            seen = super().progress
             try:
                 os.kill(child.pid, 0)
             except ProcessLookupError:
@@ -115,24 +115,24 @@ def test_a_call_that_returned_at_the_last_moment_is_not_blamed(start: Start) -> 
     assert ended.value.why is Why.SPARED
 
 
-def test_a_call_that_lasts_too_long_is_ended_and_known(start: Start, sheet: Sheet) -> None:
+def test_a_call_that_lasts_too_long_is_ended_and_known(start: Start, memory: CallMemory) -> None:
     def hangs(channel: Channel) -> None:
-        sheet.write(Phase.EXECUTE, CALL)
+        memory.write(Phase.EXECUTE, CALL)
         for_ever()
 
     with pytest.raises(ChildEnded) as ended:
         start(hangs, 100).ask()
     assert ended.value.why is Why.HUNG
-    assert sheet.read() == (Phase.EXECUTE, CALL)
+    assert memory.read() == (Phase.EXECUTE, CALL)
 
 
 def test_a_child_that_ended_by_itself_is_not_taken_for_one_that_hung(
-    start: Start, sheet: Sheet, monkeypatch: pytest.MonkeyPatch
+    start: Start, memory: CallMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes a while until an end is seen: a large process leaves slowly, one that crashed dumps core."""
 
     def exits(channel: Channel) -> None:
-        sheet.write(Phase.EXECUTE, CALL)
+        memory.write(Phase.EXECUTE, CALL)
         os._exit(3)
 
     child = start(exits, 100)
@@ -145,12 +145,12 @@ def test_a_child_that_ended_by_itself_is_not_taken_for_one_that_hung(
 
 @pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.CLEANUP, Phase.IDLE])
 def test_a_child_that_does_nothing_is_given_up(
-    start: Start, sheet: Sheet, phase: Phase, monkeypatch: pytest.MonkeyPatch
+    start: Start, memory: CallMemory, phase: Phase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_process, "QUIET_MS", 100)
 
     def waits(channel: Channel) -> None:
-        sheet.write(phase, CALL)
+        memory.write(phase, CALL)
         for_ever()
 
     with pytest.raises(ChildEnded) as ended:
@@ -183,13 +183,13 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed() -> None:
     program = """
 import threading
 from spout.isolation.child_process import ChildProcess
-from spout.execution.guards import Sheet
+from spout.execution.guards import CallMemory
 
 def serve(channel):
     channel.send(b"up")
     threading.Event().wait()
 
-child = ChildProcess(serve, Sheet(["bolt"]), 0)
+child = ChildProcess(serve, CallMemory(["bolt"]), 0)
 child.ask()
 print(child.pid, flush=True)
 threading.Event().wait()

@@ -21,7 +21,7 @@ from acker.wire.causes import without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.execution.stage_run import Run, StageRun
+from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation import child_process, inquest
 from spout.isolation.isolation import IsolatedRun, goes_on
 from spout.planning.order import Gate, LineUp
@@ -176,7 +176,7 @@ def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> StagePass:
     return (replace(made, carry=Carry.HOPS) if made.rich else made).stage
 
 
-def feed(run: Run, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
+def feed(run: TaskRun, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
     """Feed lines, each a root of its own."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"line": pa.array(lines, pa.string())}))
     packed = np.arange(first, first + len(lines)) << ORDINAL_BITS
@@ -186,7 +186,7 @@ def feed(run: Run, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
 class Done:
     """What a task came to: the emitted rows, and its report."""
 
-    def __init__(self, run: Run, batches: Sequence[Sequence[str]]) -> None:
+    def __init__(self, run: TaskRun, batches: Sequence[Sequence[str]]) -> None:
         """Run a task over batches of lines."""
         returned: list[pa.RecordBatch] = []
         first = 0
@@ -265,7 +265,7 @@ def test_the_ledger_comes_out_as_if_the_bolt_had_failed_the_tuple(bolts: Sequenc
     assert {made.failed[root] for root in (3, 6)} == {(known.failed[3][0], WORKER_DIED, "exit status 3")}
 
 
-def in_line(run: Run, *lines: Sequence[str]) -> tuple[list[str], dict[int, str]]:
+def in_line(run: TaskRun, *lines: Sequence[str]) -> tuple[list[str], dict[int, str]]:
     """Feed batches of one line of one partition; return the emitted words, and why roots failed."""
     gate = Gate("lines/0", "lines", LineUp("partition"))
     run.gate = gate
@@ -335,7 +335,7 @@ def test_slow_tuples_below_the_limit_are_left_alone(monkeypatch: pytest.MonkeyPa
     pass_ = pass_of(Slow())
     with closing(IsolatedRun(pass_, CONTEXT, LIMIT_MS, partial(StageRun, context=CONTEXT))) as run:
         # a clock that goes on with each call alone, however long the machine stands still
-        monkeypatch.setattr(child_process, "_now_ms", lambda: 50 * run._sheet.looked_at[0])
+        monkeypatch.setattr(child_process, "_now_ms", lambda: 50 * run._memory.progress[0])
         done = Done(run, [[str(n) for n in range(25)]])
         assert child_process._now_ms() > LIMIT_MS
     assert done.words == [str(n) for n in range(25)]
@@ -444,7 +444,7 @@ def test_an_error_that_is_no_tuple_s_is_raised_in_the_worker() -> None:
 
 
 def test_children_that_end_while_no_bolt_is_called_are_given_up() -> None:
-    def begins_to_die(pass_: StagePass, context: BoltContext) -> Run:
+    def begins_to_die(pass_: StagePass, context: BoltContext) -> TaskRun:
         os._exit(9)
 
     with pytest.raises(

@@ -21,7 +21,7 @@ from spout.tuples.collector import (
     StreamId,
     Tuple,
     cause_of,
-    cut,
+    cut_text,
 )
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows, ListRows
@@ -137,7 +137,7 @@ def test_an_explicit_fail_has_no_error_class() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 600, "é" * 400, "𝄞" * 200, "\ud800" * 600])
 def test_a_message_is_cut_to_its_bytes_and_never_inside_a_character(text: str) -> None:
-    short = cut(text).encode("utf-8", "replace")
+    short = cut_text(text).encode("utf-8", "replace")
     assert len(short) <= MESSAGE_BYTES_MAX
     assert short.decode()  # raises if a character were cut
 

@@ -22,7 +22,7 @@ from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bol
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.execution.stage_run import Run, StageRun
+from spout.execution.stage_run import StageRun, TaskRun
 from spout.inspect.tables import cut_message
 from spout.isolation.isolation import IsolatedRun
 from spout.publishing.blob import VERSION, decode, encode
@@ -43,7 +43,7 @@ from spout.tuples.collector import (
     RejectTuple,
     Tuple,
     cause_of,
-    row_of,
+    values_in_order,
 )
 from spout.tuples.raised import (
     KINDS_MAX,
@@ -158,7 +158,7 @@ def in_pass(bolt: AnyBolt, *hooks: TaskHook) -> StagePass:
     return Chain((Step("it", bolt, WORD, hooks),), arrives=Carry.PACKED).stage
 
 
-def fed(run: Run, lines: Sequence[bytes] = LINES) -> TaskReport:
+def fed(run: TaskRun, lines: Sequence[bytes] = LINES) -> TaskReport:
     """Return what a task reports of lines, each a root of its own."""
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": list(lines)}))
     run.feed(rows, Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS)))
@@ -182,7 +182,7 @@ def in_child(bolt: AnyBolt) -> TaskReport:
     """Run a bolt in a child of the worker."""
     run = IsolatedRun(in_pass(bolt), CONTEXT, 0, lambda pass_: StageRun(pass_, CONTEXT))
     try:
-        return fed(cast("Run", run))
+        return fed(cast("TaskRun", run))
     finally:
         run.close()
 
@@ -293,12 +293,14 @@ def raised_by(call: Callable[[], object]) -> Exception:
             partial(of_an_author, partial(pc.call_function, "utf8_upper", [1])), CALL, id="compiled"
         ),
         pytest.param(partial(of_an_author, GENERATED), CALL, id="code that a library has made"),
-        pytest.param(partial(of_an_author, partial(row_of, {1}, ["word"], "it")), CALL, id="Windhover"),
+        pytest.param(
+            partial(of_an_author, partial(values_in_order, {1}, ["word"], "it")), CALL, id="Windhover"
+        ),
         pytest.param(partial(of_an_author, TYPED), "<stdin>:2", id="typed in"),
         pytest.param(partial(INSTALLED, LIBRARY), "parse.py:4", id="an installed bolt calls a library"),
         pytest.param(partial(INSTALLED, partial(json.loads, "{")), "parse.py:4", id="an installed bolt"),
         pytest.param(partial(INSTALLED, partial(of_an_author, LIBRARY)), CALL, id="the author's before all"),
-        pytest.param(partial(row_of, {1}, ["word"], "it"), "", id="Windhover alone"),
+        pytest.param(partial(values_in_order, {1}, ["word"], "it"), "", id="Windhover alone"),
     ],
 )
 def test_the_place_is_the_last_line_of_the_authors_own(call: Callable[[], object], place: str) -> None:

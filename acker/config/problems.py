@@ -89,7 +89,7 @@ def unknown_key(path: Path, known: Iterable[str]) -> Problem:
     return Problem(path, f"is not a key of this section; {cure}")
 
 
-def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     return {key: field for key, field in fields.items() if not key.startswith("(")}
@@ -124,7 +124,7 @@ def _problem(
 ) -> Problem:
     section, field, keys = _find(model, tuple(str(part) for part in item["loc"]))
     if item["type"] == "extra_forbidden":
-        return unknown_key(above + tuple(str(part) for part in item["loc"]), keys_of(section))
+        return unknown_key(above + tuple(str(part) for part in item["loc"]), section_keys(section))
     if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
         return Problem(above + keys, str(item["ctx"]["error"]))
     path = above + keys

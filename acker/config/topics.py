@@ -167,7 +167,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
     found: list[Problem] = []
     root = _section(data, (), found)
-    known = problems.keys_of(Topics)
+    known = problems.section_keys(Topics)
     found += [unknown_key((name,), known) for name in root if name not in known]
     kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
     found += wrong
@@ -178,7 +178,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
         path = ("inputs", name)
         section = _section(body, path, found)
         if NAME_KEY in section:
-            found.append(unknown_key((*path, NAME_KEY), problems.keys_of(Input)))
+            found.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
         one = _model(Input, {**section, NAME_KEY: name}, path, found) if section or not body else None
         if one is not None:
             inputs[name] = one

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from acker.ledger.cohort import Session
-from acker.ledger.sessions import KnownSource, Sessions
+from acker.ledger.sessions import Sessions, SourceGeneration
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, RUN_BYTES
 from acker.wire.events import SourceRun, Taken, TakenSource
 
@@ -68,7 +68,7 @@ def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str,
     return Taken(group, holder.id, holder.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
 
 
-def _sources(known: Sequence[tuple[int, KnownSource]], watermark: Watermark) -> list[TakenSource]:
+def _sources(known: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:
     return [
         TakenSource(number, source.topic_id, source.generation, source.from_, watermark(number))
         for number, source in known

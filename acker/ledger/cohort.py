@@ -30,7 +30,7 @@ class Session(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class InitEmission:
     """What all roots of one `Init` share. Times are ms of the session's clock, except `wall_ms`."""
 
     session: Session
@@ -58,7 +58,7 @@ class Pin(NamedTuple):
     bytes: int
 
 
-class Cohort:
+class RootCohort:
     """An emitted range with open roots: its deadline, and which records a restart needs for it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Cohort:
         "verdict_pin",
     )  # fmt: skip
 
-    def __init__(self, roots: Roots, emission: Emission, ack_from: int, serial: int) -> None:
+    def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
         """Create a cohort; the class describes the arguments."""
         self.roots = roots
         self.emission = emission

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from acker.ledger.cohort import Session
 
 
-class Lane(NamedTuple):
+class SessionLane(NamedTuple):
     """A writer: a session, and the name under which it writes."""
 
     session: Session
@@ -36,7 +36,7 @@ class Content(NamedTuple):
 
 
 @dataclass(slots=True)
-class Mark:
+class LaneMark:
     """The last batch of a lane: its seq, and by (source, block) the CRC-32 of each record applied."""
 
     seq: int
@@ -58,9 +58,9 @@ class Marks:
     def __init__(self, lanes_max: int) -> None:
         """Start without marks; at most `lanes_max` lanes are kept."""
         self._lanes_max = lanes_max
-        self._lanes: dict[Lane, Mark] = {}
+        self._lanes: dict[SessionLane, LaneMark] = {}
 
-    def see(self, lane: Lane, content: Content) -> Seen:
+    def see(self, lane: SessionLane, content: Content) -> Seen:
         """Compare a record with the marks, and mark it if it is new.
 
         Returns: NEW: apply the record. REPEATED: it was applied before, or is of a batch before the last;
@@ -71,7 +71,7 @@ class Marks:
         if mark is None:
             if len(self._lanes) >= self._lanes_max:
                 return Seen.NO_ROOM
-            mark = self._lanes[lane] = Mark(content.seq)
+            mark = self._lanes[lane] = LaneMark(content.seq)
         if content.seq < mark.seq:
             return Seen.REPEATED
         if content.seq > mark.seq:
@@ -91,11 +91,11 @@ class Marks:
         """Return the sessions of a group that have marks."""
         return {lane.session for lane in self._lanes if lane.session.group == group}
 
-    def load(self, lane: Lane, mark: Mark) -> None:
+    def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane to the one in State."""
         self._lanes[lane] = mark
 
-    def items(self) -> Iterator[tuple[Lane, Mark]]:
+    def items(self) -> Iterator[tuple[SessionLane, LaneMark]]:
         """Return all lanes with their marks."""
         return iter(self._lanes.items())
 
@@ -112,9 +112,9 @@ class TrailingMarks:
         """Start without marks; at most `lanes_max` lanes are kept."""
         self.now = Marks(lanes_max)
         self.safe = Marks(lanes_max)
-        self._between: deque[tuple[int, Lane, Content]] = deque()
+        self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
-    def see(self, offset: int, lane: Lane, content: Content) -> Seen:
+    def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
         """Compare the record at an offset with the marks, as `Marks.see`."""
         seen = self.now.see(lane, content)
         if seen is Seen.NEW:
@@ -133,7 +133,7 @@ class TrailingMarks:
         self.safe.forget(session)
         self._between = deque(item for item in self._between if item[1].session != session)
 
-    def load(self, lane: Lane, mark: Mark) -> None:
+    def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane at the safe position; `now` starts with the same."""
         self.safe.load(lane, mark)
-        self.now.load(lane, Mark(mark.seq, dict(mark.applied)))
+        self.now.load(lane, LaneMark(mark.seq, dict(mark.applied)))

@@ -16,7 +16,7 @@ from acker.wire.events import Event
 
 
 @dataclass(slots=True)
-class Output:
+class StepOutput:
     """What a step writes and reports.
 
     Attributes:
@@ -30,14 +30,14 @@ class Output:
     events: list[AckerEvent] = field(default_factory=list)
 
 
-class Outbox:
+class OutputBuilder:
     """Collects the output of one acker partition."""
 
     def __init__(self, partition: int, codec: Codec[Event]) -> None:
         """Start empty, for acker partition `partition`."""
         self._partition = partition
         self._codec = codec
-        self._output = Output()
+        self._output = StepOutput()
         self._told = Told()
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class Outbox:
             where = f"{record.topic}/{record.partition}@{record.offset}"
             self.tell(AckerEventKind.UNDECODABLE, f"{where} is passed over: {why}")
 
-    def take(self) -> Output:
+    def take(self) -> StepOutput:
         """Return what was collected since the last call, and start a new collection."""
-        output, self._output = self._output, Output()
+        output, self._output = self._output, StepOutput()
         return output

@@ -43,7 +43,7 @@ class Pending:
     barrier: Barrier | None = None
 
 
-class Line:
+class PendingQueue:
     """Ticks and takes that wait. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:

@@ -23,14 +23,14 @@ from typing import Final
 
 from acker.identity import input_id_of
 from acker.ledger.cohort import Session
-from acker.ledger.pending_clock import Barrier, Line, Pending
+from acker.ledger.pending_clock import Barrier, Pending, PendingQueue
 from acker.wire.events import Take, TakeSource
 
 UNTOLD_MS_MAX: Final = 1_000
 """A process of a session sends its clock again before the clock has moved on by more than this."""
 
 
-class Standing(Enum):
+class SessionRank(Enum):
     """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
 
     HOLDER = auto()
@@ -48,7 +48,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSource:
+class SourceGeneration:
     """A source in its present generation, as the first `Take` of that generation describes it."""
 
     group: str
@@ -79,28 +79,28 @@ class Sessions:
         """Start without a group. At most `pending_ticks_max` ticks of one session wait in the line."""
         self._pending_ticks_max = pending_ticks_max
         self.groups: dict[str, Group] = {}
-        self.sources: dict[int, KnownSource] = {}
-        self.line = Line()
+        self.sources: dict[int, SourceGeneration] = {}
+        self.line = PendingQueue()
         self._topics: dict[int, str] = {}
         self._groups_of_inputs: dict[int, str] = {}
 
     # -- groups and sources
 
-    def standing(self, session: Session) -> Standing:
+    def standing(self, session: Session) -> SessionRank:
         """Return how a session compares with the owner of its group."""
         group = self.groups.get(session.group)
         if group is None:
-            return Standing.UNHELD
+            return SessionRank.UNHELD
         if session == group.holder:
-            return Standing.HOLDER
-        return Standing.LOWER if session < group.holder else Standing.HIGHER
+            return SessionRank.HOLDER
+        return SessionRank.LOWER if session < group.holder else SessionRank.HIGHER
 
     def clock(self, session: Session) -> Clock:
         """Return the clock of a session; one that shows 0 for a session whose `Take` was never read."""
         group = self.groups.get(session.group)
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
-    def sources_of(self, group: str) -> list[tuple[int, KnownSource]]:
+    def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
         """Return the sources of a group with their numbers, ascending."""
         return sorted((number, known) for number, known in self.sources.items() if known.group == group)
 
@@ -128,10 +128,10 @@ class Sessions:
         if known is None or source.generation > known.generation:
             self.know(
                 source.source,
-                KnownSource(group, source.topic, source.topic_id, source.generation, source.from_),
+                SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_),
             )
 
-    def know(self, source: int, known: KnownSource) -> None:
+    def know(self, source: int, known: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = known
         self._topics[source >> 16] = known.topic

@@ -24,15 +24,15 @@ from acker.errors import CodecError
 from acker.identity import I64, generation_of
 from acker.kafka.port import Record
 from acker.ledger import answers
-from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
 from acker.ledger.counters import AckerEventKind
 from acker.ledger.ledger import Ledger
-from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
-from acker.ledger.outbox import Outbox, Output
+from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
+from acker.ledger.outbox import OutputBuilder, StepOutput
 from acker.ledger.pending_clock import Barrier, Pending
-from acker.ledger.sessions import Sessions, Standing
-from acker.ledger.verdicts import Cause
+from acker.ledger.sessions import SessionRank, Sessions
+from acker.ledger.verdicts import LossCause
 from acker.service.bins import Bins
 from acker.sorted_arrays import distinct
 from acker.wire import checks
@@ -80,7 +80,7 @@ class PartitionCore:
         self.ack_marks = TrailingMarks(limits.lanes)
         self.fail_marks = Marks(limits.lanes)
         self.bins = Bins()
-        self.outbox = Outbox(partition, codec)
+        self.outbox = OutputBuilder(partition, codec)
         self._acks_header = codec.header(Acks)
 
     # -- 1. inits, ticks and takes
@@ -114,7 +114,7 @@ class PartitionCore:
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
             self._answer_question(take)
-        elif self.sessions.standing(session) is Standing.LOWER:
+        elif self.sessions.standing(session) is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._held(take.group))
         else:
             for overtaken in self.sessions.take(take):
@@ -139,7 +139,7 @@ class PartitionCore:
                 return
         grace_ms = self.sessions.emit(session, init.now)
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
-        emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
+        emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
             known = self.sessions.sources.get(run.source)
             ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
@@ -153,11 +153,11 @@ class PartitionCore:
         standing = self.sessions.standing(session)
         if wrong:
             self._quarantine(record, wrong)
-        elif standing is Standing.LOWER:
+        elif standing is SessionRank.LOWER:
             self.ledger.counts.refused += weight
-        elif standing is not Standing.HOLDER:
+        elif standing is not SessionRank.HOLDER:
             self._quarantine(record, "its session has not taken the group")
-        return not wrong and standing is Standing.HOLDER
+        return not wrong and standing is SessionRank.HOLDER
 
     # -- 2. barriers
 
@@ -199,7 +199,7 @@ class PartitionCore:
         else:
             decided_ms = self.sessions.clock(session).counted_ms
             for cause in fails.causes:
-                why = Cause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+                why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
@@ -266,17 +266,17 @@ class PartitionCore:
         if self._outlived(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
-        return self.ack_marks.see(record.offset, Lane(session, acks.lane), content)
+        return self.ack_marks.see(record.offset, SessionLane(session, acks.lane), content)
 
     def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
         if self._outlived(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
-        return self.fail_marks.see(Lane(session, fails.lane), content)
+        return self.fail_marks.see(SessionLane(session, fails.lane), content)
 
     def _outlived(self, session: Session) -> bool:
         """Tell whether a higher session holds the group and has abandoned this one's roots: no marks then."""
-        if self.sessions.standing(session) is not Standing.LOWER:
+        if self.sessions.standing(session) is not SessionRank.LOWER:
             return False
         return session not in self.sessions.groups[session.group].clocks
 
@@ -287,7 +287,7 @@ class PartitionCore:
         where = f"source {record.source}, block {record.block}"
         self.outbox.tell(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
         decided_ms = self.sessions.clock(session).counted_ms
-        why = Cause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
+        why = LossCause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
         self.ledger.fail(session, record.source, distinct(named), why)
 
     # -- 4. ticks and takes
@@ -337,7 +337,7 @@ class PartitionCore:
         """Whether the step produced verdicts, answers, quarantined records or events."""
         return bool(self.ledger.settled) or bool(self.outbox)
 
-    def take_output(self) -> Output:
+    def take_output(self) -> StepOutput:
         """Return what the step writes and reports: canonical, each record within the wire's size limit."""
         self._flush_verdicts()
         return self.outbox.take()

@@ -18,10 +18,10 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Aborted
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
-from acker.ledger.outbox import Output
+from acker.ledger.outbox import StepOutput
 from acker.service.core import PartitionCore
 from acker.service.snapshot import carried_of, carry, state_of
-from acker.service.state import BIN_PART, StatePart, Stored, bin_of, key_of, parts_of
+from acker.service.state import BIN_PART, StatePart, Stored, bin_of, part_key, parts_of
 from acker.wire.codec import Codec
 
 ORIGIN_HEADER = "windhover.origin"
@@ -93,7 +93,7 @@ class PartitionAcker:
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
-    def write(self) -> Output:
+    def write(self) -> StepOutput:
         """Write the output of the core, and return it when it has committed.
 
         Raises:
@@ -141,14 +141,14 @@ class PartitionAcker:
         return written
 
     def _records(
-        self, output: Output, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
+        self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
     ) -> list[Outgoing]:
         partition = self.core.partition
         records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
         records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            records.append(Outgoing(self._topics.state, partition, value, key=key_of(partition, number)))
+            records.append(Outgoing(self._topics.state, partition, value, key=part_key(partition, number)))
         return records
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:

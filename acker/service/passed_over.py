@@ -32,7 +32,7 @@ _TAIL: Final = 1_000
 CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --why lets all pass over it"
 
 
-def mark_of(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
+def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
     """Return the record that lets all pass over the record at an offset of a partition."""
     headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
     return Outgoing(*place, b"passed over: " + why.encode(), PASSED_OVER + b"%d" % offset, headers)

@@ -27,7 +27,7 @@ from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
-from acker.service.snapshot import load
+from acker.service.snapshot import load_state
 from acker.service.state import Carried, State, Stored
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import distinct
@@ -74,7 +74,7 @@ class Restore:
         with loading(TopicPartition(self.topics.state, partition)):
             state, bins = self._read_state(partition)
             if state is not None:
-                load(core, state, bins)
+                load_state(core, state, bins)
         self._require_logs(core, state)
         verdict = TopicPartition(self.topics.verdict, partition)
         end = self.log.stable_ends([verdict])[verdict]

@@ -3,7 +3,8 @@
 The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One step:
 
 1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one;
-2. fetches contributions, and the inits and fails that must be applied before them (``acker.service.inbox``);
+2. fetches contributions, and the inits and fails that must be applied before them
+   (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``);
 4. at times deletes what the logs need no more (``acker.service.retention``).
@@ -22,12 +23,12 @@ from acker.config.settings import AckTopics
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log
 from acker.ledger.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
-from acker.service.inbox import Inbox
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
 from acker.service.retention import Retention
 from acker.service.state import state_codec
+from acker.service.step_reader import StepReader
 from acker.wire.codec import wire_codec
 
 PAUSE_LIMITS: Final = 2
@@ -91,7 +92,7 @@ class AckerService:
         self._restores: dict[int, int] = {}
         self._past = Counts()
         self._away_since_ms: int | None = None
-        self._inbox = Inbox(log, topics, self._limits)
+        self._inbox = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 

@@ -194,7 +194,7 @@ def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
     return (StoredRange(*row) for row in zip(*columns, strict=True))
 
 
-def key_of(partition: int, part: int) -> bytes:
+def part_key(partition: int, part: int) -> bytes:
     """Return the key of a part of State."""
     return f"{partition}/{part}".encode()
 
@@ -204,7 +204,7 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
     number = (key or b"").rpartition(b"/")[2]
     if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
         return None
-    return int(number) if key == key_of(partition, int(number)) else None
+    return int(number) if key == part_key(partition, int(number)) else None
 
 
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:

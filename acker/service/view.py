@@ -21,10 +21,10 @@ from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.ledger.cohort import NEVER, Cohort, Pin
-from acker.ledger.sessions import KnownSource
+from acker.ledger.cohort import NEVER, Pin, RootCohort
+from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
-from acker.service.snapshot import load
+from acker.service.snapshot import load_state
 from acker.service.state import State, Stored, state_codec
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import Hits
@@ -90,7 +90,7 @@ class AckerView:
         """Offset of ``_ack_init`` up to which the view contains the inits."""
         return self._core.init_next
 
-    def sources(self) -> dict[int, KnownSource]:
+    def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
         return dict(self._core.sessions.sources)
 
@@ -110,7 +110,7 @@ class AckerView:
                 return found
         return None
 
-    def _range(self, cohort: Cohort) -> OpenRange:
+    def _range(self, cohort: RootCohort) -> OpenRange:
         emission = cohort.emission
         clock = self._core.sessions.clock(emission.session)
         left_ms = None if cohort.deadline_ms == NEVER else max(0, cohort.deadline_ms - clock.read_ms)
@@ -122,7 +122,7 @@ class AckerView:
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class ViewReader:
     """Reads views of acker partitions from a cluster."""
 
     log: Log
@@ -158,7 +158,7 @@ class Observer:
             if last is None:
                 return None
             self._require_n(last.state)
-            load(core, last.state, last.bins)
+            load_state(core, last.state, last.bins)
         if last.state.verdict >= 0:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)

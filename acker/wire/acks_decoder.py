@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from acker.wire.codec import HEADER_BYTES
-from acker.wire.events import Acks, Run
+from acker.wire.events import Acks, PositionRun
 
 RUNS_MAX: Final = 32
 """More runs than this are decoded faster by compiled code."""
@@ -64,14 +64,14 @@ class _Cursor:
         """Read a string."""
         return self._data[self._skip() : self._at].decode()
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[PositionRun, ...]:
         """Read an array of runs that stands in one block."""
         count = self.long()
         if count == 0:
             return ()
         if not 0 < count <= RUNS_MAX:
             raise _Unusual
-        runs = tuple([Run(self.long(), self.long()) for _ in range(count)])
+        runs = tuple([PositionRun(self.long(), self.long()) for _ in range(count)])
         if self.long() != 0:
             raise _Unusual
         return runs

@@ -20,7 +20,7 @@ from acker.identity import (
     acker_partition,
     input_id_of,
 )
-from acker.wire.events import Acks, Fails, Init, Run, Take, Tick, positions
+from acker.wire.events import Acks, Fails, Init, PositionRun, Take, Tick, positions
 
 NAME_CHARS: Final = 1_000
 """Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
@@ -126,7 +126,7 @@ def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
     return found or wrong_names(record.lane, record.group, record.session)
 
 
-def _wrong_runs(block: int, runs: Iterable[Run]) -> str:
+def _wrong_runs(block: int, runs: Iterable[PositionRun]) -> str:
     first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for run in runs:
         if run.end < run.start:

@@ -18,7 +18,7 @@ from acker.errors import TopicError
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from replay.records.headers import parse_location
-from replay.records.letters import Filter, Letter, Mark, read
+from replay.records.letters import Filter, Letter, Mark, parse_letter
 
 KEPT_MAX: Final = 100_000
 """Letters that are kept of one topic, some 2 kB each; further ones that match are only counted."""
@@ -47,7 +47,7 @@ class LetterBox:
 
     def put(self, record: Record) -> None:
         """Take in a record; those of a partition in the order of its log."""
-        found = read(record)
+        found = parse_letter(record)
         if found is None:
             self.others += 1
         elif isinstance(found, Mark):

@@ -23,7 +23,7 @@ from acker.config.settings import Input
 from acker.errors import LogError, TopicError, Unreachable
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, look_through
-from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_of
+from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_record
 from replay.worker.fetch import Absence, Fetcher, Wanted
 from replay.worker.worker import bytes_max
 
@@ -200,7 +200,7 @@ class LetterHandling:
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
         mark = Mark(letter.place, self._order.deed, self._order.by, self._order.why, now_ms)
-        return mark_of(letter, self._input.dead_letter.topic, mark)
+        return mark_record(letter, self._input.dead_letter.topic, mark)
 
     def _transact(self, records: Sequence[Outgoing]) -> None:
         self._transactions.begin()
@@ -208,7 +208,7 @@ class LetterHandling:
         self._transactions.commit(self._limits.operation_timeout_ms)
 
 
-class Pace:
+class RateLimit:
     """How many letters may be handled at a time, so that there are no more than so many in a second."""
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:

@@ -116,13 +116,13 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class GiveUp:
     """Write a dead letter, for a reason."""
 
     reason: DeadReason
 
 
-Disposition = Replay | DeadLetter
+Disposition = Replay | GiveUp
 
 
 def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
@@ -143,7 +143,7 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
         return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
     given_up = _given_up(policy, lost)
     if given_up is not None:
-        return DeadLetter(given_up)
+        return GiveUp(given_up)
     if lost.reason is not Reason.ABANDONED:
         return Replay(
             now_ms + delay_ms(policy.backoff, max(1, lost.attempt - lost.abandoned - lost.held), jitter)

@@ -240,7 +240,7 @@ def root_key(root: Root) -> bytes:
     return _KEY.pack(root.source, root.position)
 
 
-def key_of(due: Due) -> bytes:
+def due_key(due: Due) -> bytes:
     """Return the key that a root that waits has."""
     return _KEY.pack(due.source, due.position)
 

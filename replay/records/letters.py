@@ -176,7 +176,7 @@ class Filter:
         return self in (Filter(), Filter(handled=True))
 
 
-def read(record: Record) -> Letter | Mark | None:
+def parse_letter(record: Record) -> Letter | Mark | None:
     """Read a record of a dead-letter topic; None when it is neither letter nor mark."""
     ours = {name: value for name, value in record.headers if name.startswith(PREFIX) and value is not None}
     if HANDLED in ours:
@@ -236,7 +236,7 @@ def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
     )
 
 
-def mark_of(letter: Letter, topic: str, mark: Mark) -> Outgoing:
+def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
     """Build the record that says of a letter that it was handled."""
     return Outgoing(
         topic=topic,

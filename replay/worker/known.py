@@ -11,7 +11,7 @@ from acker.errors import CodecError, DataLoss, UnknownVersion
 from acker.kafka.port import Record, TopicPartition
 from replay.records.due import Due, flaw_of, parse_root_key
 from replay.worker.fetch import Absence, Wanted
-from replay.worker.mending import unreadable
+from replay.worker.mending import unreadable_due
 from replay.worker.worker import Worker, newer
 
 
@@ -66,4 +66,4 @@ def _read(worker: Worker, place: Wanted, found: Record | Absence) -> Due | None:
     if flaw:
         worker.undecodable(*place, flaw)
     root = parse_root_key(found.key)
-    return root and unreadable(worker, root, place.partition)
+    return root and unreadable_due(worker, root, place.partition)

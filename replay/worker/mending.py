@@ -66,7 +66,7 @@ def mends_of(
         value = sound(word) if word is not None and word.value is not None else None
         due = value if isinstance(value, Due) else None
         if word is None:
-            due = unreadable(worker, root, place.partition)
+            due = unreadable_due(worker, root, place.partition)
             if due is None:
                 continue
         written = None if due is None else worker.dues.encode(due)
@@ -74,7 +74,7 @@ def mends_of(
     return mends
 
 
-def unreadable(worker: Worker, root: Root, partition: int) -> Due | None:
+def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
     Returns:

@@ -30,7 +30,7 @@ OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_00
 escaped in JSON. To compute the exact size would cost more than to build the copy."""
 
 
-class Outcome(NamedTuple):
+class RootOutcome(NamedTuple):
     """What is written for one root of an input. `dead` is None for a copy.
 
     `written` is None if there never was a record, and no proof of one; then only the tombstone is written.
@@ -53,11 +53,11 @@ class Outcome(NamedTuple):
         return self.dead not in (None, DeadReason.DROPPED)
 
 
-_outcome = made(Outcome)
+_outcome = made(RootOutcome)
 _wanted = made(Wanted)
 
 
-def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
     Roots whose payload did not fit into one fetch are left out, and those of an input that cannot go on: they
@@ -84,7 +84,7 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
         return input_id_of(due.source), "", 0, 0
 
 
-def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
     """Return the outcomes, in the order given.
 
     Raises:
@@ -156,14 +156,16 @@ class _Build:
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
         self._now_ms = now_ms
 
-    def outcome(self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None) -> Outcome:
+    def outcome(
+        self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
+    ) -> RootOutcome:
         """Build what is written for a root.
 
         Raises:
             TopicError: the replay topic has too few partitions for it.
         """
         if found is Absence.NEVER:
-            return Outcome(due, owner, None, None, has_payload=False)
+            return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         if dead is None and record is not None:
@@ -187,10 +189,12 @@ class _Build:
             now_ms=self._now_ms,
         )
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return Outcome(due, owner, letter, dead, has_payload)
+        return RootOutcome(due, owner, letter, dead, has_payload)
 
 
-def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[list[Outcome], list[Input]]:
+def bounded(
+    worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
+) -> tuple[list[RootOutcome], list[Input]]:
     """Leave out the dead letters that the breakers do not allow now.
 
     Returns:
@@ -200,7 +204,7 @@ def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[l
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
     open_ones = [found for key, found in dying.items() if not room[key]]
     buried: Counter[int] = Counter()
-    kept: list[Outcome] = []
+    kept: list[RootOutcome] = []
     for outcome in outcomes if dying else ():
         if outcome.dies:
             if buried[outcome.input.id] >= room[outcome.input.id]:

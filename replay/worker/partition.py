@@ -39,13 +39,13 @@ from acker.made import made
 from acker.service.passed_over import marked_offset
 from acker.wire.answer_checks import wrong_verdicts
 from acker.wire.events import Verdicts
-from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, key_of, pause_key
+from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, due_key, pause_key
 from replay.worker.intake import Batch, Intake
 from replay.worker.known import known_of
-from replay.worker.outcome import Outcome, bounded, outcomes_of
+from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.restore import restore
 from replay.worker.takeover import decided, dues_of
-from replay.worker.waiting import Waiting
+from replay.worker.waiting import DueRoots
 from replay.worker.worker import Worker, newer
 
 _outgoing = made(Outgoing)
@@ -92,7 +92,7 @@ class VerdictPartition:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            self.waiting = Waiting(restored.table.by_input(), worker.limits.waiting_bytes_max)
+            self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             self.pauses = dict(restored.pauses)
             worker.close_breakers(but=self.pauses)
             self.intake = Intake(self._begin(restored.progress))
@@ -209,7 +209,7 @@ class VerdictPartition:
             return False
         dues = dues_of(self._worker, batch.roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(batch, [Outgoing(*self._due, value, key_of(due)) for due, value in encoded])
+        self._commit_progress(batch, [Outgoing(*self._due, value, due_key(due)) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(batch.roots)
         self._worker.counters.held += sum(due.last_was_held for due in dues)
@@ -299,14 +299,14 @@ class VerdictPartition:
         return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
 
     def _write(
-        self, outcomes: Sequence[Outcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        self, outcomes: Sequence[RootOutcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
         pauses: Sequence[Pause],
     ) -> None:  # fmt: skip
         """Write what becomes of roots, and pauses, in one transaction."""
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
-        records += [_outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes]
-        records += [Outgoing(topic, number, value, key_of(aside)) for aside, _, value in decisions]
+        records += [_outgoing((topic, number, None, due_key(outcome.due), (), None)) for outcome in outcomes]
+        records += [Outgoing(topic, number, value, due_key(aside)) for aside, _, value in decisions]
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         self._transact(records)
@@ -337,7 +337,7 @@ class VerdictPartition:
         return True
 
     def _count_all(
-        self, outcomes: Sequence[Outcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
+        self, outcomes: Sequence[RootOutcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
         now_ms: int,
     ) -> None:  # fmt: skip
         counters = self._worker.counters
@@ -353,7 +353,7 @@ class VerdictPartition:
             name = self._worker.name_of(pause.input)
             self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
-    def _count(self, outcome: Outcome, now_ms: int) -> None:
+    def _count(self, outcome: RootOutcome, now_ms: int) -> None:
         """Count and report what became of a root without a copy."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
         if outcome.dead is None:

@@ -29,7 +29,7 @@ RECENT_MIN: Final = 4_096
 _RECENT_SHARE: Final = 64
 
 
-class Entry(NamedTuple):
+class DueRoot(NamedTuple):
     """A root that waits until `due_ms` (wall time), and its offset in `_ack_due`."""
 
     due_ms: int
@@ -77,7 +77,7 @@ class Schedule:
         if len(entries):
             self._merge(entries[_order(entries)])
 
-    def take(self, now_ms: int, limit: int) -> list[Entry]:
+    def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Take at most `limit` due entries, in the order of due time, then offset."""
         found = [np.empty((0, 2), np.int64)]
         if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
@@ -97,9 +97,9 @@ class Schedule:
         entries = np.concatenate(found)
         entries = entries[_order(entries)]
         self._merge(entries[limit:])
-        return [Entry(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
+        return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, entries: Iterable[DueRoot]) -> None:
         """Add entries again that were taken."""
         for entry in entries:
             self.add(*entry)

@@ -14,13 +14,13 @@ from typing import Final
 
 from acker.identity import I64, input_id_of
 from replay.records.due import Due
-from replay.worker.schedule import Entry, Schedule
+from replay.worker.schedule import DueRoot, Schedule
 
 KEPT_BYTES: Final = 600
 """Memory of one entry without the texts of its history: the values, their tuples, its place in the dict."""
 
 
-class Waiting:
+class DueRoots:
     """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
     def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
@@ -70,12 +70,12 @@ class Waiting:
             self._kept[offset] = due, size
             self._kept_bytes += size
 
-    def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[Entry]:
+    def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
         """Take at most `limit` due roots of some inputs; call `done` with them afterwards.
 
         The earliest of each input come first. If more than `limit` are due, each input gets its share.
         """
-        taken: list[Entry] = []
+        taken: list[DueRoot] = []
         left = sorted(inputs)
         while left:
             share = max(1, (limit - len(taken)) // len(left))
@@ -89,12 +89,12 @@ class Waiting:
                 break
         return taken
 
-    def kept(self, entries: Iterable[Entry]) -> dict[int, Due | None]:
+    def kept(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
         """Return the entries in memory, by offset; None for those that must be read from `_ack_due`."""
         find = self._kept.get
         return {entry.offset: (found[0] if (found := find(entry.offset)) else None) for entry in entries}
 
-    def done(self, entries: Iterable[Entry], left: Iterable[Entry]) -> None:
+    def done(self, entries: Iterable[DueRoot], left: Iterable[DueRoot]) -> None:
         """Remove the taken roots in `entries`, which are done; those in `left` go on waiting."""
         for entry in entries:
             found = self._kept.pop(entry.offset, None)

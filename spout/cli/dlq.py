@@ -155,7 +155,7 @@ def _handle(
     deed: Deed, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter,
     rate: float | None, why: str, by: str | None, *, execute: bool,
 ) -> int:  # fmt: skip
-    from replay.handling.letter_handling import Order, Pace
+    from replay.handling.letter_handling import Order, RateLimit
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
     from spout.inspect.letter_rows import LIST, row_of
 
@@ -170,7 +170,7 @@ def _handle(
             return 0
         outcome = carry_out(
             log, topics, by_place(inputs_named(topics, inputs or ()), places or (), wanted),
-            Order(deed, wanted, by or system_user(), why), Pace(rate, wall_ms()),
+            Order(deed, wanted, by or system_user(), why), RateLimit(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), tell=_progress(),
         )  # fmt: skip
     _say_outcome(deed, outcome)

@@ -16,7 +16,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
 from replay.handling.letter_box import KEPT_MAX, look_through
-from replay.handling.letter_handling import Left, LetterHandling, Order, Pace
+from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, Wanted
@@ -106,7 +106,7 @@ def records_of(log: Log, found: Sequence[Found], limits: ReplayLimits) -> Iterat
 
 
 def carry_out(
-    log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: Pace,
+    log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: RateLimit,
     *, clock: Callable[[], int], sleep_ms: Callable[[int], None], tell: Callable[[int], None],
 ) -> Outcome:  # fmt: skip
     """Handle the letters that the filters match.

@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import OutOfRange, TopicError, UsageError
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.service.view import AckerView, Observer
+from acker.service.view import AckerView, ViewReader
 from replay.handling.letter_box import LetterBox
 from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
@@ -163,9 +163,9 @@ class Trail:
     def _tails(self) -> Tails:
         return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
 
-    def _observer(self) -> Observer:
+    def _observer(self) -> ViewReader:
         acker = self._topics.acker
-        return Observer(self._log, acker.topics, acker.partitions, acker.all_limits)
+        return ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
 
     def _require(self, here: Here) -> None:
         one = here.input
@@ -205,7 +205,7 @@ class Trail:
 class _Emissions:
     """The ackers' state of a record's emissions."""
 
-    def __init__(self, observer: Observer, settlements: Settlements, tails: Tails) -> None:
+    def __init__(self, observer: ViewReader, settlements: Settlements, tails: Tails) -> None:
         self._observer = observer
         self._settlements = settlements
         self._tails = tails

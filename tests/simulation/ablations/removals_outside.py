@@ -18,8 +18,8 @@ import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.ledger.cohort import Session
-from acker.ledger.sessions import Sessions, Standing
-from acker.ledger.verdicts import Settlements
+from acker.ledger.sessions import SessionRank, Sessions
+from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.retention import Retention
@@ -47,9 +47,9 @@ def lower_session() -> Replaced:
     read = PartitionCore._read_take
     asking: set[Session] = set()
 
-    def standing(self: Sessions, session: Session) -> Standing:
+    def standing(self: Sessions, session: Session) -> SessionRank:
         found = original(self, session)
-        return Standing.HIGHER if found is Standing.LOWER and session in asking else found
+        return SessionRank.HIGHER if found is SessionRank.LOWER and session in asking else found
 
     def _read_take(self: PartitionCore, record: Record, take: Take) -> None:
         session = Session(take.group, take.epoch, take.session)
@@ -243,9 +243,9 @@ def contributions_kept() -> Replaced:
 
 def oldest_first() -> Replaced:
     """Write lost roots youngest first."""
-    original = Settlements._entries
+    original = VerdictSet._entries
 
-    def _entries(self: Settlements) -> Iterator[Any]:
+    def _entries(self: VerdictSet) -> Iterator[Any]:
         return iter(reversed(list(original(self))))
 
-    return [(Settlements, "_entries", _entries)]
+    return [(VerdictSet, "_entries", _entries)]

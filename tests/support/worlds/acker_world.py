@@ -20,8 +20,8 @@ from acker.wire.events import (
     FailCause,
     Fails,
     Init,
+    PositionRun,
     Reason,
-    Run,
     SourceRun,
     Take,
     Taken,
@@ -113,7 +113,7 @@ class Writer:
         partition: int | None = None,
     ) -> bytes:
         """Contribute to roots of one wire block."""
-        runs, absent = tuple(Run(*run) for run in runs), tuple(Run(*run) for run in absent)
+        runs, absent = tuple(PositionRun(*run) for run in runs), tuple(PositionRun(*run) for run in absent)
         named = [run.start for run in runs + absent] + [p for p, _ in values] + list(touched)
         record = Acks(
             self.lane if lane is None else lane, seq, self.group, self.session, self.epoch, source,

@@ -14,9 +14,9 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.view import Observer
+from acker.service.view import ViewReader
 from acker.wire.events import Init, SourceRun
-from replay.handling.letter_handling import Order, Pace
+from replay.handling.letter_handling import Order, RateLimit
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
 from replay.records.letters import Deed, Filter
@@ -106,7 +106,7 @@ def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
 
 def _open_root(log: Log, topics: Topics) -> str:
     acker = topics.acker
-    observer = Observer(log, acker.topics, acker.partitions, acker.all_limits)
+    observer = ViewReader(log, acker.topics, acker.partitions, acker.all_limits)
     found = open_roots(observer, topics.inputs.values(), older_than_ms=0, limit=1, now_ms=now_ms())
     return str(found.rows[0]["root"])
 
@@ -132,7 +132,7 @@ def _handle(log: Log, topics: Topics, letter: str, deed: Deed) -> None:
     wanted = Filter()
     outcome = carry_out(
         log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
-        Order(deed, wanted, "kim", "no use"), Pace(None, now_ms()),
+        Order(deed, wanted, "kim", "no use"), RateLimit(None, now_ms()),
         clock=now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
     if outcome.done != 1:

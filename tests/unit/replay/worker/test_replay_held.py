@@ -11,7 +11,7 @@ from acker.wire.causes import HELD
 from acker.wire.events import Reason
 from replay.policy.backoff import Backoff
 from replay.policy.causes import Action, Rule
-from replay.policy.disposition import DeadLetter, DeadReason, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import DeadReason, GiveUp, LostEmission, Policy, Replay, dispose
 from replay.records.due import sound
 from replay.records.headers import build_headers, parse_lineage
 from replay.worker.service import ReplayService
@@ -60,13 +60,13 @@ def test_what_was_held_uses_up_no_attempt_and_no_back_off() -> None:
     failed = LostEmission(Reason.FAILED, 42, held=41, error="ValueError")
     assert dispose(POLICY, failed, NOW_MS, 0.0) == Replay(NOW_MS + 1_000)
     assert dispose(POLICY, replace(failed, held=40), NOW_MS, 0.0) == Replay(NOW_MS + 2_000)
-    assert dispose(POLICY, replace(failed, held=39), NOW_MS, 0.0) == DeadLetter(DeadReason.ATTEMPTS)
+    assert dispose(POLICY, replace(failed, held=39), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_an_exception_that_is_called_held_is_a_failure_as_any_other() -> None:
     """The wire tells an exception's class apart by its parentheses."""
     failed = LostEmission(Reason.FAILED, 3, error="HELD()")
-    assert dispose(POLICY, failed, NOW_MS, 0.0) == DeadLetter(DeadReason.ATTEMPTS)
+    assert dispose(POLICY, failed, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_headers_count_what_was_held() -> None:

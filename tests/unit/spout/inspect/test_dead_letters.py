@@ -11,9 +11,9 @@ from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Headers, Outgoing
 from acker.wire.events import Reason
 from replay.handling.letter_box import look_through
-from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, Pace
+from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
 from replay.records import headers
-from replay.records.letters import Deed, Filter, read
+from replay.records.letters import Deed, Filter, parse_letter
 from spout.inspect.dead_letters import Letters, Outcome, by_place, carry_out, inputs_named, look, records_of
 from spout.inspect.letter_rows import PREVIEW_BYTES, details_of, key_of, row_of, shown, stats_of
 from tests.support.memory.clients import Faults
@@ -61,7 +61,7 @@ def do(
     """Carry an order out, in transactions of so many letters."""
     return carry_out(
         world.cluster.log(faults), ONE_LIFE, by_place([INPUT], places, wanted),
-        Order(deed, wanted, "kim", "fixed in 1.3"), Pace(None, world.now_ms, chunk),
+        Order(deed, wanted, "kim", "fixed in 1.3"), RateLimit(None, world.now_ms, chunk),
         clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
 
@@ -308,7 +308,7 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
 
 
 def test_a_rate_is_kept_from_the_first_second_on() -> None:
-    pace = Pace(2, 0)
+    pace = RateLimit(2, 0)
     handled = []
     for now_ms in range(0, 3_000, 100):
         room = pace.room(now_ms)
@@ -317,7 +317,7 @@ def test_a_rate_is_kept_from_the_first_second_on() -> None:
             pace.spend(1)
             handled.append(now_ms)
     assert handled == [0, 500, 1_000, 1_500, 2_000, 2_500]
-    pace = Pace(0.5, 0)
+    pace = RateLimit(0.5, 0)
     pace.spend(1)
     assert pace.room(pace.wait_ms(0)) == 1
     assert pace.room(pace.wait_ms(0) - 2) == 0
@@ -363,7 +363,7 @@ def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
         Outgoing(LETTERS, 0, None, None, (("windhover.handled", b"ATE"), ("windhover.letter", b"x/0@0")))
     )
     producer.flush(0)
-    assert [read(record) for record in world.letters()[1:]] == [None, None]
+    assert [parse_letter(record) for record in world.letters()[1:]] == [None, None]
     assert len(found(world).found) == 1
 
 

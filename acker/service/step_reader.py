@@ -26,7 +26,7 @@ BURST = 10
 
 
 @dataclass(slots=True)
-class Letters:
+class StepRecords:
     """The records of one partition that were fetched and not applied yet.
 
     Attributes:
@@ -42,7 +42,7 @@ class Letters:
     fail_end: int = 0
 
 
-class Inbox:
+class StepReader:
     """The readers of a process, and the records that they fetched.
 
     Attributes:
@@ -56,7 +56,7 @@ class Inbox:
         self._limits = limits
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
-        self.letters: dict[int, Letters] = {}
+        self.letters: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
         self._broken = False
         self._fetched_ms = 0
@@ -78,7 +78,7 @@ class Inbox:
             ):
                 wanted[where] = self._next[where] if number in self.letters else start
         self._next = wanted
-        self.letters = {number: self.letters.get(number, Letters()) for number in starts}
+        self.letters = {number: self.letters.get(number, StepRecords()) for number in starts}
         self._reassign()
         self._broken = False
 
@@ -122,13 +122,13 @@ class Inbox:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
         self._broken = False
 
-    def take(self, number: int) -> Letters:
+    def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
         held = self.letters[number]
         ready = [record for record in held.fails if record.offset < held.fail_end]
         rest = held.fails[len(ready) :]
-        self.letters[number] = Letters(fails=rest, fail_end=held.fail_end)
-        return Letters(held.inits, ready, held.acks, held.fail_end)
+        self.letters[number] = StepRecords(fails=rest, fail_end=held.fail_end)
+        return StepRecords(held.inits, ready, held.acks, held.fail_end)
 
     def positions(self, number: int) -> tuple[int, int, int]:
         """Return up to which offset ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed out by `take`.

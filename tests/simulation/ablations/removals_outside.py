@@ -22,10 +22,9 @@ from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
-from acker.service.retention import Retention
+from acker.service.service import Retention
 from acker.wire.events import SourceRun, Take
-from replay.policy.causes import Action
-from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
 from spout.planning.cursor import SourceCursor, cursor_of
@@ -120,7 +119,7 @@ def process_before() -> Replaced:
 
     return [
         (spout.group.tenure, "Sibling", lambda *_: None),
-        (acker.ledger.sessions, "UNTOLD_MS_MAX", 0),
+        (acker.ledger.sessions, "UNSENT_MS_MAX", 0),
         (Opening, "_begin", begin),
     ]
 

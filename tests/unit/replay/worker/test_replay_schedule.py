@@ -7,8 +7,7 @@ import pytest
 
 from acker.identity import Position, Root, Source
 from replay.worker import table
-from replay.worker.schedule import CHUNK, ENTRY_BYTES, RECENT_MIN, DueRoot, Schedule
-from replay.worker.table import DueTable
+from replay.worker.waiting import CHUNK, ENTRY_BYTES, RECENT_MIN, DueRoot, DueTable, Schedule
 
 
 def schedule_of(*entries: tuple[int, int]) -> Schedule:

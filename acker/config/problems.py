@@ -42,12 +42,7 @@ class Problem:
     value: str | None = None
 
     def line(self, file: str, lines: Mapping[Path, int]) -> str:
-        """Write the problem in one line.
-
-        Args:
-            file: name of the file.
-            lines: line number of each key path, where known.
-        """
+        """Write the problem in one line; `lines` has the line number of each key path, where it is known."""
         number = line_of(self.path, lines)
         where = f"{file}:{number}" if number else file
         key = ".".join(part if part.isprintable() else repr(part) for part in self.path)
@@ -61,11 +56,7 @@ def line_of(path: Path, lines: Mapping[Path, int]) -> int:
 
 
 def refuse(problems: Iterable[Problem], file: str, lines: Mapping[Path, int]) -> None:
-    """Raise all problems as one error; without any, return.
-
-    Raises:
-        ConfigError: there is a problem; the message holds one line for each, in the order of the file.
-    """
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there are any."""
     found = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
     if not found:
         return
@@ -89,7 +80,7 @@ def unknown_key(path: Path, known: Iterable[str]) -> Problem:
     return Problem(path, f"is not a key of this section; {cure}")
 
 
-def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     return {key: field for key, field in fields.items() if not key.startswith("(")}
@@ -104,14 +95,7 @@ def allowed(field: FieldInfo) -> str:
 def problems_of(
     error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], above: Path
 ) -> list[Problem]:
-    """Translate what pydantic refused in one section.
-
-    Args:
-        error: of validating `model`.
-        model: the section.
-        data: what the file says there.
-        above: path of the section.
-    """
+    """Translate what pydantic refused in a section: `data` is what the file says there, `above` its path."""
     return [
         _problem(item, model, data, above)
         for item in error.errors(include_url=False)
@@ -124,7 +108,7 @@ def _problem(
 ) -> Problem:
     section, field, keys = _find(model, tuple(str(part) for part in item["loc"]))
     if item["type"] == "extra_forbidden":
-        return unknown_key(above + tuple(str(part) for part in item["loc"]), keys_of(section))
+        return unknown_key(above + tuple(str(part) for part in item["loc"]), section_keys(section))
     if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
         return Problem(above + keys, str(item["ctx"]["error"]))
     path = above + keys

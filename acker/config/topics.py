@@ -92,11 +92,7 @@ class Topics(Section):
         return self.acker.topics
 
     def input(self, name: str) -> Input:
-        """Return the input of a name.
-
-        Raises:
-            UsageError: there is none; the message names those that there are.
-        """
+        """Return the input of a name; `UsageError` if there is none."""
         found = self.inputs.get(name)
         if found is None:
             known = ", ".join(self.inputs) or "none"
@@ -104,11 +100,7 @@ class Topics(Section):
         return found
 
     def input_by_id(self, input_id: int) -> Input:
-        """Return the input that has an id on the wire.
-
-        Raises:
-            Disagreement: topics.yaml has no such input.
-        """
+        """Return the input that has an id on the wire; `Disagreement` if there is none."""
         for found in self.inputs.values():
             if found.id == input_id:
                 return found
@@ -120,11 +112,7 @@ class Topics(Section):
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Topics:
-    """Read a file.
-
-    Args:
-        path: the file, UTF-8.
-        environ: what ``${NAME}`` in it is looked up in.
+    """Read a file, UTF-8; ``${NAME}`` in it is a variable of `environ`.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
@@ -143,16 +131,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Topics:
 
 
 def parse(text: str, *, file: str, environ: Mapping[str, str]) -> Topics:
-    """Read a text.
-
-    Args:
-        text: YAML.
-        file: its name in messages.
-        environ: what ``${NAME}`` in it is looked up in.
-
-    Raises:
-        ConfigError: something in it is wrong; one line for each problem.
-    """
+    """Read a text of YAML, as `load` does; `file` is its name in messages."""
     document = read_yaml(text, environ)
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines)
@@ -167,7 +146,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
     found: list[Problem] = []
     root = _section(data, (), found)
-    known = problems.keys_of(Topics)
+    known = problems.section_keys(Topics)
     found += [unknown_key((name,), known) for name in root if name not in known]
     kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
     found += wrong
@@ -178,7 +157,7 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
         path = ("inputs", name)
         section = _section(body, path, found)
         if NAME_KEY in section:
-            found.append(unknown_key((*path, NAME_KEY), problems.keys_of(Input)))
+            found.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
         one = _model(Input, {**section, NAME_KEY: name}, path, found) if section or not body else None
         if one is not None:
             inputs[name] = one

@@ -57,6 +57,7 @@ from acker.kafka.rights import Operation
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+"""Monotonic seconds."""
 
 RETRY_PAUSE_S = 0.05
 PROPAGATION_MS = 1000
@@ -154,19 +155,12 @@ class Deadline:
     __slots__ = ("_clock", "_until", "timeout_ms")
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
-        """Begin now.
-
-        Args:
-            clock: monotonic seconds.
-            timeout_ms: milliseconds from now, 0 or more.
-        """
         self._clock = clock
         self._until = clock() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left, at least 0."""
         return max(0.0, self._until - self._clock())
 
     @property
@@ -181,7 +175,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
         return self._clock() >= self._until
 
 
@@ -189,10 +182,9 @@ class Background:
     """What a client's own threads reported: the handler for librdkafka's ``error_cb``."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with nothing reported."""
         self._clock = clock
         self._down_since: float | None = None
-        self._has_heard = False
+        self._has_answered = False
         self.last: KafkaError | None = None
         self.refused: KafkaError | None = None
 
@@ -206,15 +198,14 @@ class Background:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
 
-    def heard(self) -> None:
-        """Take note that a broker has answered."""
+    def answered(self) -> None:
         self._down_since = self.refused = None
-        self._has_heard = True
+        self._has_answered = True
 
     @property
     def is_hopeless(self) -> bool:
         """Whether waiting is of no use: nothing was ever heard but that we are not let in."""
-        return self.refused is not None and not self._has_heard
+        return self.refused is not None and not self._has_answered
 
     def silent_ms(self) -> float:
         """Milliseconds since all brokers went down, 0 while one answers."""
@@ -229,47 +220,34 @@ class Outage:
     """
 
     def __init__(self, clock: Clock, bootstrap: str) -> None:
-        """Begin without one.
-
-        Args:
-            clock: monotonic seconds.
-            bootstrap: the bootstrap servers, for the log.
-        """
         self._clock = clock
         self._bootstrap = bootstrap
         self._since: float | None = None
         self._since_text = ""
         self._waited = 0.0
-        self._said = 0.0
+        self._logged = 0.0
 
     def waits(self, doing: str, past_ms: float, why: str) -> None:
-        """Take note that something has waited for an answer for so long, and goes on waiting.
-
-        Args:
-            doing: what waits.
-            past_ms: milliseconds since it was asked.
-            why: what is known of the reason.
-        """
+        """Take note that something (`doing`) has waited for an answer for `past_ms`, and goes on waiting."""
         now = self._clock()
         if self._since is None and past_ms < PIECE_MS:
             return
-        is_due = self._since is None or (now - self._said) * 1000 >= OUTAGE_AGAIN_MS
+        is_due = self._since is None or (now - self._logged) * 1000 >= OUTAGE_AGAIN_MS
         self._waited = now
         if self._since is None:
             self._since = now - past_ms / 1000
             began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
             self._since_text = began.isoformat(timespec="seconds")
         if is_due:
-            self._said = now
-            self._tell("the broker does not answer", now, waits=doing, error=why)
+            self._logged = now
+            self._write("the broker does not answer", now, waits=doing, error=why)
 
     def answered(self) -> None:
-        """Take note that something was answered."""
         if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
-            self._tell("the broker answers again", self._waited)
+            self._write("the broker answers again", self._waited)
             self._since = None
 
-    def _tell(self, event: str, until: float, **fields: str) -> None:
+    def _write(self, event: str, until: float, **fields: str) -> None:
         seconds = round(until - (self._since or until), 1)
         at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
         _log.warning(event, extra={**at, **fields})
@@ -281,14 +259,7 @@ class KafkaClient:
     def __init__(
         self, settings: Mapping[str, str], client_id: str, operation_timeout_ms: int, clock: Clock
     ) -> None:
-        """Keep the settings; nothing is connected.
-
-        Args:
-            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
-            client_id: name of this client in the broker's logs and metrics.
-            operation_timeout_ms: deadline of calls that do not bring one.
-            clock: monotonic seconds.
-        """
+        """Keep the settings; nothing is connected. `operation_timeout_ms` is for calls without a deadline."""
         self._settings = dict(settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
@@ -297,11 +268,9 @@ class KafkaClient:
 
     @property
     def bootstrap(self) -> str:
-        """The bootstrap servers, for messages."""
         return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
 
     def setting(self, name: str) -> str | None:
-        """Return what topics.yaml sets; None where it leaves the default."""
         return self._settings.get(name)
 
     def make(
@@ -314,7 +283,6 @@ class KafkaClient:
         """Make a client of confluent-kafka.
 
         Args:
-            kind: ``Consumer``, ``Producer`` or ``AdminClient``.
             defaults: what the user's settings may overrule.
             forced: what a guarantee rests on, and they may not.
             background: where errors of its threads go.
@@ -335,17 +303,9 @@ class KafkaClient:
     def retry(
         self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
     ) -> T:
-        """Call until it succeeds, fails for good, or the deadline is over.
+        """Call until it succeeds, fails for good, or the deadline is over; errors are those of the table.
 
-        Args:
-            doing: what is done to what, for messages.
-            deadline: when it is given up.
-            call: does it.
-            background: of the client that does it.
-            use: what the request uses; an error that tells more precisely what, `Refused`, overrules it.
-
-        Raises:
-            WindhoverError: as the table above tells.
+        `use` is what the request uses; an error that says it more precisely, `Refused`, overrules it.
         """
         while True:
             try:
@@ -357,24 +317,13 @@ class KafkaClient:
                     raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
                 self.outage.waits(doing, deadline.past_ms, self._text(cause))
             else:
-                background.heard()
+                background.answered()
                 self.outage.answered()
                 return found
             time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
     def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
-        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word.
-
-        Args:
-            asker: the consumer to ask with.
-            topic: the topic.
-            background: of that consumer.
-
-        Raises:
-            NotAuthorized: we may not know.
-            TopicError: there is no such topic.
-            Unreachable: the broker does not answer.
-        """
+        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word."""
         deadline = self.deadline()
 
         def ask() -> int:
@@ -387,16 +336,9 @@ class KafkaClient:
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
 
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
-        """Say when all brokers are down, and give up after as long as an operation may take.
+        """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.
 
-        Args:
-            asker: a consumer that got nothing.
-            topic: one that is asked for, or "".
-            doing: what it does, for messages.
-            background: of that consumer.
-
-        Raises:
-            Unreachable: they were down for too long.
+        `asker` is a consumer that got nothing, of `topic` or, where that is empty, of all.
         """
         silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
         if silent_ms < min(PIECE_MS, limit_ms):
@@ -409,7 +351,7 @@ class KafkaClient:
                 raise self.unreachable(doing, limit_ms, text, background) from error
             self.outage.waits(doing, silent_ms, text)
         else:
-            background.heard()
+            background.answered()
             self.outage.answered()
 
     def error(
@@ -423,10 +365,9 @@ class KafkaClient:
         """Translate an error of librdkafka.
 
         Args:
-            cause: what librdkafka said.
             doing: what was done to what, as "reading sentences/3".
             timeout_ms: the deadline that was over, for the message of `Unreachable`.
-            background: what the client's threads have heard beside it.
+            background: what the client's threads have reported beside it.
             use: what the request uses, for the message of `NotAuthorized`.
         """
         code, text = cause.code(), self._text(cause)
@@ -450,19 +391,12 @@ class KafkaClient:
     def unreachable(
         self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
     ) -> WindhoverError:
-        """Make the error of a broker that does not answer, or of one that does not let us in.
-
-        Args:
-            doing: what was done to what.
-            timeout_ms: how long it was waited for an answer, where that is known.
-            text: what is known of the reason.
-            background: what the client's threads have heard beside it.
-        """
-        heard = None if background is None else background.refused or background.last
-        if heard is not None and heard.code() in UNAUTHENTICATED:
-            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(heard)))
-        if heard is not None:
-            text = f"{text}; {self._text(heard)}"
+        """Make the error of a broker that does not answer, or of one that does not let us in; see `error`."""
+        reported = None if background is None else background.refused or background.last
+        if reported is not None and reported.code() in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
+        if reported is not None:
+            text = f"{text}; {self._text(reported)}"
         within = "" if timeout_ms is None else f" within {timeout_ms} ms"
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"

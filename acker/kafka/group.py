@@ -67,20 +67,13 @@ class KafkaMembership:
     def __init__(
         self, client: KafkaClient, group: str, topics: Sequence[str], *, pause_ms: int | None = None
     ) -> None:
-        """Begin to join; `poll` completes it.
-
-        Args:
-            client: settings and deadlines.
-            group: the consumer group.
-            topics: topics with equal numbers of partitions.
-            pause_ms: the longest pause between two polls; never below the session's timeout.
-        """
+        """Begin to join; `poll` completes it. `pause_ms` counts only above the session's timeout."""
         self._client = client
         self._group = group
         self._topics = tuple(topics)
         self._owned: frozenset[int] = frozenset()
         self._checked = False
-        self._wanted: dict[TopicPartition, int] = {}
+        self._to_commit: dict[TopicPartition, int] = {}
         self._under_way: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._sent_s: float | None = None
@@ -114,8 +107,7 @@ class KafkaMembership:
         return self._owned
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the group's offsets follow; what the group has given to another member is left to that one."""
-        self._wanted.update(offsets)
+        self._to_commit.update(offsets)
         self._send(COMMIT_EVERY_S)
 
     def close(self) -> None:
@@ -130,9 +122,9 @@ class KafkaMembership:
         past_s = math.inf if self._sent_s is None else now_s - self._sent_s
         if past_s < (COMMIT_PATIENCE_S if self._under_way else every_s):
             return
-        self._wanted = {p: offset for p, offset in self._wanted.items() if p.partition in self._owned}
-        self._committed = {p: offset for p, offset in self._committed.items() if p in self._wanted}
-        due = {p: offset for p, offset in self._wanted.items() if self._committed.get(p) != offset}
+        self._to_commit = {p: offset for p, offset in self._to_commit.items() if p.partition in self._owned}
+        self._committed = {p: offset for p, offset in self._committed.items() if p in self._to_commit}
+        due = {p: offset for p, offset in self._to_commit.items() if self._committed.get(p) != offset}
         if not due:
             return
         self._sent_s = now_s
@@ -155,8 +147,8 @@ class KafkaMembership:
             for topic in self._topics
         }
         if len(set(counts.values())) != 1:
-            told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
-            raise TopicError(f"group {self._group} needs topics with as many partitions each: {told}")
+            sizes = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+            raise TopicError(f"group {self._group} needs topics with as many partitions each: {sizes}")
         self._checked = True
 
     def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:

@@ -37,7 +37,7 @@ from acker.kafka.refusals import Use, unauthorized
 from acker.kafka.rights import Operation, Resource, Right
 from acker.kafka.writer import KafkaWriter, doing
 
-_UNTOLD = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
+_UNEXPLAINED = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
 
 Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
@@ -61,13 +61,7 @@ class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.kafka.port.Transactions`."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
-        """Make a producer; nothing happens at the broker before `init`.
-
-        Args:
-            client: settings and deadlines.
-            transactional_id: whose former owner `init` fences.
-            forbidden: finds, among topics, those that we may not use in some way.
-        """
+        """Make a producer; nothing happens at the broker before `init`."""
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden
@@ -80,7 +74,6 @@ class KafkaTransactions(KafkaWriter):
         self._kept: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
-        """Fence the predecessor and abort its transaction."""
         deadline = self._client.deadline(timeout_ms)
         self._connect(timeout_ms)
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
@@ -98,7 +91,6 @@ class KafkaTransactions(KafkaWriter):
         self._written.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Queue a record into the open transaction; its delivery report tells the offset."""
         if self._dead is not None or not self._in_transaction:
             self._require_open()
         if self._kept is not None:
@@ -114,7 +106,6 @@ class KafkaTransactions(KafkaWriter):
             self._serve(record.topic)
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
-        """Queue records into the open transaction."""
         self._require_open()
         if self._kept is not None:
             records = tuple(records)
@@ -156,15 +147,13 @@ class KafkaTransactions(KafkaWriter):
                     raise self._refused
             raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
         self._in_transaction = False
-        self._hear_reports(deadline)
+        self._await_reports(deadline)
 
     def abort(self, timeout_ms: int) -> None:
-        """Undo the open transaction, if there is one."""
         if self._in_transaction:
             self._undo(self._client.deadline(timeout_ms))
 
     def _report(self, placed: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
-        """Return what takes the delivery report of one record."""
         reports = self._reports
         reports.missing += 1
 
@@ -176,7 +165,7 @@ class KafkaTransactions(KafkaWriter):
 
         return delivered
 
-    def _hear_reports(self, deadline: Deadline) -> None:
+    def _await_reports(self, deadline: Deadline) -> None:
         """Wait for the reports of what is committed, which are only not called yet; tell the offsets."""
         reports = self._reports
         while reports.missing:
@@ -224,7 +213,7 @@ class KafkaTransactions(KafkaWriter):
                 if what != "aborting":
                     self._undo(self._client.deadline())
             finally:
-                if _code_of(aborted) in _UNTOLD:
+                if _code_of(aborted) in _UNEXPLAINED:
                     self._raise_forbidden(doing)
             raise
 
@@ -258,7 +247,6 @@ class KafkaTransactions(KafkaWriter):
 
 
 def _code_of(error: WindhoverError) -> int | None:
-    """Return the code of librdkafka that an error is made of."""
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
 

@@ -51,7 +51,7 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
-FIRST_LOOK_S: Final = 0.005
+FIRST_POLL_S: Final = 0.005
 """How often it is looked whether the first record is durable."""
 
 
@@ -75,40 +75,27 @@ class KafkaWriter:
     def _connect(self, timeout_ms: float) -> None:
         """Wait a moment for a broker.
 
-        librdkafka asks for its producer id as soon as it is wanted; if no broker is connected just then, it
+        librdkafka asks for its producer id as soon as it is needed; if no broker is connected just then, it
         looks again after half a second.
-
-        Raises:
-            NotAuthenticated: the broker does not let us in.
         """
         if not self._connected:
             self._connected = True
             with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
                 if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
-                    self._background.heard()
+                    self._background.answered()
             with suppress(KafkaException):  # what kills the producer is raised by the call that follows
                 self._producer.poll(0)
             self._require_hope()
 
     def _require_hope(self) -> None:
-        """See that the broker has not refused to let us in.
-
-        Raises:
-            NotAuthenticated: it has.
-        """
+        """Raise `NotAuthenticated` if the broker has refused to let us in."""
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
-        """Queue one record; wait while the queue is full.
+        """Queue one record; while the queue is full wait, until the deadline of an operation.
 
-        Args:
-            record: what to write.
-            on_delivery: is called with its report; None leaves that to the producer's own.
-
-        Raises:
-            KafkaException: librdkafka refuses it at once.
-            Unreachable: the queue stayed full until the deadline.
+        `on_delivery` None leaves its report to the producer's own. `KafkaException`: it is refused at once.
         """
         topic, partition, value, key, headers, timestamp_ms = record
         deadline: Deadline | None = None
@@ -149,11 +136,9 @@ class KafkaProducer(KafkaWriter):
     """Writes outside transactions; implements `acker.kafka.port.Producer`."""
 
     def __init__(self, client: KafkaClient) -> None:
-        """Make a producer; nothing is connected before the first record."""
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
 
     def send(self, record: Outgoing) -> None:
-        """Queue a record."""
         is_first = not self._connected
         self._connect(self._client.operation_timeout_ms)
         try:
@@ -172,11 +157,10 @@ class KafkaProducer(KafkaWriter):
         """
         deadline = self._client.deadline(CONNECT_MS)
         while len(self._producer) and self._refused is None and not deadline.is_over:
-            self._serve(topic, FIRST_LOOK_S)
+            self._serve(topic, FIRST_POLL_S)
             self._require_hope()
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until everything sent is durable."""
         deadline = self._client.deadline(timeout_ms)
         try:
             while left := self._producer.flush(deadline.piece_s):
@@ -201,5 +185,4 @@ class KafkaProducer(KafkaWriter):
 
 
 def doing(record: Outgoing) -> str:
-    """Say what a write did, for messages."""
     return f"writing {record.topic}/{record.partition}"

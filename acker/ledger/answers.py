@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from acker.ledger.cohort import Session
-from acker.ledger.sessions import KnownSource, Sessions
+from acker.ledger.sessions import Sessions, SourceGeneration
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES, RUN_BYTES
 from acker.wire.events import SourceRun, Taken, TakenSource
 
@@ -28,14 +28,9 @@ def accepted(
     before_ms: int | None,
     open_runs: Sequence[SourceRun],
 ) -> list[Taken]:
-    """Answer a session that owns its group now.
+    """Answer a session that owns its group now, and has these open roots.
 
-    Args:
-        sessions: the groups and sources of this acker partition.
-        watermark: returns the watermark of a source, 0 before its first init.
-        session: the session.
-        before_ms: what the former owner's clock showed; None for a restart, whose answer has its own clock.
-        open_runs: the session's open roots.
+    `before_ms` is what the former owner's clock showed; None for a restart, whose answer has its own clock.
     """
     clock_ms = sessions.clock(session).read_ms if before_ms is None else before_ms
     sources = _sources(sessions.sources_of(session.group), watermark)
@@ -52,23 +47,16 @@ def accepted(
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:
     """Answer a session that does not get a group; the answer names the session that owns it.
 
-    A refusal has one part: of more than some 12,000 sources it contains only the first.
-
-    Args:
-        sessions: the groups and sources of this acker partition.
-        watermark: returns the watermark of a source, 0 before its first init.
-        group: the group.
-        asked_by: id of the session that does not get it.
-        why: the reason; not empty.
+    A refusal has one part: of more than some 12,000 sources it contains only the first. `why` is not empty.
     """
     known = sessions.groups.get(group)
-    holder = known.holder if known else Session(group, 0, "")
+    owner = known.owner if known else Session(group, 0, "")
     sources, _ = _cut(_sources(sessions.sources_of(group), watermark), ())[0]
-    clock_ms = sessions.clock(holder).read_ms
-    return Taken(group, holder.id, holder.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
+    clock_ms = sessions.clock(owner).read_ms
+    return Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
 
 
-def _sources(known: Sequence[tuple[int, KnownSource]], watermark: Watermark) -> list[TakenSource]:
+def _sources(known: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:
     return [
         TakenSource(number, source.topic_id, source.generation, source.from_, watermark(number))
         for number, source in known

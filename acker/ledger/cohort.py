@@ -30,7 +30,7 @@ class Session(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class InitEmission:
     """What all roots of one `Init` share. Times are ms of the session's clock, except `wall_ms`."""
 
     session: Session
@@ -48,22 +48,18 @@ class Emission:
 class Pin(NamedTuple):
     """A place in a log that a restart must still be able to read.
 
-    Attributes:
-        offset: its offset.
-        bytes: size of the records that this process has read or written there before it; only differences
-            between two pins of a log mean anything.
+    `bytes` is the size of the records that this process has read or written there before it; only differences
+    between two pins of a log mean anything.
     """
 
     offset: int
     bytes: int
 
 
-class Cohort:
+class RootCohort:
     """An emitted range with open roots: its deadline, and which records a restart needs for it.
 
     Attributes:
-        roots: the open roots.
-        emission: what the roots of their `Init` share.
         serial: a number that rises with every cohort of a ledger.
         ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
         ack_pin: place of the first contribution to a root that may still be open; None before one.
@@ -76,8 +72,7 @@ class Cohort:
         "verdict_pin",
     )  # fmt: skip
 
-    def __init__(self, roots: Roots, emission: Emission, ack_from: int, serial: int) -> None:
-        """Create a cohort; the class describes the arguments."""
+    def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
         self.roots = roots
         self.emission = emission
         self.ack_from = ack_from
@@ -91,7 +86,6 @@ class Cohort:
 
     @property
     def start(self) -> int:
-        """The first position."""
         return self.roots.start
 
     @property
@@ -100,11 +94,7 @@ class Cohort:
         return self.roots.start + self.roots.size
 
     def touch(self, at: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of those roots at `at` that are open. A deadline never moves backwards.
-
-        Returns:
-            Whether any deadline moved.
-        """
+        """Move the deadlines of the open roots at `at`, never backwards; return whether one moved."""
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run
-from acker.ledger.cohort import Cohort
+from acker.ledger.cohort import RootCohort
 from acker.sorted_arrays import Hits, as_array, is_ascending
-from acker.wire.events import Acks, Run, positions, values
+from acker.wire.events import Acks, PositionRun, positions, values
 
 FEW_RUNS: Final = 8
 """Up to this many runs are folded one after the other; more are folded together, as one array of indices."""
@@ -30,7 +30,6 @@ class Contribution:
     """The contributions of one record to roots of one wire block of one source.
 
     Attributes:
-        source: the source.
         start: the first position in the record.
         end: the position after the last one; `start` if there is none.
         count: number of contributions.
@@ -46,7 +45,7 @@ class Contribution:
     def __init__(self, record: Acks) -> None:
         """Unpack a record that ``acker.wire.checks`` found to be well formed."""
         self.source = record.source
-        self.runs: Sequence[Run] = record.runs
+        self.runs: Sequence[PositionRun] = record.runs
         self.positions, self.values, self._distinct = _NOWHERE, _NOTHING, True
         if record.positions:
             self.positions = positions(record.positions)
@@ -60,11 +59,10 @@ class Contribution:
             self.end > (record.block + 1) << WIRE_BLOCK_BITS
         )
 
-    def complete(self, cohort: Cohort) -> tuple[int, list[Hits]]:
+    def complete(self, cohort: RootCohort) -> tuple[int, list[Hits]]:
         """Fold the contributions to the roots of a cohort, and settle those that they complete.
 
-        Returns:
-            How many contributions counted, and the roots settled.
+        Returns how many contributions counted, and the roots settled.
         """
         roots = cohort.roots
         counted, hits = 0, []
@@ -81,12 +79,8 @@ class Contribution:
             hits.append(done)
         return counted, hits
 
-    def add(self, cohort: Cohort) -> int:
-        """Fold the contributions to the open roots of a cohort, and settle none.
-
-        Returns:
-            How many contributions counted.
-        """
+    def add(self, cohort: RootCohort) -> int:
+        """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
         roots, counted = cohort.roots, 0
         at = self._run_indices(cohort) if self.runs else _NOWHERE
         at = at[roots.is_open(at)]
@@ -133,22 +127,22 @@ class Contribution:
         nowhere = block << WIRE_BLOCK_BITS
         return (min(starts), max(ends)) if starts else (nowhere, nowhere)
 
-    def _clipped(self, cohort: Cohort) -> list[Run]:
+    def _clipped(self, cohort: RootCohort) -> list[PositionRun]:
         """Return the parts of the runs that lie in a cohort, as indices."""
         start, end = cohort.start, cohort.end
         return [
-            Run(max(run.start, start) - start, min(run.end, end) - start)
+            PositionRun(max(run.start, start) - start, min(run.end, end) - start)
             for run in self.runs
             if run.start < end and run.end > start and run.end > run.start
         ]
 
-    def _run_indices(self, cohort: Cohort) -> I64:
+    def _run_indices(self, cohort: RootCohort) -> I64:
         bounds = np.clip(np.array(self.runs, np.int64), cohort.start, cohort.end) - cohort.start
         lengths = bounds[:, 1] - bounds[:, 0]
         before = np.cumsum(lengths) - lengths
         return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
-    def _packed(self, cohort: Cohort) -> tuple[Hits, U64]:
+    def _packed(self, cohort: RootCohort) -> tuple[Hits, U64]:
         """Return the positions that lie in a cohort, as indices, and their values."""
         start, end = cohort.start, cohort.end
         found, part = self.positions, self.values
@@ -164,13 +158,13 @@ class Contribution:
         return found - start, part
 
 
-def clip(named: I64, cohort: Cohort) -> I64:
+def clip(named: I64, cohort: RootCohort) -> I64:
     """Return those of ascending positions that lie in a cohort, as indices."""
     first, last = np.searchsorted(named, [cohort.start, cohort.end])
     return named[first:last] - cohort.start
 
 
-def at_or_above(watermark: int, runs: Sequence[Run], named: I64 | None) -> int:
+def at_or_above(watermark: int, runs: Sequence[PositionRun], named: I64 | None) -> int:
     """Count the positions in runs and in an array that are not below a watermark."""
     count = sum(max(0, run.end - max(run.start, watermark)) for run in runs)
     return count if named is None else count + int(np.count_nonzero(named >= watermark))

@@ -21,14 +21,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from acker.identity import I64, WIRE_BLOCK_BITS
-from acker.ledger.cohort import Cohort, Emission, Pin, Session
+from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution, at_or_above, clip
-from acker.ledger.counters import Counts
+from acker.ledger.output import Counts
 from acker.ledger.register import Register, block_runs
 from acker.ledger.roots import Roots
-from acker.ledger.verdicts import Cause, RunSet, Settlements
+from acker.ledger.verdicts import LossCause, RunSet, VerdictSet
 from acker.sorted_arrays import Hits, distinct
-from acker.wire.events import Reason, Run, SourceRun, Verdicts, positions
+from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
 
 _BLOCK = 1 << WIRE_BLOCK_BITS
 
@@ -38,22 +38,20 @@ class Ledger:
 
     Attributes:
         settled: the verdicts since the last `take_settled`.
-        counts: running totals.
         open: number of open roots.
         verdict_next: the next verdict will have this offset in the verdict log, or a higher one.
     """
 
     def __init__(self) -> None:
-        """Start without any root."""
-        self.settled = Settlements()
+        self.settled = VerdictSet()
         self.counts = Counts()
         self.open = 0
         self.verdict_next = Pin(0, 0)
         self._serial = 0
         self._watermarks: dict[int, int] = {}
         self._register = Register()
-        self._ack_pins: deque[Cohort] = deque()
-        self._verdict_pins: deque[Cohort] = deque()
+        self._ack_pins: deque[RootCohort] = deque()
+        self._verdict_pins: deque[RootCohort] = deque()
         self._changed: set[int] = set()
 
     # -- reading
@@ -66,7 +64,7 @@ class Ledger:
         """Set the watermark of a source to the one in State."""
         self._watermarks[source] = position
 
-    def cohorts(self) -> Iterator[Cohort]:
+    def cohorts(self) -> Iterator[RootCohort]:
         """Return all cohorts with open roots, in the order in which they were emitted."""
         return iter(self._register.live())
 
@@ -81,19 +79,18 @@ class Ledger:
             runs.add(cohort.roots.source, cohort.start, cohort.roots.open_at())
         return runs.runs()
 
-    def take_settled(self) -> Settlements:
+    def take_settled(self) -> VerdictSet:
         """Return the verdicts since the last call, and start a new collection."""
-        settled, self.settled = self.settled, Settlements()
+        settled, self.settled = self.settled, VerdictSet()
         return settled
 
     # -- events
 
-    def init(self, emission: Emission, run: SourceRun, ack_from: int) -> None:
+    def init(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
         Args:
-            emission: what the roots of the `Init` share.
-            run: the positions; all belong to this acker partition.
+            run: all of it belongs to this acker partition.
             ack_from: contributions below this offset of ``_ack_ack`` were read before this step.
         """
         watermark = self.watermark(run.source)
@@ -108,15 +105,15 @@ class Ledger:
             self.adopt(Roots(run.source, start, end - start), emission, ack_from)
             start = end
 
-    def adopt(self, roots: Roots, emission: Emission, ack_from: int) -> Cohort:
+    def adopt(self, roots: Roots, emission: InitEmission, ack_from: int) -> RootCohort:
         """Add roots as a cohort behind all others of their source; the watermark does not change."""
         self._serial += 1
-        cohort = Cohort(roots, emission, ack_from, self._serial)
+        cohort = RootCohort(roots, emission, ack_from, self._serial)
         self._register.add(cohort)
         self.open += roots.open
         return cohort
 
-    def fail(self, session: Session, source: int, named: I64, cause: Cause) -> None:
+    def fail(self, session: Session, source: int, named: I64, cause: LossCause) -> None:
         """Settle as lost those of some positions (ascending, distinct) whose roots are open."""
         found = 0
         for cohort in self._register.around(session, source, named):
@@ -126,7 +123,7 @@ class Ledger:
         self.counts.failed += found
         self._missed(source, len(named) - found, (), named)
 
-    def absent(self, session: Session, source: int, runs: Sequence[Run]) -> None:
+    def absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
         """Settle as ABSENT the open roots of runs that lie in one wire block."""
         found = 0
         for run in runs:
@@ -144,7 +141,6 @@ class Ledger:
 
         Args:
             session: the session in the record; roots of other sessions do not change.
-            contribution: runs and values of one wire block.
             pin: the place of the record in ``_ack_ack``.
         """
         folded = 0
@@ -173,7 +169,7 @@ class Ledger:
         for cohort in self._register.due(session, clock_ms):
             hits = cohort.expire(clock_ms)
             self.counts.timed_out += len(hits)
-            self._lose(cohort, hits, Cause(Reason.TIMED_OUT, "", "", "", clock_ms))
+            self._lose(cohort, hits, LossCause(Reason.TIMED_OUT, "", "", "", clock_ms))
             if cohort.roots.open:
                 self._register.remind(cohort, cohort.next_deadline_ms(clock_ms))
 
@@ -182,7 +178,7 @@ class Ledger:
         for cohort in self._register.of(session):
             hits = cohort.roots.settle_all()
             self.counts.abandoned += len(hits)
-            self._lose(cohort, hits, Cause(Reason.ABANDONED, "", "", "", decided_at_ms))
+            self._lose(cohort, hits, LossCause(Reason.ABANDONED, "", "", "", decided_at_ms))
 
     # -- restore: none of these gives a new verdict
 
@@ -201,12 +197,7 @@ class Ledger:
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle, in a restart, the roots that have a verdict in the verdict log.
-
-        Args:
-            verdicts: a committed record of the verdict log.
-            pin: its place there.
-        """
+        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`."""
         for run in verdicts.acked + verdicts.absent:
             for cohort in self._uncarried(run):
                 first, end = max(run.start, cohort.start), min(run.end, cohort.end)
@@ -221,18 +212,18 @@ class Ledger:
 
     # -- what a restart needs
 
-    def ack_pin(self) -> Cohort | None:
+    def ack_pin(self) -> RootCohort | None:
         """Return the cohort that needs the oldest contribution; None if none does.
 
         Only cohorts with open roots count, and none that State carries by value.
         """
         return _first_live(self._ack_pins)
 
-    def verdict_pin(self) -> Cohort | None:
+    def verdict_pin(self) -> RootCohort | None:
         """Return the cohort that needs the oldest verdict, chosen as in `ack_pin`; None if none does."""
         return _first_live(self._verdict_pins)
 
-    def changed(self, cohort: Cohort) -> None:
+    def changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
         if cohort.bin is not None:
             self._changed.add(cohort.bin)
@@ -244,10 +235,10 @@ class Ledger:
 
     # -- private
 
-    def _uncarried(self, run: SourceRun) -> Iterator[Cohort]:
+    def _uncarried(self, run: SourceRun) -> Iterator[RootCohort]:
         return (cohort for cohort in self._register.spanning(run) if cohort.bin is None)
 
-    def _missed(self, source: int, missed: int, runs: Sequence[Run], named: I64 | None) -> None:
+    def _missed(self, source: int, missed: int, runs: Sequence[PositionRun], named: I64 | None) -> None:
         """Count contributions or fails that met no open root of their session.
 
         A position from the watermark on counts as `above`, one below it as `late`.
@@ -258,16 +249,16 @@ class Ledger:
         self.counts.above += min(above, missed)
         self.counts.late += max(0, missed - above)
 
-    def _lose(self, cohort: Cohort, hits: Hits, cause: Cause) -> None:
+    def _lose(self, cohort: RootCohort, hits: Hits, cause: LossCause) -> None:
         if len(hits):
             self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, hits)
             self._settle(cohort, len(hits))
 
-    def _settle(self, cohort: Cohort, count: int) -> None:
+    def _settle(self, cohort: RootCohort, count: int) -> None:
         if count:
             self._settle_logged(cohort, count, self.verdict_next)
 
-    def _settle_logged(self, cohort: Cohort, count: int, verdict: Pin) -> None:
+    def _settle_logged(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
         if not count:
             return
         self.open -= count
@@ -278,18 +269,18 @@ class Ledger:
             cohort.verdict_pin = verdict
             self._verdict_pins.append(cohort)
 
-    def _contributed(self, cohort: Cohort, counted: int, pin: Pin) -> None:
+    def _contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
         if counted and cohort.roots.open and cohort.roots.contributed:
             self._pin(cohort, pin)
 
-    def _pin(self, cohort: Cohort, pin: Pin) -> None:
+    def _pin(self, cohort: RootCohort, pin: Pin) -> None:
         self.changed(cohort)
         if cohort.ack_pin is None:
             cohort.ack_pin = pin
             self._ack_pins.append(cohort)
 
 
-def _first_live(pins: deque[Cohort]) -> Cohort | None:
+def _first_live(pins: deque[RootCohort]) -> RootCohort | None:
     while pins and (not pins[0].roots.open or pins[0].bin is not None):
         pins.popleft()
     return pins[0] if pins else None

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from acker.ledger.cohort import Session
 
 
-class Lane(NamedTuple):
+class SessionLane(NamedTuple):
     """A writer: a session, and the name under which it writes."""
 
     session: Session
@@ -36,7 +36,7 @@ class Content(NamedTuple):
 
 
 @dataclass(slots=True)
-class Mark:
+class LaneMark:
     """The last batch of a lane: its seq, and by (source, block) the CRC-32 of each record applied."""
 
     seq: int
@@ -56,11 +56,10 @@ class Marks:
     """The marks of one topic of one acker partition."""
 
     def __init__(self, lanes_max: int) -> None:
-        """Start without marks; at most `lanes_max` lanes are kept."""
         self._lanes_max = lanes_max
-        self._lanes: dict[Lane, Mark] = {}
+        self._lanes: dict[SessionLane, LaneMark] = {}
 
-    def see(self, lane: Lane, content: Content) -> Seen:
+    def see(self, lane: SessionLane, content: Content) -> Seen:
         """Compare a record with the marks, and mark it if it is new.
 
         Returns: NEW: apply the record. REPEATED: it was applied before, or is of a batch before the last;
@@ -71,7 +70,7 @@ class Marks:
         if mark is None:
             if len(self._lanes) >= self._lanes_max:
                 return Seen.NO_ROOM
-            mark = self._lanes[lane] = Mark(content.seq)
+            mark = self._lanes[lane] = LaneMark(content.seq)
         if content.seq < mark.seq:
             return Seen.REPEATED
         if content.seq > mark.seq:
@@ -83,7 +82,6 @@ class Marks:
         return Seen.REPEATED if known == content.crc else Seen.DIFFERENT
 
     def forget(self, session: Session) -> None:
-        """Drop the lanes of a session."""
         for lane in [lane for lane in self._lanes if lane.session == session]:
             del self._lanes[lane]
 
@@ -91,30 +89,23 @@ class Marks:
         """Return the sessions of a group that have marks."""
         return {lane.session for lane in self._lanes if lane.session.group == group}
 
-    def load(self, lane: Lane, mark: Mark) -> None:
+    def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane to the one in State."""
         self._lanes[lane] = mark
 
-    def items(self) -> Iterator[tuple[Lane, Mark]]:
-        """Return all lanes with their marks."""
+    def items(self) -> Iterator[tuple[SessionLane, LaneMark]]:
         return iter(self._lanes.items())
 
 
 class TrailingMarks:
-    """The marks as they are now, and as they were at the safe position.
-
-    Attributes:
-        now: the marks after the last record that was read.
-        safe: the marks before the record at the safe position.
-    """
+    """The marks `now`, after the last record read, and `safe`, before the record at the safe position."""
 
     def __init__(self, lanes_max: int) -> None:
-        """Start without marks; at most `lanes_max` lanes are kept."""
         self.now = Marks(lanes_max)
         self.safe = Marks(lanes_max)
-        self._between: deque[tuple[int, Lane, Content]] = deque()
+        self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
-    def see(self, offset: int, lane: Lane, content: Content) -> Seen:
+    def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
         """Compare the record at an offset with the marks, as `Marks.see`."""
         seen = self.now.see(lane, content)
         if seen is Seen.NEW:
@@ -128,12 +119,11 @@ class TrailingMarks:
             self.safe.see(lane, content)
 
     def forget(self, session: Session) -> None:
-        """Drop the lanes of a session."""
         self.now.forget(session)
         self.safe.forget(session)
         self._between = deque(item for item in self._between if item[1].session != session)
 
-    def load(self, lane: Lane, mark: Mark) -> None:
+    def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane at the safe position; `now` starts with the same."""
         self.safe.load(lane, mark)
-        self.now.load(lane, Mark(mark.seq, dict(mark.applied)))
+        self.now.load(lane, LaneMark(mark.seq, dict(mark.applied)))

@@ -28,9 +28,7 @@ class Pending:
     """A tick or take that was read and does not count yet.
 
     Attributes:
-        session: the session that sent it.
         now_ms: the time in the tick; 0 for a take.
-        take: whether it is a take.
         before_ms: for a take that changes the owner, what the clock of the former owner showed (0 without
             one); None if the session owned the group already, that is, after a restart.
         barrier: the offsets below which all must be applied first; None until the ends were fetched.
@@ -43,24 +41,20 @@ class Pending:
     barrier: Barrier | None = None
 
 
-class Line:
+class PendingQueue:
     """Ticks and takes that wait. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._items: OrderedDict[Pending, None] = OrderedDict()
         self._ticks: dict[Session, deque[Pending]] = {}
 
     def __len__(self) -> int:
-        """Return how many items wait."""
         return len(self._items)
 
     def __iter__(self) -> Iterator[Pending]:
-        """Return them in the order of the log."""
         return iter(self._items)
 
     def __reversed__(self) -> Iterator[Pending]:
-        """Return them in the reverse order of the log."""
         return reversed(self._items)
 
     @property
@@ -74,13 +68,11 @@ class Line:
         return next(reversed(self), None)
 
     def append(self, item: Pending) -> None:
-        """Add an item that was just read."""
         self._items[item] = None
         if not item.take:
             self._ticks.setdefault(item.session, deque()).append(item)
 
     def ticks_of(self, session: Session) -> int:
-        """Return how many ticks of a session wait."""
         return len(self._ticks.get(session, ()))
 
     def drop_last_tick(self, session: Session) -> None:
@@ -88,7 +80,6 @@ class Line:
         del self._items[self._ticks[session].pop()]
 
     def drop(self, take: Pending) -> None:
-        """Remove a take."""
         del self._items[take]
 
     def popleft(self) -> Pending:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from acker.identity import I64, WIRE_BLOCK_BITS
-from acker.ledger.cohort import NEVER, Cohort, Session
+from acker.ledger.cohort import NEVER, RootCohort, Session
 from acker.wire.events import SourceRun
 
 _PRUNE: Final = 1_024
@@ -26,8 +26,8 @@ class _Book:
     __slots__ = ("cohorts", "deadlines")
 
     def __init__(self) -> None:
-        self.cohorts: dict[int, Cohort] = {}
-        self.deadlines: list[tuple[int, int, Cohort]] = []
+        self.cohorts: dict[int, RootCohort] = {}
+        self.deadlines: list[tuple[int, int, RootCohort]] = []
 
     def prune(self) -> None:
         """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
@@ -40,18 +40,17 @@ class Register:
     """All cohorts of an acker partition that have open roots."""
 
     def __init__(self) -> None:
-        """Start empty."""
-        self._blocks: dict[int, dict[int, list[Cohort]]] = {}
+        self._blocks: dict[int, dict[int, list[RootCohort]]] = {}
         self._books: dict[Session, _Book] = {}
 
-    def add(self, cohort: Cohort) -> None:
+    def add(self, cohort: RootCohort) -> None:
         """Add a cohort behind all others of its source."""
         blocks = self._blocks.setdefault(cohort.roots.source, {})
         blocks.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
         self._books.setdefault(cohort.emission.session, _Book()).cohorts[cohort.serial] = cohort
         self.remind(cohort, cohort.deadline_ms)
 
-    def drop(self, cohort: Cohort) -> None:
+    def drop(self, cohort: RootCohort) -> None:
         """Remove a cohort that has no open roots any more."""
         blocks = self._blocks[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
@@ -66,7 +65,7 @@ class Register:
         if not book.cohorts:
             del self._books[cohort.emission.session]
 
-    def live(self) -> list[Cohort]:
+    def live(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""
         live = [cohort for book in self._books.values() for cohort in book.cohorts.values()]
         return sorted(live, key=lambda cohort: cohort.serial)
@@ -75,12 +74,11 @@ class Register:
         """Return the sessions of a group that have open roots, ascending."""
         return sorted(session for session in self._books if session.group == group)
 
-    def of(self, session: Session) -> list[Cohort]:
-        """Return the cohorts of a session."""
+    def of(self, session: Session) -> list[RootCohort]:
         book = self._books.get(session)
         return list(book.cohorts.values()) if book else []
 
-    def within(self, session: Session, source: int, start: int, end: int) -> Iterable[Cohort]:
+    def within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
         """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
         found = self._blocks.get(source, {}).get(start >> WIRE_BLOCK_BITS)
         if not found or start >= end:
@@ -93,11 +91,11 @@ class Register:
         last = bisect_right(found, end - 1, key=lambda cohort: cohort.start)
         return [c for c in found[first:last] if c.end > start and c.emission.session == session]
 
-    def around(self, session: Session, source: int, named: I64) -> Iterable[Cohort]:
+    def around(self, session: Session, source: int, named: I64) -> Iterable[RootCohort]:
         """Return the cohorts of a session around ascending positions, first to last, of one wire block."""
         return self.within(session, source, int(named[0]), int(named[-1]) + 1) if len(named) else ()
 
-    def spanning(self, run: SourceRun) -> Iterator[Cohort]:
+    def spanning(self, run: SourceRun) -> Iterator[RootCohort]:
         """Return the cohorts of any session that overlap a run of any length."""
         blocks = self._blocks.get(run.source, {})
         first, last = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
@@ -109,13 +107,13 @@ class Register:
                 if cohort.start < run.end and cohort.end > run.start:
                     yield cohort
 
-    def remind(self, cohort: Cohort, deadline_ms: int) -> None:
+    def remind(self, cohort: RootCohort, deadline_ms: int) -> None:
         """Let `due` return a cohort when the clock of its session reaches `deadline_ms`."""
         if deadline_ms != NEVER:
             book = self._books[cohort.emission.session]
             heapq.heappush(book.deadlines, (deadline_ms, cohort.serial, cohort))
 
-    def due(self, session: Session, clock_ms: int) -> Iterator[Cohort]:
+    def due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
         """Return the cohorts with open roots whose deadline the clock has reached, each once per `remind`."""
         book = self._books.get(session)
         while book and book.deadlines and book.deadlines[0][0] <= clock_ms:

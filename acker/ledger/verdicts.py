@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.identity import I64
-from acker.ledger.cohort import Emission
+from acker.ledger.cohort import InitEmission
 from acker.sorted_arrays import Hits, as_array
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
 
@@ -33,7 +33,7 @@ TEXT_BYTES: Final = 500
 _REASONS: Final = (Reason.FAILED, Reason.TIMED_OUT, Reason.ABANDONED)
 
 
-class Cause(NamedTuple):
+class LossCause(NamedTuple):
     """Why roots were lost, and when their session's clock showed the verdict's time."""
 
     reason: Reason
@@ -43,7 +43,7 @@ class Cause(NamedTuple):
     decided_at_ms: int
 
 
-def cut(text: str) -> str:
+def cut_text(text: str) -> str:
     """Cut a text to `TEXT_BYTES` bytes of UTF-8, never within a character."""
     raw = text.encode(errors="replace")
     return text if len(raw) <= TEXT_BYTES else raw[:TEXT_BYTES].decode(errors="ignore")
@@ -55,12 +55,10 @@ class RunSet:
     __slots__ = ("_bounds", "_scattered")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self._scattered: dict[int, list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is any position."""
         return bool(self._bounds or self._scattered)
 
     def add(self, source: int, start: int, hits: Hits) -> None:
@@ -94,20 +92,18 @@ class RunSet:
         return joined_bounds(all_starts[order], all_ends[order])
 
 
-class Settlements:
+class VerdictSet:
     """The verdicts of one step."""
 
     def __init__(self) -> None:
-        """Start without verdicts."""
         self.acked = RunSet()
         self.absent = RunSet()
-        self._lost: dict[tuple[Cause, Emission, int], list[I64]] = {}
+        self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is any verdict."""
         return bool(self.acked or self.absent or self._lost)
 
-    def lose(self, cause: Cause, emission: Emission, source: int, start: int, hits: Hits) -> None:
+    def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
         """Record that the roots at ``start + i``, for each i of `hits`, are lost for a cause."""
         positions = as_array(hits) + start
         if len(positions):
@@ -139,10 +135,10 @@ class Settlements:
                 yield _lost(cause, emission, source, positions[first : first + LOST_ROOTS])
 
 
-def _lost(cause: Cause, emission: Emission, source: int, positions: I64) -> Lost:
+def _lost(cause: LossCause, emission: InitEmission, source: int, positions: I64) -> Lost:
     return Lost(
         cause.reason, emission.session.group, emission.topic, emission.topic_id,
-        cut(cause.operator), cut(cause.error), cut(cause.message),
+        cut_text(cause.operator), cut_text(cause.error), cut_text(cause.message),
         emission.at_ms, emission.wall_ms, cause.decided_at_ms, source, pack_positions(positions),
     )  # fmt: skip
 

@@ -12,15 +12,15 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
-from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, wanted
+from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, required_topics
 from acker.provisioning.topic_times import short_retention
 
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What was found, and what was done. `made` and `grown` are empty for a mere check."""
+    """What was found, and what was done. `created` and `grown` are empty for a mere check."""
 
-    made: tuple[TopicSpec, ...]
+    created: tuple[TopicSpec, ...]
     grown: tuple[TopicSpec, ...]
     there: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
@@ -37,39 +37,26 @@ class Provisioned:
 
     def lines(self) -> list[str]:
         """Say it for people: what was made, what was there, and the warnings, topics of one kind together."""
-        said = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.made]
-        said += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
+        lines = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.created]
+        lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
         if self.there:
-            said.append(f"there: {', '.join(spec.name for spec in self.there)}")
+            lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
         alike: dict[str, list[str]] = {}
         for found in self.warnings:
             alike.setdefault(found.text, []).append(found.topic)
-        said += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
-        return said
+        lines += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
+        return lines
 
 
 def create_topics(topics: Topics) -> list[str]:
-    """Make the topics of a file that are missing, as `create` does.
-
-    Returns:
-        What was done and found, in lines for people.
-
-    Raises:
-        TopicError: a topic that is there, or gone, would lose records.
-        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
-    """
+    """Make the topics of a file that are missing, as `create` does; return lines for people."""
     return create(topics, KafkaAdmin(topics.kafka)).lines()
 
 
 def check_topics(topics: Topics) -> list[str]:
-    """Compare the topics of a file with the broker's, as `check` does.
+    """Compare the topics of a file with the broker's, as `check` does; return lines for people.
 
-    Returns:
-        What was found, in lines for people.
-
-    Raises:
-        TopicError: a topic is missing, or would lose records; a line for each.
-        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
+    Raises `TopicError` if topics are missing, or would lose records; a line for each.
     """
     checked = check(topics, KafkaAdmin(topics.kafka))
     raise_errors(checked.findings)
@@ -77,13 +64,9 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    """Compare every topic with what it must be.
-
-    Raises:
-        Unreachable: the broker does not answer.
-    """
+    """Compare every topic with what it must be."""
     found = admin.topics(_names(topics))
-    specs = wanted(topics, found)
+    specs = required_topics(topics, found)
     findings = [
         finding
         for spec in specs
@@ -91,7 +74,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     ]
     findings += short_retention(topics, found)
     there = tuple(spec for spec in specs if spec.name in found)
-    return Provisioned(made=(), grown=(), there=there, findings=tuple(findings))
+    return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))
 
 
 def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
@@ -104,10 +87,9 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
     Raises:
         TopicError: as in 1; one line for each topic.
-        Unreachable: the broker does not answer.
     """
     found = admin.topics(_names(topics))
-    specs = wanted(topics, found)
+    specs = required_topics(topics, found)
     todo = plan(specs, found)
     errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
     errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in found]
@@ -120,11 +102,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:
-    """Raise the errors among findings as one.
-
-    Raises:
-        TopicError: there is one; a line for each.
-    """
+    """Raise the errors among findings as one `TopicError`, a line for each."""
     lines = [f"{found.topic}: {found.text}" for found in findings if found.level is Level.ERROR]
     if lines:
         raise TopicError("\n".join(lines))

@@ -57,7 +57,7 @@ class Of(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RoleRule:
     """What a role does with resources of one kind, and what for."""
 
     role: Role
@@ -70,60 +70,64 @@ _READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CRE
 _ALTER, _DESCRIBE, _CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
 RULES: Final = (
-    Rule(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
-    Rule(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
-    Rule(
+    RoleRule(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
+    RoleRule(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
+    RoleRule(
         Role.OPERATOR, Of.INIT, (_READ, _WRITE), "`release`, `offsets reset`: who holds the group; takes it"
     ),
-    Rule(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
-    Rule(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
-    Rule(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
-    Rule(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
-    Rule(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
-    Rule(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
-    Rule(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
-    Rule(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
-    Rule(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
-    Rule(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
-    Rule(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
-    Rule(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
-    Rule(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
-    Rule(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
-    Rule(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
-    Rule(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
-    Rule(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
-    Rule(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
-    Rule(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
-    Rule(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
-    Rule(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
-    Rule(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
-    Rule(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
-    Rule(
+    RoleRule(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
+    RoleRule(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
+    RoleRule(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
+    RoleRule(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
+    RoleRule(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
+    RoleRule(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
+    RoleRule(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
+    RoleRule(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
+    RoleRule(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
+    RoleRule(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
+    RoleRule(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
+    RoleRule(
+        Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"
+    ),
+    RoleRule(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
+    RoleRule(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
+    RoleRule(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
+    RoleRule(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
+    RoleRule(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
+    RoleRule(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
+    RoleRule(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
+    RoleRule(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
+    RoleRule(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
+    RoleRule(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
+    RoleRule(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
+    RoleRule(
         Role.SPOUT,
         Of.INIT,
         (_READ, _WRITE),
         "who holds the group; the planning process announces what it emits",
     ),
-    Rule(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
-    Rule(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
-    Rule(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
-    Rule(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
-    Rule(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
-    Rule(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
-    Rule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
-    Rule(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
-    Rule(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
-    Rule(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
-    Rule(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
-    Rule(
+    RoleRule(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
+    RoleRule(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
+    RoleRule(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
+    RoleRule(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
+    RoleRule(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
+    RoleRule(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
+    RoleRule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
+    RoleRule(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
+    RoleRule(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
+    RoleRule(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
+    RoleRule(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
+    RoleRule(
         Role.OBSERVER, Of.DEAD_LETTERS, (_READ, _CONFIGS), "`status`, `inspect`, `dlq list`, `show`, `stats`"
     ),
-    Rule(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
-    Rule(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
-    Rule(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"),
-    Rule(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
-    Rule(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
-    Rule(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
+    RoleRule(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
+    RoleRule(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
+    RoleRule(
+        Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"
+    ),
+    RoleRule(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
+    RoleRule(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
+    RoleRule(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
 )
 """Everything that a role must be allowed, each line with its reason."""
 
@@ -133,13 +137,7 @@ _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 
 
 def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
-    """Return what a role needs, each right once, sorted.
-
-    Args:
-        topics: the file.
-        role: the role.
-        group: of the inputs, only those of this group; None: all.
-    """
+    """Return what a role needs, each right once, sorted; of the inputs only those of a group, or all."""
     inputs = [
         each
         for each in topics.inputs.values()
@@ -157,10 +155,7 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
     """Yield the calls of Kafka's own tool that grant rights, one for each resource.
 
-    Args:
-        found: the rights, as `rights` sorts them.
-        principal: as Kafka knows it, ``User:acker``.
-        bootstrap: where the tool finds the cluster.
+    `found` is sorted as by `rights`; the principal is as Kafka has it, ``User:acker``.
     """
     options = {
         Resource.TOPIC: "--topic",
@@ -175,7 +170,7 @@ def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator
         yield shlex.join([*words, *(["--resource-pattern-type", "prefixed"] if is_prefix else [])])
 
 
-def described(found: Iterable[Right]) -> Iterator[str]:
+def rights_text(found: Iterable[Right]) -> Iterator[str]:
     """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``."""
     for (resource, name, is_prefix), members in groupby(found, key=_resource_of):
         shown = f"{name}*" if is_prefix else name
@@ -186,7 +181,7 @@ def _resource_of(right: Right) -> tuple[Resource, str, bool]:
     return right.resource, right.name, right.is_prefix
 
 
-def _rules(role: Role, inputs: Iterable[Input]) -> list[Rule]:
+def _rules(role: Role, inputs: Iterable[Input]) -> list[RoleRule]:
     """Return the rules of a role; a spout that tracks nothing only reads and commits."""
     reads_only = role is Role.SPOUT and not any(each.tracked for each in inputs)
     found = [rule for rule in RULES if rule.role is role]

@@ -1,8 +1,8 @@
 """What topics there must be and how they must be set, from topics.yaml; pure.
 
-`wanted` says it, `compare` holds a topic of the broker against it, `plan` says what is to be made. A finding
-is an error where going on would lose records or verdicts, otherwise a warning. What asks the broker and
-makes topics is ``acker.provisioning.provision``.
+`required_topics` returns it, `compare` compares a topic of the broker with it, `plan` says what is to
+be made. A finding is an error where going on would lose records or verdicts, otherwise a warning. What
+asks the broker and makes topics is ``acker.provisioning.provision``.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """
@@ -25,7 +25,7 @@ MESSAGE_BYTES: Final = 1_048_588
 MESSAGE_BYTES_MIN: Final = 1_000_000
 """A record of the wire has up to 900,000 bytes; header, key and batch need the rest."""
 
-HEADER_BYTES: Final = 1_048_576
+COPY_HEADERS_BYTES: Final = 1_048_576
 """What a copy or a dead letter may be larger than its record: headers, causes, history."""
 
 REPLICATION_SAFE: Final = 3
@@ -34,7 +34,7 @@ REPLICATION_SAFE: Final = 3
 FOR_EVER: Final = "-1"
 
 
-class Role(StrEnum):
+class TopicRole(StrEnum):
     """What a topic is for."""
 
     LOG = "ack log"
@@ -56,7 +56,7 @@ class TopicSpec:
     """
 
     name: str
-    role: Role
+    role: TopicRole
     key: str
     partitions: int | None
     replication: int
@@ -97,43 +97,38 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
 )
 _OF_SOURCE: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 
-MUST_BE: Final[Mapping[tuple[Role, str], str]] = MappingProxyType(
+MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
     {
-        (Role.LOG, "cleanup.policy"): "compaction would drop records that open roots need",
+        (TopicRole.LOG, "cleanup.policy"): "compaction would drop records that open roots need",
         (
-            Role.LOG,
+            TopicRole.LOG,
             "retention.ms",
         ): "records that open roots need would be deleted; the ackers delete the others",
         (
-            Role.LOG,
+            TopicRole.LOG,
             "retention.bytes",
         ): "records that open roots need would be deleted; the ackers delete the others",
-        (Role.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
-        (Role.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
-        (Role.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
+        (TopicRole.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
+        (TopicRole.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
+        (TopicRole.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",
     }
 )
 """Settings that a topic must have exactly as it is made, each with the reason."""
 
-_MAY_NOT_BE_UNCLEAN: Final = (Role.LOG, Role.TABLE, Role.REPLAY, Role.DEAD_LETTER)
+_MAY_NOT_BE_UNCLEAN: Final = (TopicRole.LOG, TopicRole.TABLE, TopicRole.REPLAY, TopicRole.DEAD_LETTER)
 
 
-def wanted(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
-    """Say how every topic must be.
+def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
+    """Return how each topic must be: those of the ackers first, then those of each input.
 
-    Args:
-        topics: the file.
-        found: what the broker has; a source topic that exists decides about its replay topic.
-
-    Returns:
-        One specification for each topic: those of the ackers first, then those of each input.
+    A source topic that the broker has decides about its replay topic.
     """
     replication = topics.acker.replication_factor
     basic = _basic(replication)
     tables = (topics.ack_topics.state, topics.ack_topics.due)
     specs = {}
     for name in topics.ack_topics.names():
-        role, settings = (Role.TABLE, _TABLE) if name in tables else (Role.LOG, _LOG)
+        role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
         size = {"max.message.bytes": str(MESSAGE_BYTES)}
         count = topics.acker.partitions
         specs[name] = TopicSpec(
@@ -146,7 +141,7 @@ def wanted(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
         for spec in _of_input(each, sizes.get(each.topic), found, replication):
             other = specs.get(spec.name)
             # One input's dead letters may be another's source: they are kept as dead letters.
-            if other is None or (other.role is Role.SOURCE and spec.role is Role.DEAD_LETTER):
+            if other is None or (other.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
                 specs[spec.name] = spec
     return list(specs.values())
 
@@ -163,25 +158,23 @@ def _of_input(
 ) -> Iterator[TopicSpec]:
     """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
 
-    Args:
-        each: the input.
-        partitions: what it, or another input of its topic, says; None: nobody does.
-        found: what the broker has.
-        replication: copies of each partition.
+    `partitions` is what it, or another input of its topic, says; None: nobody does.
     """
     key, basic, source = f"inputs.{each.name}", _basic(replication), found.get(each.topic)
-    yield TopicSpec(each.topic, Role.SOURCE, f"{key}.topic", partitions, replication, basic)
+    yield TopicSpec(each.topic, TopicRole.SOURCE, f"{key}.topic", partitions, replication, basic)
     if not each.tracked:
         return
     count = source.partitions if source else partitions
     given = source.settings if source else {}
-    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + HEADER_BYTES
+    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
     kept |= {name: given[name] for name in _OF_SOURCE if name in given}
-    yield TopicSpec(each.replay_topic, Role.REPLAY, f"{key}.replay_topic", count, replication, basic | kept)
+    yield TopicSpec(
+        each.replay_topic, TopicRole.REPLAY, f"{key}.replay_topic", count, replication, basic | kept
+    )
     dead = each.dead_letter.topic
-    yield TopicSpec(dead, Role.DEAD_LETTER, f"{key}.dead_letter.topic", count, replication, basic | kept)
+    yield TopicSpec(dead, TopicRole.DEAD_LETTER, f"{key}.dead_letter.topic", count, replication, basic | kept)
 
 
 def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
@@ -189,7 +182,7 @@ def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
 
     Only a replay topic grows, with its source: a copy keeps the partition number of its record.
     """
-    grow = [spec for spec in specs if spec.role is Role.REPLAY and _too_few(spec, found.get(spec.name))]
+    grow = [spec for spec in specs if spec.role is TopicRole.REPLAY and _too_few(spec, found.get(spec.name))]
     return Plan(
         make=tuple(spec for spec in specs if spec.name not in found and spec.partitions is not None),
         grow=tuple(grow),
@@ -205,7 +198,7 @@ def missing(spec: TopicSpec) -> Finding:
     """Describe a topic that does not exist."""
     if spec.partitions is not None:
         text = "does not exist; run `windhover topics create`"
-    elif spec.role is Role.SOURCE:
+    elif spec.role is TopicRole.SOURCE:
         text = f"does not exist; create it, or give {spec.key.removesuffix('topic')}partitions"
     else:
         text = f"does not exist; it is made once the source of {spec.key} is there"
@@ -213,11 +206,7 @@ def missing(spec: TopicSpec) -> Finding:
 
 
 def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
-    """Hold a topic against what it must be.
-
-    Returns:
-        What is wrong, errors and warnings; nothing where all is well.
-    """
+    """Return in what a topic is not as it must be: errors and warnings."""
     settings = info.settings
     found = [*_partitions(spec, info), *_copies(spec, info)]
     for name, value in spec.settings.items():
@@ -246,19 +235,19 @@ def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     if spec.partitions is None or spec.partitions == info.partitions:
         return
     has = f"has {info.partitions} partitions"
-    if spec.role in (Role.LOG, Role.TABLE):
+    if spec.role in (TopicRole.LOG, TopicRole.TABLE):
         yield _error(
             spec,
             f"{has}, acker.partitions is {spec.partitions}: a root's place is computed from N, so N never "
             f"changes; give acker.partitions: {info.partitions} if that is what the others have, else drain "
             "all groups and begin with another acker.topic_prefix",
         )
-    elif spec.role is Role.REPLAY and _too_few(spec, info):
+    elif spec.role is TopicRole.REPLAY and _too_few(spec, info):
         text = (
             f"{has}, its source {spec.partitions}: a copy keeps its partition; run `windhover topics create`"
         )
         yield _error(spec, text)
-    elif spec.role is Role.SOURCE:
+    elif spec.role is TopicRole.SOURCE:
         yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; correct the file")
 
 
@@ -279,27 +268,27 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
 
 def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
     has = int(settings.get("max.message.bytes", MESSAGE_BYTES))
-    if spec.role in (Role.LOG, Role.TABLE) and has < MESSAGE_BYTES_MIN:
+    if spec.role in (TopicRole.LOG, TopicRole.TABLE) and has < MESSAGE_BYTES_MIN:
         text = f"has max.message.bytes={has}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
         yield _error(spec, text)
-    if spec.role in (Role.REPLAY, Role.DEAD_LETTER):
+    if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         needs = int(spec.settings["max.message.bytes"])
-        if has < needs - HEADER_BYTES:
+        if has < needs - COPY_HEADERS_BYTES:
             text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
             yield _error(spec, text)
 
 
 def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    if spec.role in (Role.REPLAY, Role.DEAD_LETTER):
+    if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         for name in ("retention.ms", "retention.bytes"):
             if settings.get(name, FOR_EVER) != FOR_EVER:
                 why = "a copy keeps its record's time, so it may be deleted before it is read"
-                hard = spec.role is Role.REPLAY
+                hard = spec.role is TopicRole.REPLAY
                 text = f"has {name}={settings[name]}: {why}; set it to -1"
                 yield Finding(spec.name, Level.ERROR if hard else Level.WARNING, text)
         if settings.get("message.timestamp.type") == "LogAppendTime":
             yield _warning(spec, "has message.timestamp.type=LogAppendTime: copies lose their record's time")
-    if spec.role is Role.SOURCE and "compact" in settings.get("cleanup.policy", ""):
+    if spec.role is TopicRole.SOURCE and "compact" in settings.get("cleanup.policy", ""):
         text = (
             "is compacted: a record that fails can be gone before it is replayed, and is then a dead letter "
             "without payload; raise min.compaction.lag.ms above timeout and back-off"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from acker.ledger.cohort import Cohort
+from acker.ledger.cohort import RootCohort
 
 BIN_ROOTS: Final = 32_768
 """Most open roots in a bin when it is filled: with at most 24 bytes each it stays below the wire's limit."""
@@ -31,28 +31,27 @@ class Bins:
     """The bins of one acker partition, by number."""
 
     def __init__(self) -> None:
-        """Start without bins."""
-        self._bins: dict[int, list[Cohort]] = {}
+        self._bins: dict[int, list[RootCohort]] = {}
         self._written: dict[int, int] = {}  # the step in which each was last written; the oldest comes first
         self._steps = 0
         self._filling = 0
         self._room = 0
 
-    def put(self, cohort: Cohort) -> None:
+    def put(self, cohort: RootCohort) -> None:
         """Carry a cohort by value from now on."""
         if cohort.roots.open > self._room:
             self._find_room(cohort.roots.open)
         self._room -= cohort.roots.open
         self.load(self._filling, cohort)
 
-    def load(self, number: int, cohort: Cohort) -> None:
+    def load(self, number: int, cohort: RootCohort) -> None:
         """Put a cohort into a bin of State."""
         self._bins.setdefault(number, []).append(cohort)
         self._written.setdefault(number, self._steps - REWRITE_STEPS)
         self._filling = number
         cohort.bin = number
 
-    def live(self, number: int) -> list[Cohort]:
+    def live(self, number: int) -> list[RootCohort]:
         """Return the cohorts of a bin that have open roots; remove the bin if there are none."""
         live = [cohort for cohort in self._bins.get(number, ()) if cohort.roots.open]
         if live:
@@ -85,5 +84,4 @@ class Bins:
             self._room = BIN_ROOTS
 
     def numbers(self) -> Iterable[int]:
-        """Return the numbers of all bins."""
         return sorted(self._bins)

@@ -24,15 +24,14 @@ from acker.errors import CodecError
 from acker.identity import I64, generation_of
 from acker.kafka.port import Record
 from acker.ledger import answers
-from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
-from acker.ledger.counters import AckerEventKind
 from acker.ledger.ledger import Ledger
-from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
-from acker.ledger.outbox import Outbox, Output
+from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
+from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.pending_clock import Barrier, Pending
-from acker.ledger.sessions import Sessions, Standing
-from acker.ledger.verdicts import Cause
+from acker.ledger.sessions import SessionRank, Sessions
+from acker.ledger.verdicts import LossCause
 from acker.service.bins import Bins
 from acker.sorted_arrays import distinct
 from acker.wire import checks
@@ -61,14 +60,7 @@ class PartitionCore:
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
-        """Start as an acker partition that has never read a record.
-
-        Args:
-            partition: its number.
-            partitions: N, the number of acker partitions.
-            limits: named limits.
-            codec: the codec of the ack topics, except `_ack_state`.
-        """
+        """Start as an acker partition that has never read a record."""
         self.partition = partition
         self.partitions = partitions
         self.limits = limits
@@ -80,7 +72,7 @@ class PartitionCore:
         self.ack_marks = TrailingMarks(limits.lanes)
         self.fail_marks = Marks(limits.lanes)
         self.bins = Bins()
-        self.outbox = Outbox(partition, codec)
+        self.outbox = OutputBuilder(partition, codec)
         self._acks_header = codec.header(Acks)
 
     # -- 1. inits, ticks and takes
@@ -114,15 +106,15 @@ class PartitionCore:
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
             self._answer_question(take)
-        elif self.sessions.standing(session) is Standing.LOWER:
-            self._refuse(take.group, take.session, self._held(take.group))
+        elif self.sessions.rank(session) is SessionRank.LOWER:
+            self._refuse(take.group, take.session, self._owner_text(take.group))
         else:
             for overtaken in self.sessions.take(take):
-                self._refuse(take.group, overtaken.session.id, self._held(take.group))
+                self._refuse(take.group, overtaken.session.id, self._owner_text(take.group))
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
         session = Session(tick.group, tick.epoch, tick.session)
-        if self._stands(record, session, checks.wrong_take(tick), 1):
+        if self._is_from_owner(record, session, checks.wrong_take(tick), 1):
             self.sessions.tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
@@ -130,7 +122,7 @@ class PartitionCore:
         wrong = checks.wrong_init(init, self.partition, self.partitions, self.limits.init_roots)
         if init.partitions != self.partitions:
             wrong = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
-        if not self._stands(record, session, wrong, sum(run.end - run.start for run in init.runs)):
+        if not self._is_from_owner(record, session, wrong, sum(run.end - run.start for run in init.runs)):
             return
         for run in init.runs:
             stranger = self.sessions.stranger(init.group, run.source, init.topic)
@@ -139,7 +131,7 @@ class PartitionCore:
                 return
         grace_ms = self.sessions.emit(session, init.now)
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
-        emission = Emission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
+        emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
             known = self.sessions.sources.get(run.source)
             ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
@@ -148,21 +140,20 @@ class PartitionCore:
             else:
                 self.ledger.counts.refused += run.end - run.start
 
-    def _stands(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
+    def _is_from_owner(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
         """Return whether the owner sent an init or tick; if not, count it as refused or quarantine it."""
-        standing = self.sessions.standing(session)
+        rank = self.sessions.rank(session)
         if wrong:
             self._quarantine(record, wrong)
-        elif standing is Standing.LOWER:
+        elif rank is SessionRank.LOWER:
             self.ledger.counts.refused += weight
-        elif standing is not Standing.HOLDER:
+        elif rank is not SessionRank.OWNER:
             self._quarantine(record, "its session has not taken the group")
-        return not wrong and standing is Standing.HOLDER
+        return not wrong and rank is SessionRank.OWNER
 
     # -- 2. barriers
 
     def waits_for_ends(self) -> bool:
-        """Return whether `set_ends` is due."""
         return self.sessions.waits_for_ends()
 
     def set_ends(self, ack_end: int, fail_end: int) -> None:
@@ -199,7 +190,7 @@ class PartitionCore:
         else:
             decided_ms = self.sessions.clock(session).counted_ms
             for cause in fails.causes:
-                why = Cause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+                why = LossCause(Reason.FAILED, cause.operator, cause.error, cause.message, decided_ms)
                 self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
@@ -266,17 +257,17 @@ class PartitionCore:
         if self._outlived(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
-        return self.ack_marks.see(record.offset, Lane(session, acks.lane), content)
+        return self.ack_marks.see(record.offset, SessionLane(session, acks.lane), content)
 
     def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
         if self._outlived(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
-        return self.fail_marks.see(Lane(session, fails.lane), content)
+        return self.fail_marks.see(SessionLane(session, fails.lane), content)
 
     def _outlived(self, session: Session) -> bool:
         """Tell whether a higher session holds the group and has abandoned this one's roots: no marks then."""
-        if self.sessions.standing(session) is not Standing.LOWER:
+        if self.sessions.rank(session) is not SessionRank.LOWER:
             return False
         return session not in self.sessions.groups[session.group].clocks
 
@@ -285,9 +276,9 @@ class PartitionCore:
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {record.lane}, batch {record.seq}: written again with other content"
         where = f"source {record.source}, block {record.block}"
-        self.outbox.tell(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
+        self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
         decided_ms = self.sessions.clock(session).counted_ms
-        why = Cause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
+        why = LossCause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
         self.ledger.fail(session, record.source, distinct(named), why)
 
     # -- 4. ticks and takes
@@ -299,11 +290,7 @@ class PartitionCore:
         self.ack_next = max(self.ack_next, ack_next)
 
     def count(self) -> bool:
-        """Let those ticks and takes count whose barrier the applied positions have reached.
-
-        Returns:
-            Whether any counted.
-        """
+        """Let those ticks and takes count whose barrier is reached; return whether any did."""
         counted = False
         for item in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
             counted = True
@@ -328,7 +315,7 @@ class PartitionCore:
         open_runs = self.ledger.open_runs(session)
         answer = answers.accepted(self.sessions, self.ledger.watermark, session, item.before_ms, open_runs)
         self.outbox.write(answer)
-        self.outbox.tell(AckerEventKind.TAKEN, self._held(session.group))
+        self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
     # -- 5. output
 
@@ -337,7 +324,7 @@ class PartitionCore:
         """Whether the step produced verdicts, answers, quarantined records or events."""
         return bool(self.ledger.settled) or bool(self.outbox)
 
-    def take_output(self) -> Output:
+    def take_output(self) -> StepOutput:
         """Return what the step writes and reports: canonical, each record within the wire's size limit."""
         self._flush_verdicts()
         return self.outbox.take()
@@ -359,20 +346,21 @@ class PartitionCore:
 
     def _answer_question(self, take: Take) -> None:
         """Answer a session that does not have an epoch yet; so every start of a query begins."""
-        why = f"epoch {take.epoch} only asks"
-        self.outbox.write(
-            [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
-        )
-        self.outbox.tell(AckerEventKind.ASKED, f"session {take.session} asks who holds group {take.group}")
+        self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
+        detail = f"session {take.session} asks who holds group {take.group}"
+        self.outbox.report(AckerEventKind.QUERIED, detail)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         self.ledger.counts.refused_takes += 1
-        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
-        self.outbox.tell(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
+        self._write_refusal(group, asked_by, why)
+        self.outbox.report(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
 
-    def _held(self, group: str) -> str:
-        holder = self.sessions.groups[group].holder
-        return f"session {holder.id} (epoch {holder.epoch}) holds group {group}"
+    def _write_refusal(self, group: str, asked_by: str, why: str) -> None:
+        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
+
+    def _owner_text(self, group: str) -> str:
+        owner = self.sessions.groups[group].owner
+        return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode(self, record: Record) -> Event | None:
         try:

@@ -18,14 +18,14 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Aborted
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
-from acker.ledger.outbox import Output
+from acker.ledger.output import StepOutput
 from acker.service.core import PartitionCore
+from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
-from acker.service.state import BIN_PART, StatePart, Stored, bin_of, key_of, parts_of
+from acker.service.state import BIN_PART, StatePart, Stored, bin_of, part_key, parts_of
 from acker.wire.codec import Codec
 
 ORIGIN_HEADER = "windhover.origin"
-WHY_HEADER = "windhover.why"
 QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
@@ -48,15 +48,7 @@ class PartitionAcker:
         limits: AckerLimits,
         stored: Codec[Stored],
     ) -> None:
-        """Own a restored partition.
-
-        Args:
-            core: the state, restored after `transactions` was initialised.
-            transactions: under the partition's own transactional id.
-            topics: names of the ack topics.
-            limits: named limits.
-            stored: codec of State.
-        """
+        """Own a partition that was restored after `transactions`, under its own id, was initialised."""
         self.core = core
         self.unwritten_since_ms: int | None = None
         self._has_read_acks = False
@@ -68,12 +60,7 @@ class PartitionAcker:
         self._stored = stored
 
     def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
-        """Record that a step changed the core.
-
-        Args:
-            now_ms: wall time.
-            has_read_acks: whether the step read contributions or fails, not only inits and ticks.
-        """
+        """Record that a step changed the core, and whether it read more than inits and ticks."""
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
         self._has_read_acks |= has_read_acks
@@ -93,7 +80,7 @@ class PartitionAcker:
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
-    def write(self) -> Output:
+    def write(self) -> StepOutput:
         """Write the output of the core, and return it when it has committed.
 
         Raises:
@@ -120,7 +107,6 @@ class PartitionAcker:
         return output
 
     def close(self) -> None:
-        """Give the partition up."""
         self._transactions.close()
 
     def _positions(self, topics: AckTopics) -> dict[TopicPartition, int]:
@@ -141,14 +127,14 @@ class PartitionAcker:
         return written
 
     def _records(
-        self, output: Output, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
+        self, output: StepOutput, parts: Sequence[StatePart], bins: Sequence[tuple[int, StatePart | None]]
     ) -> list[Outgoing]:
         partition = self.core.partition
         records = [Outgoing(self._topics.verdict, partition, value) for value in output.verdicts]
         records += [self._quarantined(record, why) for record, why in output.quarantined]
         for number, part in [*bins, *((part.part, part) for part in parts)]:
             value = None if part is None else self._stored.encode(part)
-            records.append(Outgoing(self._topics.state, partition, value, key=key_of(partition, number)))
+            records.append(Outgoing(self._topics.state, partition, value, key=part_key(partition, number)))
         return records
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:

@@ -32,7 +32,7 @@ _TAIL: Final = 1_000
 CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --why lets all pass over it"
 
 
-def mark_of(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
+def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str) -> Outgoing:
     """Return the record that lets all pass over the record at an offset of a partition."""
     headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
     return Outgoing(*place, b"passed over: " + why.encode(), PASSED_OVER + b"%d" % offset, headers)
@@ -48,11 +48,7 @@ def marked_offset(record: Record) -> int | None:
 
 
 def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
-    """Return whether a mark lets all pass over a record; search from the end of its partition back to it.
-
-    Raises:
-        Unreachable: the broker does not answer.
-    """
+    """Return whether a mark lets all pass over a record; search from the end of its partition back to it."""
     place = TopicPartition(record.topic, record.partition)
     end = log.stable_ends([place])[place]
     reach = _TAIL

@@ -27,11 +27,11 @@ from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
-from acker.service.snapshot import load
+from acker.service.snapshot import load_state
 from acker.service.state import Carried, State, Stored
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import distinct
-from acker.wire.answer_checks import wrong_verdicts
+from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 
@@ -55,7 +55,6 @@ class Restore:
             Disagreement: its State was written with another N, or is missing although there are verdicts.
             DataLoss: records that are still needed are no longer in the log.
             Fenced: another process became the owner of the partition meanwhile.
-            Unreachable: the broker does not answer.
         """
         where = TopicPartition(self.topics.state, partition)
         end = self.log.stable_ends([where])[where]
@@ -74,7 +73,7 @@ class Restore:
         with loading(TopicPartition(self.topics.state, partition)):
             state, bins = self._read_state(partition)
             if state is not None:
-                load(core, state, bins)
+                load_state(core, state, bins)
         self._require_logs(core, state)
         verdict = TopicPartition(self.topics.verdict, partition)
         end = self.log.stable_ends([verdict])[verdict]
@@ -94,16 +93,13 @@ class Restore:
         last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
         if last is None:
             return None, {}
-        self._require_n(last.state)
-        return last.state, last.bins
-
-    def _require_n(self, state: State) -> None:
-        if state.partitions != self.partitions:
+        if last.state.partitions != self.partitions:
             raise Disagreement(
-                f"State of acker partition {state.partition} was written with acker.partitions:"
-                f" {state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it back,"
-                " or begin anew under another acker.topic_prefix once nothing is pending"
+                f"State of acker partition {partition} was written with acker.partitions:"
+                f" {last.state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
+                " back, or begin anew under another acker.topic_prefix once nothing is pending"
             )
+        return last.state, last.bins
 
     # -- checks of the logs
 

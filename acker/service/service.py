@@ -3,46 +3,91 @@
 The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One step:
 
 1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one;
-2. fetches contributions, and the inits and fails that must be applied before them (``acker.service.inbox``);
+2. fetches contributions, and the inits and fails that must be applied before them
+   (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``);
-4. at times deletes what the logs need no more (``acker.service.retention``).
+4. at times deletes what the logs need no more (``acker.service.service``).
 
 Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
-from acker.kafka.port import Log
-from acker.ledger.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
-from acker.service.inbox import Inbox
+from acker.kafka.port import Log, TopicPartition
+from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
-from acker.service.retention import Retention
 from acker.service.state import state_codec
+from acker.service.step_reader import StepReader
 from acker.wire.codec import wire_codec
+
+
+@dataclass(slots=True)
+class Retention:
+    """Deletes, every `retention_interval_ms`, records below those that are still needed.
+
+    Attributes:
+        replay_group: consumer group of the replay workers. Verdicts above its commit stay; without a commit
+            all stay.
+        limits: how often to delete, and how long a verdict stays readable.
+    """
+
+    log: Log
+    topics: AckTopics
+    replay_group: str
+    limits: AckerLimits
+    _next_ms: int | None = None
+    _deleted: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
+        """Delete records, if it is due.
+
+        Args:
+            ackers: the partitions that this process owns.
+
+        Raises:
+            LogError: the broker refuses to delete.
+        """
+        if self._next_ms is None:
+            self._next_ms = now_ms + self.limits.retention_interval_ms
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + self.limits.retention_interval_ms
+        bounds: dict[TopicPartition, int] = {}
+        for acker in ackers:
+            bounds |= acker.needed
+        verdicts = [where for where in bounds if where.topic == self.topics.verdict]
+        for where, offset in self._readable(verdicts, now_ms).items():
+            bounds[where] = min(bounds[where], offset)
+        bounds = {where: at for where, at in bounds.items() if at > self._deleted.get(where, 0)}
+        if bounds:
+            self.log.delete_before(bounds)
+            self._deleted |= bounds
+
+    def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        """Return by partition the offset of the first verdict that somebody may still read."""
+        if not verdicts:
+            return {}
+        replayed = self.log.committed(self.replay_group, verdicts)
+        young = self.log.offsets_at(verdicts, max(0, now_ms - self.limits.verdict_retention_ms))
+        return {where: min(replayed.get(where, 0), young[where]) for where in verdicts}
+
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group.
 
 By then a process that hangs has ended, and a process with much to restore keeps its place.
 """
-
-
-def _nobody(_event: AckerEvent) -> None:
-    """Ignore an event."""
-
-
-def _unwatched(_what: str) -> None:
-    """Ignore the step's progress."""
 
 
 class AckerService:
@@ -57,18 +102,14 @@ class AckerService:
         group: str,
         replay_group: str = "windhover-replay",
         limits: AckerLimits | None = None,
-        report: Callable[[AckerEvent], None] = _nobody,
-        at: Callable[[str], None] = _unwatched,
+        report: Callable[[AckerEvent], None] = lambda _event: None,
+        at: Callable[[str], None] = lambda _operation: None,
     ) -> None:
         """Join the ackers of a cluster.
 
         Args:
-            log: the cluster.
-            topics: names of the ack topics.
-            partitions: N, the number of acker partitions, as topics.yaml has it.
-            group: consumer group of the ackers; also the stem of their transactional ids.
-            replay_group: consumer group of the replay workers; verdicts above its commit are not deleted.
-            limits: named limits.
+            group: of the ackers; also the stem of their transactional ids.
+            replay_group: of the replay workers; verdicts above its commit are not deleted.
             report: called with each `AckerEvent`, in the thread that calls `step`.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
 
@@ -91,15 +132,12 @@ class AckerService:
         self._restores: dict[int, int] = {}
         self._past = Counts()
         self._away_since_ms: int | None = None
-        self._inbox = Inbox(log, topics, self._limits)
+        self._inbox = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all partitions that this process owns now.
-
-        Args:
-            now_ms: wall time.
 
         Returns:
             Whether anything was done; if not, the step has waited for a short time.
@@ -144,20 +182,19 @@ class AckerService:
             self._membership.close()
 
     def status(self) -> AckerStatus:
-        """Return the partitions of this process, their open roots, and its counters."""
         cores = [acker.core for acker in self._owned.values()]
         counts = Counts()
         counts.add(self._past)
         for core in cores:
             counts.add(core.ledger.counts)
         cohorts = [cohort for core in cores for cohort in core.ledger.cohorts()]
-        holders = {group.holder for core in cores for group in core.sessions.groups.values()}
+        owners = {group.owner for core in cores for group in core.sessions.groups.values()}
         return AckerStatus(
             partitions=tuple(sorted(self._owned)),
             open_roots=sum(core.ledger.open for core in cores),
             ranges=len(cohorts),
             never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
-            sessions=tuple(sorted(f"{holder.group}/{holder.id}" for holder in holders)),
+            sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
             pending=sum(len(core.sessions.line) for core in cores),
             counts=counts,
         )
@@ -222,8 +259,7 @@ class AckerService:
     def _share(self, now_ms: int) -> bool:
         """Follow the group: give up the partitions that it took back, restore one that it assigned.
 
-        Returns:
-            Whether partitions were given up, or were to be restored.
+        Returns whether partitions were given up, or were to be restored.
         """
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)

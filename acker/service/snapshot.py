@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from acker.identity import I64
-from acker.ledger.cohort import Cohort, Emission, Pin, Session
-from acker.ledger.counters import AckerEventKind
-from acker.ledger.marks import Lane, Mark, Marks
+from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
+from acker.ledger.marks import LaneMark, Marks, SessionLane
+from acker.ledger.output import AckerEventKind
 from acker.ledger.pending_clock import Pending
 from acker.ledger.roots import Roots
-from acker.ledger.sessions import Clock, Group, KnownSource
+from acker.ledger.sessions import Clock, Group, SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.state import (
     NO_BIN,
@@ -39,27 +39,27 @@ def carry(core: PartitionCore) -> None:
     """Move into bins the cohorts for which a restart would have to read more of a log than it may."""
     limit = core.limits.refold_bytes
     ledger = core.ledger
-    carried: list[Cohort] = []
+    carried: list[RootCohort] = []
     while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > limit:
         carried.append(_carry(core, cohort))
     while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
         carried.append(_carry(core, cohort))
     if carried:
-        core.outbox.tell(AckerEventKind.CARRIED, _told(carried, limit))
+        core.outbox.report(AckerEventKind.CARRIED, _carried_text(carried, limit))
 
 
 def _age(pin: Pin | None, now: int) -> int:
     return now - pin.bytes if pin else 0
 
 
-def _carry(core: PartitionCore, cohort: Cohort) -> Cohort:
+def _carry(core: PartitionCore, cohort: RootCohort) -> RootCohort:
     core.bins.put(cohort)
     core.ledger.changed(cohort)
     core.ledger.counts.carried += 1
     return cohort
 
 
-def _told(carried: Sequence[Cohort], limit: int) -> str:
+def _carried_text(carried: Sequence[RootCohort], limit: int) -> str:
     """Describe in one line what one step moved into bins; it may be thousands of ranges."""
     oldest = carried[0]
     count = sum(cohort.roots.open for cohort in carried)
@@ -91,7 +91,7 @@ def state_of(core: PartitionCore) -> State:
     )  # fmt: skip
 
 
-def carried_of(cohorts: Iterable[Cohort]) -> Carried:
+def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
     """Take a snapshot of the cohorts of a bin."""
     ranges = []
     for cohort in cohorts:
@@ -107,14 +107,8 @@ def carried_of(cohorts: Iterable[Cohort]) -> Carried:
     return Carried(tuple(ranges))
 
 
-def load(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Load a State into a new core; contributions and verdicts must still be read again.
-
-    Args:
-        core: a core that has read no record.
-        state: the State.
-        bins: by number, the contents of each bin that the State refers to.
-    """
+def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
+    """Load a State, with its bins, into a new core; contributions and verdicts must still be read again."""
     core.init_next, core.ack_next, core.fail_next = state.init, state.ack, state.fail
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
     for session, stored in zip(sessions, state.sessions, strict=True):
@@ -124,16 +118,16 @@ def load(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None
         if stored.timed:
             core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
     for source in state.sources:
-        known = KnownSource(source.group, source.topic, source.topic_id, source.generation, source.from_)
-        core.sessions.know(source.source, known)
+        known = SourceGeneration(source.group, source.topic, source.topic_id, source.generation, source.from_)
+        core.sessions.set_source(source.source, known)
         core.ledger.set_watermark(source.source, source.next)
     for item in state.pending:
         before_ms = None if item.before == RESTART else item.before
         core.sessions.line.append(Pending(sessions[item.session], item.now, item.take, before_ms))
     for lane in state.acks:
-        core.ack_marks.load(Lane(sessions[lane.session], lane.name), _mark(lane))
+        core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
     for lane in state.fails:
-        core.fail_marks.load(Lane(sessions[lane.session], lane.name), _mark(lane))
+        core.fail_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
     _load_ranges(core, state, sessions, bins)
 
 
@@ -141,7 +135,7 @@ def _load_ranges(
     core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
 ) -> None:
     emissions = [
-        Emission(sessions[e.session], e.topic, e.topic_id, e.now, e.wall, e.timeout_ms)
+        InitEmission(sessions[e.session], e.topic, e.topic_id, e.now, e.wall, e.timeout_ms)
         for e in state.emissions
     ]
     carried = {(r.source, r.start): r for one in bins.values() for r in one.ranges}
@@ -160,11 +154,11 @@ def _int32(packed: bytes) -> I64:
     return np.frombuffer(packed, "<i4").astype(np.int64)
 
 
-def _mark(lane: StoredLane) -> Mark:
+def _mark(lane: StoredLane) -> LaneMark:
     sources = np.frombuffer(lane.sources, "<i4").tolist()
     blocks = np.frombuffer(lane.blocks, "<i8").tolist()
     crcs = np.frombuffer(lane.crcs, "<u4").tolist()
-    return Mark(lane.seq, dict(zip(zip(sources, blocks, strict=True), crcs, strict=True)))
+    return LaneMark(lane.seq, dict(zip(zip(sources, blocks, strict=True), crcs, strict=True)))
 
 
 class _Index:
@@ -173,9 +167,9 @@ class _Index:
     def __init__(self, core: PartitionCore) -> None:
         self._core = core
         self._sessions: dict[Session, int] = {}
-        self._emissions: dict[Emission, int] = {}
+        self._emissions: dict[InitEmission, int] = {}
         for group in core.sessions.groups.values():
-            for session in (group.holder, *group.clocks):
+            for session in (group.owner, *group.clocks):
                 self._number(session)
         self._ranges = [
             StoredRange(
@@ -229,6 +223,6 @@ class _Index:
     def _session(self, session: Session) -> StoredSession:
         group = self._core.sessions.groups.get(session.group)
         clock = group.clocks.get(session) if group else None
-        holds = group is not None and group.holder == session
+        holds = group is not None and group.owner == session
         hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
         return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)

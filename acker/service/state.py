@@ -177,11 +177,7 @@ def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
 
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
-    """Unpack what `pack_ranges` packed.
-
-    Raises:
-        CodecError: the columns are of different lengths.
-    """
+    """Unpack what `pack_ranges` packed; `CodecError` if the columns are of different lengths."""
     count, rest = divmod(len(packed), _RANGE.itemsize)
     if rest:
         raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
@@ -194,7 +190,7 @@ def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
     return (StoredRange(*row) for row in zip(*columns, strict=True))
 
 
-def key_of(partition: int, part: int) -> bytes:
+def part_key(partition: int, part: int) -> bytes:
     """Return the key of a part of State."""
     return f"{partition}/{part}".encode()
 
@@ -204,7 +200,7 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
     number = (key or b"").rpartition(b"/")[2]
     if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
         return None
-    return int(number) if key == key_of(partition, int(number)) else None
+    return int(number) if key == part_key(partition, int(number)) else None
 
 
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
@@ -220,15 +216,7 @@ def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) 
 
 
 def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
-    """Join the pieces of a state.
-
-    Args:
-        codec: the codec of ``_ack_state``.
-        parts: the last record of each part.
-
-    Returns:
-        The state; None if `parts` lacks any of its pieces.
-    """
+    """Join the pieces of a state; None if `parts`, the last record of each, lacks any."""
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
         return None

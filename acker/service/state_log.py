@@ -44,16 +44,9 @@ def read_last_state(
 ) -> LastState | None:
     """Read the last State of an acker partition; None when it never wrote one.
 
-    Args:
-        log: the cluster.
-        where: the partition of ``_ack_state``.
-        codec: the codec of ``_ack_state``.
-        wait_ms: how long to wait for progress.
-
     Raises:
         Disagreement: the State is incomplete, or cannot be read.
         OutOfRange: the log was shortened meanwhile.
-        Unreachable: the broker does not answer.
     """
     end = log.stable_ends([where])[where]
     start = log.starts([where])[where]
@@ -70,9 +63,12 @@ def read_last_state(
                 written_ms = max(record.timestamp_ms for record in records.values())
                 return LastState(state, bins, written_ms)
         if first == start:
-            if parts:
-                raise _incomplete(where)
-            return None
+            if not parts:
+                return None
+            raise Disagreement(
+                f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
+                " cleanup.policy compact? Begin anew under another acker.topic_prefix"
+            )
         reach *= 8
 
 
@@ -105,11 +101,7 @@ def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
 
 @contextmanager
 def loading(where: TopicPartition) -> Iterator[None]:
-    """While a State is read and loaded, turn errors of its content into one that names the partition.
-
-    Raises:
-        Disagreement: the parts can be decoded, but contradict each other or refer to what is not there.
-    """
+    """While a State is read and loaded, turn errors of its content into `Disagreement`."""
     try:
         yield
     except (CodecError, LookupError, ValueError, OverflowError) as error:
@@ -118,13 +110,6 @@ def loading(where: TopicPartition) -> Iterator[None]:
             f" ({type(error).__name__}: {error}); was it written by another program? Begin anew under another"
             " acker.topic_prefix"
         ) from error
-
-
-def _incomplete(where: TopicPartition) -> Disagreement:
-    return Disagreement(
-        f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its cleanup.policy"
-        " compact? Begin anew under another acker.topic_prefix"
-    )
 
 
 def _unreadable(record: Record, why: str) -> Disagreement:

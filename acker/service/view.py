@@ -21,14 +21,14 @@ from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.ledger.cohort import NEVER, Cohort, Pin
-from acker.ledger.sessions import KnownSource
+from acker.ledger.cohort import NEVER, Pin, RootCohort
+from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
-from acker.service.snapshot import load
-from acker.service.state import State, Stored, state_codec
+from acker.service.snapshot import load_state
+from acker.service.state import Stored, state_codec
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import Hits
-from acker.wire.answer_checks import read_verdicts
+from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
 
 _TRIES: Final = 3
@@ -65,7 +65,6 @@ class OpenRange:
 
     @property
     def first(self) -> int:
-        """The first open position."""
         return self.start + int(self.at[0])
 
 
@@ -79,7 +78,6 @@ class AckerView:
     """
 
     def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
-        """View a core that nobody changes any more."""
         self.partition = core.partition
         self.at_ms = at_ms
         self.is_behind = is_behind
@@ -90,7 +88,7 @@ class AckerView:
         """Offset of ``_ack_init`` up to which the view contains the inits."""
         return self._core.init_next
 
-    def sources(self) -> dict[int, KnownSource]:
+    def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
         return dict(self._core.sessions.sources)
 
@@ -110,7 +108,7 @@ class AckerView:
                 return found
         return None
 
-    def _range(self, cohort: Cohort) -> OpenRange:
+    def _range(self, cohort: RootCohort) -> OpenRange:
         emission = cohort.emission
         clock = self._core.sessions.clock(emission.session)
         left_ms = None if cohort.deadline_ms == NEVER else max(0, cohort.deadline_ms - clock.read_ms)
@@ -122,7 +120,7 @@ class AckerView:
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class ViewReader:
     """Reads views of acker partitions from a cluster."""
 
     log: Log
@@ -130,7 +128,7 @@ class Observer:
     partitions: int
     limits: AckerLimits
 
-    def look(self, partition: int) -> AckerView | None:
+    def view(self, partition: int) -> AckerView | None:
         """Return a view of an acker partition; None when it never wrote a State.
 
         Reads about `AckerLimits.refold_bytes` of verdicts at most, since no range with open roots needs older
@@ -139,16 +137,15 @@ class Observer:
         Raises:
             Disagreement: its State was written with another N, or cannot be read.
             OutOfRange: the logs were shortened during each of several tries.
-            Unreachable: the broker does not answer.
         """
         for _ in range(_TRIES - 1):
             try:
-                return self._look(partition)
+                return self._view(partition)
             except OutOfRange:
                 continue
-        return self._look(partition)
+        return self._view(partition)
 
-    def _look(self, partition: int) -> AckerView | None:
+    def _view(self, partition: int) -> AckerView | None:
         stored: Codec[Stored] = state_codec()
         wait_ms = self.limits.operation_ms
         where = TopicPartition(self.topics.state, partition)
@@ -157,19 +154,17 @@ class Observer:
             last = read_last_state(self.log, where, stored, wait_ms=wait_ms)
             if last is None:
                 return None
-            self._require_n(last.state)
-            load(core, last.state, last.bins)
+            if last.state.partitions != self.partitions:
+                raise Disagreement(
+                    f"State of acker partition {last.state.partition} was written with acker.partitions:"
+                    f" {last.state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of"
+                    " the ackers"
+                )
+            load_state(core, last.state, last.bins)
         if last.state.verdict >= 0:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)
         return AckerView(core, last.at_ms, is_behind=self.log.ends([init])[init] > core.init_next)
-
-    def _require_n(self, state: State) -> None:
-        if state.partitions != self.partitions:
-            raise Disagreement(
-                f"State of acker partition {state.partition} was written with acker.partitions:"
-                f" {state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of the ackers"
-            )
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

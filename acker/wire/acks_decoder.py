@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from acker.wire.codec import HEADER_BYTES
-from acker.wire.events import Acks, Run
+from acker.wire.events import Acks, PositionRun
 
 RUNS_MAX: Final = 32
 """More runs than this are decoded faster by compiled code."""
@@ -33,7 +33,6 @@ class _Cursor:
         self._at = HEADER_BYTES
 
     def long(self) -> int:
-        """Read a zigzag-encoded number."""
         data, at = self._data, self._at
         byte = data[at]
         number, shift = byte & 0x7F, 7
@@ -61,23 +60,21 @@ class _Cursor:
         return first
 
     def text(self) -> str:
-        """Read a string."""
         return self._data[self._skip() : self._at].decode()
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[PositionRun, ...]:
         """Read an array of runs that stands in one block."""
         count = self.long()
         if count == 0:
             return ()
         if not 0 < count <= RUNS_MAX:
             raise _Unusual
-        runs = tuple([Run(self.long(), self.long()) for _ in range(count)])
+        runs = tuple([PositionRun(self.long(), self.long()) for _ in range(count)])
         if self.long() != 0:
             raise _Unusual
         return runs
 
     def end(self) -> None:
-        """Make sure that nothing follows."""
         if self._at != len(self._data):
             raise _Unusual
 
@@ -85,12 +82,7 @@ class _Cursor:
 def read_acks(data: bytes, header: bytes) -> Acks | None:
     """Read contributions; their packed fields are views of `data` and keep it alive.
 
-    Args:
-        data: a record.
-        header: the ten bytes that `Acks` begins with.
-
-    Returns:
-        The record, or None if the generic decoder must look at it.
+    Returns None if the generic decoder must read them; `header` is the ten bytes that `Acks` begins with.
     """
     if not data.startswith(header):
         return None

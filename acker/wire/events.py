@@ -21,7 +21,7 @@ import numpy as np
 from acker.identity import I64, U64
 
 
-class Run(NamedTuple):
+class PositionRun(NamedTuple):
     """Positions [start, end) of the source that the record names."""
 
     start: int
@@ -129,10 +129,10 @@ class Acks:
     epoch: int
     source: int
     block: int
-    runs: tuple[Run, ...]
+    runs: tuple[PositionRun, ...]
     positions: bytes
     values: bytes
-    absent: tuple[Run, ...]
+    absent: tuple[PositionRun, ...]
     touched: bytes
     touched_at: int
 
@@ -209,14 +209,10 @@ def pack_values(array: U64) -> bytes:
     return array.astype("<u8", copy=False).tobytes()
 
 
-def runs_of(sorted_positions: I64) -> list[Run]:
-    """Group ascending, distinct positions into maximal runs.
-
-    Returns:
-        Ascending runs that do not touch each other; empty for no positions.
-    """
+def runs_of(sorted_positions: I64) -> list[PositionRun]:
+    """Group ascending, distinct positions into maximal runs: ascending, and none touches another."""
     starts, ends = joined_bounds(sorted_positions, sorted_positions + 1)
-    return [Run(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return [PositionRun(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
@@ -227,24 +223,26 @@ def joined_bounds(starts: I64, ends: I64) -> tuple[I64, I64]:
     return starts[np.concatenate(([0], gaps + 1))], ends[np.concatenate((gaps, [len(ends) - 1]))]
 
 
-def joined(runs: Iterable[tuple[int, int]]) -> Iterator[Run]:
+def joined_runs(runs: Iterable[tuple[int, int]]) -> Iterator[PositionRun]:
     """Yield the union of ascending runs [start, end), as runs that neither overlap nor touch."""
     rest = iter(runs)
     for start, end in rest:
         for other_start, other_end in rest:
             if other_start > end:
-                yield Run(start, end)
+                yield PositionRun(start, end)
                 start, end = other_start, other_end
             elif other_end > end:
                 end = other_end
-        yield Run(start, end)
+        yield PositionRun(start, end)
 
 
 def united(runs: Iterable[SourceRun]) -> tuple[SourceRun, ...]:
     """Return the union of runs of several sources: ascending, disjoint and joined."""
     by_source = groupby(sorted(run for run in runs if run.start < run.end), lambda run: run.source)
     return tuple(
-        SourceRun(source, *run) for source, found in by_source for run in joined(each[1:] for each in found)
+        SourceRun(source, *run)
+        for source, found in by_source
+        for run in joined_runs(each[1:] for each in found)
     )
 
 

@@ -21,7 +21,16 @@ from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run, source_
 from acker.kafka.port import Record
 from acker.service.core import PartitionCore
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, Run, SourceRun, Take, TakeSource, pack_positions, pack_values
+from acker.wire.events import (
+    Acks,
+    Init,
+    PositionRun,
+    SourceRun,
+    Take,
+    TakeSource,
+    pack_positions,
+    pack_values,
+)
 from benchmarks.measure import Figure, print_report
 from benchmarks.services.throughput import through_the_broker
 from benchmarks.world import bench_world
@@ -88,7 +97,12 @@ class Partition:
 
 
 def _acks(
-    block: int, seq: int, runs: tuple[Run, ...], at: I64 | None = None, of: U64 | None = None, lane: int = 0
+    block: int,
+    seq: int,
+    runs: tuple[PositionRun, ...],
+    at: I64 | None = None,
+    of: U64 | None = None,
+    lane: int = 0,
 ) -> Acks:
     where = pack_positions(at) if at is not None else b""
     what = pack_values(of) if of is not None else b""
@@ -123,7 +137,7 @@ def consecutive_positions(blocks: int) -> Iterator[Acks]:
 def _runs(blocks: int) -> Iterator[Acks]:
     """One record a block: every root of it, acked whole."""
     for block in range(blocks):
-        yield _acks(block, 0, (Run(block * BLOCK, (block + 1) * BLOCK),))
+        yield _acks(block, 0, (PositionRun(block * BLOCK, (block + 1) * BLOCK),))
 
 
 def _speed(pattern: Pattern, per_root: int) -> float:

@@ -23,7 +23,7 @@ from acker.identity import WIRE_BLOCK_BITS, source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, Run, SourceRun, Take, TakeSource
+from acker.wire.events import Acks, Init, PositionRun, SourceRun, Take, TakeSource
 from benchmarks.measure import Figure, print_report
 from benchmarks.services.ledger import (
     BLOCK,
@@ -233,7 +233,7 @@ def straggler(roots: int) -> list[Figure]:
 
 def _passing(start: int, end: int) -> Acks:
     """Ack roots of one block."""
-    run, block = Run(start, end), start >> WIRE_BLOCK_BITS
+    run, block = PositionRun(start, end), start >> WIRE_BLOCK_BITS
     return Acks("bench/s", start, GROUP, SESSION, EPOCH, SOURCE, block, (run,), b"", b"", (), b"", 0)
 
 

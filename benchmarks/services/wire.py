@@ -18,7 +18,17 @@ from acker.identity import (
 )
 from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, Run, SourceRun, Take, Taken, TakeSource, pack_positions, pack_values
+from acker.wire.events import (
+    Acks,
+    Init,
+    PositionRun,
+    SourceRun,
+    Take,
+    Taken,
+    TakeSource,
+    pack_positions,
+    pack_values,
+)
 
 FLUSH_MS_MAX = 30_000
 POLL_MS = 100
@@ -101,7 +111,7 @@ class WireWriter:
         """
         s = self._session
         for run in cut(self.source, start, end, WIRE_BLOCK_BITS):
-            runs: tuple[Run, ...] = (Run(run.start, run.end),)
+            runs: tuple[PositionRun, ...] = (PositionRun(run.start, run.end),)
             at = values = b""
             if packed:
                 runs = ()

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from acker.collection import uncollected
 from acker.config.settings import Input
 from acker.errors import TopicError
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
+from acker.short_lived import uncollected
 from replay.records.headers import parse_location
-from replay.records.letters import Filter, Letter, Mark, read
+from replay.records.letters import Filter, Letter, Mark, parse_letter
 
 KEPT_MAX: Final = 100_000
 """Letters that are kept of one topic, some 2 kB each; further ones that match are only counted."""
@@ -33,8 +33,7 @@ class LetterBox:
     """
 
     def __init__(self, wanted: Filter, kept_max: int = KEPT_MAX) -> None:
-        """Begin empty."""
-        self._wanted = wanted
+        self._filter = wanted
         self._kept_max = kept_max
         self._letters: dict[str, Letter] = {}
         self.left_out = 0
@@ -42,17 +41,16 @@ class LetterBox:
 
     @property
     def letters(self) -> list[Letter]:
-        """What was found."""
         return list(self._letters.values())
 
     def put(self, record: Record) -> None:
         """Take in a record; those of a partition in the order of its log."""
-        found = read(record)
+        found = parse_letter(record)
         if found is None:
             self.others += 1
         elif isinstance(found, Mark):
             self._put_mark(found)
-        elif self._wanted.matches(found):
+        elif self._filter.matches(found):
             if len(self._letters) < self._kept_max:
                 self._letters[found.place] = found
             else:
@@ -62,28 +60,16 @@ class LetterBox:
         letter = self._letters.get(mark.letter)
         if letter is None:
             return
-        if self._wanted.handled:
+        if self._filter.handled:
             self._letters[letter.place] = replace(letter, mark=mark)
         else:
             del self._letters[letter.place]
 
 
-def look_through(
+def find_letters(
     log: Log, found: Input, wanted: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> LetterBox:
-    """Read the letters of an input.
-
-    Args:
-        log: the cluster.
-        found: the input.
-        wanted: which letters are meant.
-        wait_ms: how long to wait for progress.
-        kept_max: how many are kept.
-
-    Raises:
-        TopicError: the dead-letter topic does not exist.
-        Unreachable: the broker does not answer.
-    """
+    """Read the letters of an input that are meant; `TopicError` if its dead-letter topic does not exist."""
     box = LetterBox(wanted, kept_max)
     starts = _starts(log, found.dead_letter.topic, found.name, wanted)
     ends = log.stable_ends(starts)

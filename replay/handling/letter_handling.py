@@ -17,14 +17,14 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from acker.collection import uncollected
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.errors import LogError, TopicError, Unreachable
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
-from replay.handling.letter_box import KEPT_MAX, look_through
-from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_of
-from replay.worker.fetch import Absence, Fetcher, Wanted
+from acker.short_lived import uncollected
+from replay.handling.letter_box import KEPT_MAX, find_letters
+from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
+from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from replay.worker.worker import bytes_max
 
 CHUNK_MAX: Final = 2_000
@@ -42,17 +42,10 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done with which letters.
+    """What is to be done with which letters, by whom, and why; the reason may be empty."""
 
-    Attributes:
-        deed: what.
-        wanted: which.
-        by: who says so.
-        why: for what reason; may be empty.
-    """
-
-    deed: Deed
-    wanted: Filter
+    action: LetterAction
+    which: Filter
     by: str
     why: str
 
@@ -73,11 +66,7 @@ class LetterHandling:
         """Prepare; nothing is written or fenced before `open`.
 
         Args:
-            log: the cluster; stays the caller's to close.
-            found: the input.
-            order: what to do.
             owner: begins the transactional id; the same for all who may handle letters of the installation.
-            limits: deadlines, and how much is fetched at once.
             kept_max: how many letters are handled by this object.
         """
         self._log = log
@@ -99,15 +88,7 @@ class LetterHandling:
         return not self._letters
 
     def open(self) -> int:
-        """Fence whoever is at it, and find what there is to do.
-
-        Returns:
-            How many letters are meant.
-
-        Raises:
-            TopicError: a topic is missing.
-            Unreachable: the broker does not answer.
-        """
+        """Fence whoever is at it, and return how many letters are meant; `TopicError`: a topic is missing."""
         wait_ms = self._limits.operation_timeout_ms
         topic = self._input.replay_topic
         self._info = self._log.topics([topic], settings=True).get(topic)
@@ -117,8 +98,8 @@ class LetterHandling:
                 " create`"
             )
         self._transactions.init(wait_ms)
-        box = look_through(
-            self._log, self._input, self._order.wanted, wait_ms=wait_ms, kept_max=self._kept_max
+        box = find_letters(
+            self._log, self._input, self._order.which, wait_ms=wait_ms, kept_max=self._kept_max
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out
@@ -132,12 +113,7 @@ class LetterHandling:
         3. Write copies and marks.
         4. Forget them.
 
-        Args:
-            room: how many, 1 or more; at most `CHUNK_MAX` are handled.
-            now_ms: wall time.
-
-        Returns:
-            How many were handled; those that were left out do not count.
+        Returns how many were handled, at most `CHUNK_MAX`; those that were left out do not count.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
@@ -178,7 +154,7 @@ class LetterHandling:
 
         Letters whose payload did not fit into one fetch, and those behind them, are left out.
         """
-        if self._order.deed is Deed.DROPPED:
+        if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
         answers = self._fetcher.fetch(_place(letter, self._input) for letter in chunk if not letter.missing)
         copies: list[Outgoing | Left | None] = []
@@ -199,8 +175,8 @@ class LetterHandling:
         return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
-        mark = Mark(letter.place, self._order.deed, self._order.by, self._order.why, now_ms)
-        return mark_of(letter, self._input.dead_letter.topic, mark)
+        mark = Mark(letter.place, self._order.action, self._order.by, self._order.why, now_ms)
+        return mark_record(letter, self._input.dead_letter.topic, mark)
 
     def _transact(self, records: Sequence[Outgoing]) -> None:
         self._transactions.begin()
@@ -208,25 +184,22 @@ class LetterHandling:
         self._transactions.commit(self._limits.operation_timeout_ms)
 
 
-class Pace:
+class RateLimit:
     """How many letters may be handled at a time, so that there are no more than so many in a second."""
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
-        """Begin now; `rate` in letters a second, more than 0, or None for as many as there can be."""
         self._rate = rate
         self._at_once = at_once
         self._began_ms = now_ms
         self._spent = 0
 
     def room(self, now_ms: int) -> int:
-        """Return how many may be handled now."""
         if self._rate is None:
             return self._at_once
         due = int(max(0, now_ms - self._began_ms) * self._rate / 1000) + 1
         return max(0, min(self._at_once, due - self._spent))
 
     def spend(self, count: int) -> None:
-        """Take note of what was handled."""
         self._spent += count
 
     def wait_ms(self, now_ms: int) -> int:
@@ -236,5 +209,5 @@ class Pace:
         return max(1, self._began_ms + int(self._spent * 1000 / self._rate) - now_ms + 1)
 
 
-def _place(letter: Letter, found: Input) -> Wanted:
-    return Wanted(found.dead_letter.topic, letter.partition, letter.offset)
+def _place(letter: Letter, found: Input) -> RecordPlace:
+    return RecordPlace(found.dead_letter.topic, letter.partition, letter.offset)

@@ -20,7 +20,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from acker.errors import CodecError, UnknownVersion
-from acker.identity import Position, Root, Source
+from acker.identity import Position, Root, Source, is_replay
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
 from acker.wire.checks import wrong_source
@@ -49,6 +49,9 @@ MESSAGE_BYTES_MAX: Final = 512
 NAME_BYTES_MAX: Final = 256
 """An operator's name and an error's class are cut to this many bytes."""
 
+BATCH_SKIPPED: Final = ("sink", "BATCH_SKIPPED")
+"""Operator and error of all roots of a batch that the sink skipped."""
+
 _LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
 _FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
 """So few entries fit whatever they say."""
@@ -73,8 +76,6 @@ class Loss(NamedTuple):
         attempt: which emission it was, from 1.
         reason: why it was lost.
         operator: who failed it; empty when nobody did. Likewise `error`, its class, and `message`.
-        error: see `operator`.
-        message: see `operator`.
         emitted_ms: wall time of the emission.
         age_ms: from the emission to the verdict, by the session's clock.
         root: ``topic/partition@offset`` of the emission.
@@ -95,9 +96,8 @@ class Due:
     """A lost root that waits.
 
     Attributes:
-        source: of the lost emission, as `position`.
-        position: see `source`.
-        due_ms: wall time at which it is replayed or buried, not before.
+        source: of the lost emission; likewise `position`.
+        due_ms: wall time at which it is replayed or given up, not before.
         dead: a `DeadReason`, or empty when it is to be replayed.
         group: the group that it was emitted for.
         topic: the topic that the lost emission is read from.
@@ -107,7 +107,7 @@ class Due:
         abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
         first_emitted_ms: wall time of the first emission.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
-        timed_out: see `abandoned`; 0 in what a worker of version 1 wrote.
+        timed_out: 0 in what a worker of version 1 wrote.
         held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
     """
 
@@ -127,13 +127,12 @@ class Due:
     held: int = 0
 
     @property
-    def last_was_held(self) -> bool:
+    def last_was_blocked(self) -> bool:
         """Whether no bolt has seen the lost emission."""
         return bool(self.history) and self.history[-1].error == HELD
 
     @property
     def root(self) -> Root:
-        """The lost emission."""
         return Root(Source(self.source), Position(self.position))
 
 
@@ -187,7 +186,6 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; of a `Due` version 3, and versions 1 and 2 as version 3."""
 
     def __init__(self) -> None:
-        """Parse the schemas, which takes a while."""
         due, due_2, due_1, aside, progress, pause = (
             load_schema("replay.records", name)
             for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
@@ -231,18 +229,13 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def due_codec() -> DueCodec:
-    """Return the codec of `_ack_due`, made once."""
+    """Return the codec of `_ack_due`."""
     return DueCodec()
 
 
-def root_key(root: Root) -> bytes:
+def root_key(root: Root | Due) -> bytes:
     """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
-
-
-def key_of(due: Due) -> bytes:
-    """Return the key that a root that waits has."""
-    return _KEY.pack(due.source, due.position)
 
 
 def parse_root_key(key: bytes | None) -> Root | None:
@@ -275,8 +268,7 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
 def sound(record: Record) -> Stored | None:
     """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
 
-    Raises:
-        UnknownVersion: a newer replay worker wrote it.
+    Raises `UnknownVersion` if a newer replay worker wrote it.
     """
     try:
         value = due_codec().decode(record.value)
@@ -287,7 +279,7 @@ def sound(record: Record) -> Stored | None:
     return None if flaw_of(record.key, value) else value
 
 
-def sound_if_known(record: Record) -> Stored | None:
+def sound_or_none(record: Record) -> Stored | None:
     """Return what `sound` does, and None of an unknown version too: who works by it tells of it."""
     try:
         return sound(record)
@@ -305,7 +297,6 @@ class DueView:
     """
 
     def __init__(self) -> None:
-        """Begin with an empty log."""
         self.progress: dict[int, Progress] = {}
         self._pauses: dict[tuple[int, bytes], Pause] = {}
 
@@ -313,7 +304,7 @@ class DueView:
         """Take the next record of a partition."""
         if record.key is None or len(record.key) == ROOT_KEY_BYTES:
             return
-        value = None if record.value is None else sound_if_known(record)
+        value = None if record.value is None else sound_or_none(record)
         self._pauses.pop((record.partition, record.key), None)
         if isinstance(value, Pause):
             self._pauses[record.partition, record.key] = value
@@ -352,12 +343,7 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last: Loss, count: int) -> Loss:
-    """Return the entry that stands for losses that were left out.
-
-    Args:
-        last: the last of them.
-        count: how many they are.
-    """
+    """Return the entry that stands for `count` losses that were left out; `last` is the last of them."""
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 
@@ -441,3 +427,28 @@ def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
         raise ValueError(f"{value!r} is no number of a history")
     return value
+
+
+def was_read(reason: Reason, operator: str, error: str) -> bool:
+    """Tell whether a loss proves that somebody has read the record, and that it was no marker.
+
+    Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. A timeout
+    and a takeover also meet what was announced and never read; and the roots of a batch that the sink skipped
+    may be failed without having been read again.
+    """
+    return reason is Reason.FAILED and operator != "" and (operator, error) != BATCH_SKIPPED
+
+
+def was_a_record(due: Due) -> bool:
+    """Tell whether it is proven that what waits was a record, and no marker and no aborted record.
+
+    The log alone cannot tell: a topic that is no longer compacted has the same hole where compaction took a
+    record and where a marker is. A record that a bolt has read may not be lost silently for that. Beside
+    `was_read` an earlier emission proves it, since only what was read is emitted again; and so does a root of
+    a replay topic in `_ack_due`, whose headers were read when it was taken over.
+
+    Source: docs/design/protocol.md, section 3 rule 5.
+    """
+    if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
+        return True
+    return any(was_read(loss.reason, loss.operator, loss.error) for loss in due.history)

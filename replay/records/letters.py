@@ -49,7 +49,7 @@ FIRST_ATTEMPT: Final = 1
 """What a letter is emitted with again: none of its new life was made before."""
 
 
-class Deed(StrEnum):
+class LetterAction(StrEnum):
     """What was done with a letter."""
 
     REPLAYED = "REPLAYED"
@@ -62,14 +62,12 @@ class Mark:
 
     Attributes:
         letter: ``topic/partition@offset`` of the letter.
-        deed: what was done.
-        by: who did it.
-        why: for what reason; empty when none was given.
+        why: for what reason; empty when there is none.
         at_ms: wall time.
     """
 
     letter: str
-    deed: Deed
+    action: LetterAction
     by: str
     why: str
     at_ms: int
@@ -81,13 +79,12 @@ class Letter:
 
     Attributes:
         place: ``topic/partition@offset`` of the letter.
-        partition: the partition, and the offset, of `place`.
-        offset: see `partition`.
+        partition: the partition of `place`; likewise `offset`.
         dead: why it was given up, a `DeadReason` or one of a later version.
         group: the group that gave it up.
         lineage: where it began, the last attempt made, and why that was lost.
         history: how each emission was lost, oldest first, as far as it is kept.
-        died_ms: wall time at which it was buried.
+        died_ms: wall time at which it was given up.
         timestamp_ms: of the record when it was first emitted; None where the letter does not say.
         key: the record's.
         bytes: what the letter takes in its topic.
@@ -121,7 +118,6 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
-        """The partition of the first emission."""
         found = parse_location(self.lineage.origin)
         return found[1] if found else self.partition
 
@@ -139,8 +135,7 @@ class Filter:
         operator: who failed it last.
         dead: why it was given up.
         key: the record's key.
-        since_ms: buried at this wall time or later.
-        until_ms: buried before this wall time.
+        since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
     """
 
@@ -176,7 +171,7 @@ class Filter:
         return self in (Filter(), Filter(handled=True))
 
 
-def read(record: Record) -> Letter | Mark | None:
+def parse_letter(record: Record) -> Letter | Mark | None:
     """Read a record of a dead-letter topic; None when it is neither letter nor mark."""
     ours = {name: value for name, value in record.headers if name.startswith(PREFIX) and value is not None}
     if HANDLED in ours:
@@ -236,14 +231,14 @@ def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
     )
 
 
-def mark_of(letter: Letter, topic: str, mark: Mark) -> Outgoing:
+def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
     """Build the record that says of a letter that it was handled."""
     return Outgoing(
         topic=topic,
         partition=letter.partition,
         value=None,
         headers=(
-            (HANDLED, mark.deed.encode()),
+            (HANDLED, mark.action.encode()),
             (LETTER, mark.letter.encode()),
             (BY, clipped(mark.by, CAUSE_BYTES_MAX).encode()),
             (WHY, clipped(mark.why, CAUSE_BYTES_MAX).encode()),
@@ -254,13 +249,13 @@ def mark_of(letter: Letter, topic: str, mark: Mark) -> Outgoing:
 
 def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
     try:
-        deed = Deed(_text(ours[HANDLED]))
+        action = LetterAction(_text(ours[HANDLED]))
     except ValueError:
         return None
     letter = _text(ours.get(LETTER))
     if parse_location(letter) is None:
         return None
-    return Mark(letter, deed, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
+    return Mark(letter, action, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
 
 
 def _text(value: bytes | None) -> str:

@@ -16,13 +16,12 @@ from acker.config.topics import Input
 from acker.errors import TopicError
 from acker.identity import input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
-from acker.made import made
+from acker.short_lived import tuple_maker
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import build_dead_letter
-from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due
-from replay.records.proof import was_a_record
-from replay.worker.fetch import Absence, Wanted
+from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
+from replay.worker.fetch import Absence, RecordPlace, record_place
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -30,7 +29,7 @@ OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_00
 escaped in JSON. To compute the exact size would cost more than to build the copy."""
 
 
-class Outcome(NamedTuple):
+class RootOutcome(NamedTuple):
     """What is written for one root of an input. `dead` is None for a copy.
 
     `written` is None if there never was a record, and no proof of one; then only the tombstone is written.
@@ -53,26 +52,20 @@ class Outcome(NamedTuple):
         return self.dead not in (None, DeadReason.DROPPED)
 
 
-_outcome = made(Outcome)
-_wanted = made(Wanted)
+_outcome = tuple_maker(RootOutcome)
 
 
-def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
     Roots whose payload did not fit into one fetch are left out, and those of an input that cannot go on: they
     go on waiting.
-
-    Raises:
-        Unreachable: the broker does not answer.
     """
     dues = sorted(dues, key=_rank)
-    parts = worker.apart(dues, _input_of, lambda some: _outcomes(worker, some, now_ms), now_ms)
+    parts = worker.apart(
+        dues, lambda due: input_id_of(due.source), lambda some: _outcomes(worker, some, now_ms), now_ms
+    )
     return [outcome for part in parts for outcome in part]
-
-
-def _input_of(due: Due) -> int:
-    return input_id_of(due.source)
 
 
 def _rank(due: Due) -> tuple[int, str, int, int]:
@@ -84,51 +77,37 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
         return input_id_of(due.source), "", 0, 0
 
 
-def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[Outcome]:
+def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
     """Return the outcomes, in the order given.
 
     Raises:
         Disagreement: a root is of another group than its input in topics.yaml.
         TopicError: a replay or dead-letter topic is missing, or has too few partitions.
         NotAuthorized: we may not read one.
-        Unreachable: a log does not answer.
     """
-    owners = _Owners(worker)
-    targets = [(due, owners.of(due), _place(due), (due.topic, due.topic_id)) for due in dues]
+    owners = {key: worker.input_of(*key) for key in dict.fromkeys(map(_owner_key, dues))}
+    unique = {owner.id: owner for owner in owners.values()}
+    targets = [(due, owners[_owner_key(due)], _place(due), (due.topic, due.topic_id)) for due in dues]
     topics = {target[3] for target in targets}
-    infos = worker.writable(owners.all, {topic for topic, _ in topics})
+    infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     found = _fetch(worker, targets, unchanged(topics, infos))
     build = _Build(infos, now_ms)
     return [build.outcome(*each) for each in found]
 
 
-_Target = tuple[Due, Input, Wanted, tuple[str, str]]
+_Target = tuple[Due, Input, RecordPlace, tuple[str, str]]
 """A due root, its input, the place of its record, and the name and id of the topic there."""
 
 _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
 """A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
 
 
-class _Owners:
-    """Finds the inputs of due roots, once for each source and group."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._known: dict[tuple[int, str], Input] = {}
-
-    def of(self, due: Due) -> Input:
-        found = self._known.get((due.source, due.group))
-        if found is None:
-            found = self._known[due.source, due.group] = self._worker.input_of(due.source, due.group)
-        return found
-
-    @property
-    def all(self) -> Sequence[Input]:
-        return list({owner.id: owner for owner in self._known.values()}.values())
+def _owner_key(due: Due) -> tuple[int, str]:
+    return due.source, due.group
 
 
-def _place(due: Due) -> Wanted:
-    return _wanted((due.topic, partition_of(due.source), offset_of(due.position)))
+def _place(due: Due) -> RecordPlace:
+    return record_place((due.topic, partition_of(due.source), offset_of(due.position)))
 
 
 def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
@@ -156,14 +135,12 @@ class _Build:
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
         self._now_ms = now_ms
 
-    def outcome(self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None) -> Outcome:
-        """Build what is written for a root.
-
-        Raises:
-            TopicError: the replay topic has too few partitions for it.
-        """
+    def outcome(
+        self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
+    ) -> RootOutcome:
+        """Build what is written for a root; `TopicError` if the replay topic has too few partitions."""
         if found is Absence.NEVER:
-            return Outcome(due, owner, None, None, has_payload=False)
+            return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
         dead = dead or (DeadReason(due.dead) if due.dead else None)
         if dead is None and record is not None:
@@ -187,10 +164,12 @@ class _Build:
             now_ms=self._now_ms,
         )
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return Outcome(due, owner, letter, dead, has_payload)
+        return RootOutcome(due, owner, letter, dead, has_payload)
 
 
-def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[list[Outcome], list[Input]]:
+def bounded(
+    worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
+) -> tuple[list[RootOutcome], list[Input]]:
     """Leave out the dead letters that the breakers do not allow now.
 
     Returns:
@@ -200,7 +179,7 @@ def bounded(worker: Worker, outcomes: Sequence[Outcome], now_ms: int) -> tuple[l
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
     open_ones = [found for key, found in dying.items() if not room[key]]
     buried: Counter[int] = Counter()
-    kept: list[Outcome] = []
+    kept: list[RootOutcome] = []
     for outcome in outcomes if dying else ():
         if outcome.dies:
             if buried[outcome.input.id] >= room[outcome.input.id]:

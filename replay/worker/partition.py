@@ -23,7 +23,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from acker.collection import uncollected
 from acker.errors import (
     CodecError,
     DataLoss,
@@ -35,22 +34,21 @@ from acker.errors import (
 )  # fmt: skip
 from acker.identity import input_id_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.made import made
 from acker.service.passed_over import marked_offset
-from acker.wire.answer_checks import wrong_verdicts
+from acker.short_lived import tuple_maker, uncollected
+from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
-from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, key_of, pause_key
+from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key
+from replay.worker.entries import entries_of, restore
 from replay.worker.intake import Batch, Intake
-from replay.worker.known import known_of
-from replay.worker.outcome import Outcome, bounded, outcomes_of
-from replay.worker.restore import restore
+from replay.worker.outcome import RootOutcome, bounded, outcomes_of
 from replay.worker.takeover import decided, dues_of
-from replay.worker.waiting import Waiting
+from replay.worker.waiting import DueRoots
 from replay.worker.worker import Worker, newer
 
-_outgoing = made(Outgoing)
+_outgoing = tuple_maker(Outgoing)
 
-_LOOK_MS: Final = 1_000
+_OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
 
 _Decision = tuple[Due | None, bytes | None]
@@ -61,7 +59,6 @@ class VerdictPartition:
     """A verdict partition that this worker owns.
 
     Attributes:
-        waiting: the roots that wait for their due time.
         intake: the verdicts that were read and not taken over yet.
         pauses: the pauses of this partition, by the ids of their inputs.
     """
@@ -78,7 +75,6 @@ class VerdictPartition:
             DataLoss: verdicts that were not taken over are no longer in the log.
             Disagreement: the verdict log ends before the progress.
             UnknownVersion: a newer Windhover wrote to `_ack_due`.
-            Unreachable: the broker does not answer.
         """
         self.number = number
         self._worker = worker
@@ -92,7 +88,7 @@ class VerdictPartition:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            self.waiting = Waiting(restored.table.by_input(), worker.limits.waiting_bytes_max)
+            self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             self.pauses = dict(restored.pauses)
             worker.close_breakers(but=self.pauses)
             self.intake = Intake(self._begin(restored.progress))
@@ -174,7 +170,7 @@ class VerdictPartition:
                 again.
         """
         with uncollected():
-            if self.pauses and abs(now_ms - self._owned_ms) >= _LOOK_MS:
+            if self.pauses and abs(now_ms - self._owned_ms) >= _OWNER_CHECK_MS:
                 self._owned_ms = now_ms
                 self._require_owned()  # whoever resumes an input fences us
             worked = self._mend()
@@ -209,10 +205,10 @@ class VerdictPartition:
             return False
         dues = dues_of(self._worker, batch.roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(batch, [Outgoing(*self._due, value, key_of(due)) for due, value in encoded])
+        self._commit_progress(batch, [Outgoing(*self._due, value, root_key(due)) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(batch.roots)
-        self._worker.counters.held += sum(due.last_was_held for due in dues)
+        self._worker.counters.held += sum(due.last_was_blocked for due in dues)
         self._worker.counters.absent += len(batch.roots) - len(dues)
         for (due, value), offset in zip(encoded, self._placed, strict=True):
             self.waiting.put(due, offset, len(value))
@@ -245,7 +241,7 @@ class VerdictPartition:
         if not taken:
             return False
         try:
-            known = known_of(worker, self._due, self.waiting.kept(taken))
+            known = entries_of(worker, self._due, self.waiting.kept(taken))
             asides = {at: due for at, due in known.items() if isinstance(due, Aside)}
             decisions = self._decide(asides, now_ms) if asides else {}
             dues = [due for at, due in known.items() if due is not None and at not in asides]
@@ -299,14 +295,14 @@ class VerdictPartition:
         return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
 
     def _write(
-        self, outcomes: Sequence[Outcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        self, outcomes: Sequence[RootOutcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
         pauses: Sequence[Pause],
     ) -> None:  # fmt: skip
         """Write what becomes of roots, and pauses, in one transaction."""
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
-        records += [_outgoing((topic, number, None, key_of(outcome.due), (), None)) for outcome in outcomes]
-        records += [Outgoing(topic, number, value, key_of(aside)) for aside, _, value in decisions]
+        records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
+        records += [Outgoing(topic, number, value, root_key(aside)) for aside, _, value in decisions]
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         self._transact(records)
@@ -332,12 +328,12 @@ class VerdictPartition:
             if mend.due is not None:
                 self.waiting.put(mend.due, offset, len(mend.written.value or b""))
         for mend in self._mends:
-            self._worker.tell("mended", partition=self.number, root=mend.name)
+            self._worker.report("mended", partition=self.number, root=mend.name)
         self._mends = ()
         return True
 
     def _count_all(
-        self, outcomes: Sequence[Outcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
+        self, outcomes: Sequence[RootOutcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
         now_ms: int,
     ) -> None:  # fmt: skip
         counters = self._worker.counters
@@ -351,9 +347,9 @@ class VerdictPartition:
         for pause in pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
-            self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
+            self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
-    def _count(self, outcome: Outcome, now_ms: int) -> None:
+    def _count(self, outcome: RootOutcome, now_ms: int) -> None:
         """Count and report what became of a root without a copy."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
         if outcome.dead is None:
@@ -364,13 +360,13 @@ class VerdictPartition:
         if not outcome.dies:
             counters.dropped += 1
             counters.dropped_by_input[name] += 1
-            self._worker.tell("dropped", **fields)
+            self._worker.report("dropped", **fields)
             return
         counters.dead_lettered += 1
         counters.without_payload += not outcome.has_payload
         counters.dead_lettered_by_input[name] += 1
         self._worker.breaker_of(outcome.input).dead(1, now_ms)
-        self._worker.tell("dead_lettered", **fields)
+        self._worker.report("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> None:
         """Run one transaction of at least one record.
@@ -393,10 +389,9 @@ class VerdictPartition:
         return record.key is not None and len(record.key) == ROOT_KEY_BYTES
 
     def _require_owned(self) -> None:
-        """Commit the same progress once more; a transaction without a record would not reach the broker.
+        """Commit the same progress once more, which raises `Fenced` if another worker owns the partition.
 
-        Raises:
-            Fenced: another worker owns the partition.
+        A transaction without a record would not reach the broker.
         """
         self._transact([self._written(self.intake.progress)])
 

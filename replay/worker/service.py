@@ -5,10 +5,9 @@ should try a partition; the worker becomes its owner by the partition's transact
 learns too late that a partition has moved cannot write for it any more.
 
 A worker replays the roots of the inputs in topics.yaml. It takes over roots of other inputs too, but puts
-them
-aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides about
-them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or while
-one of its topics is missing or forbidden. Other inputs go on.
+them aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides
+about them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or
+while one of its topics is missing or forbidden. Other inputs go on.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -25,8 +24,8 @@ from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from replay.worker.partition import VerdictPartition, paused_text
-from replay.worker.report import ReplayStatus, Report, silent
-from replay.worker.worker import Worker, unwatched
+from replay.worker.report import ReplayStatus, Report
+from replay.worker.worker import Worker
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
@@ -42,17 +41,14 @@ class ReplayService:
         *,
         jitter: Callable[[], float],
         limits: ReplayLimits | None = None,
-        report: Report = silent,
-        at: Callable[[str], None] = unwatched,
+        report: Report = lambda _event: None,
+        at: Callable[[str], None] = lambda _operation: None,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
         Args:
-            log: the cluster; the caller closes it.
-            topics: the inputs whose roots are replayed.
             jitter: returns a random number in [0, 1) for each back-off.
-            limits: named limits; those of topics.yaml when None.
-            report: called with each `ReplayEvent`, for the log of the process.
+            limits: None: those of topics.yaml.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
         """
         self._limits = limits or topics.replay.limits
@@ -79,9 +75,6 @@ class ReplayService:
         2. For each partition, write what is due, and take over lost roots.
         3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
 
-        Args:
-            now_ms: wall time.
-
         Returns:
             Whether anything was done.
 
@@ -98,7 +91,7 @@ class ReplayService:
             self._is_assignment_stale = True  # read again what a failed poll has fetched and not returned
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
-                self._worker.tell("unreachable", error=str(error))
+                self._worker.report("unreachable", error=str(error))
             if now_ms - self._away_since_ms > self._limits.unreachable_ms:
                 raise
             return False
@@ -110,7 +103,7 @@ class ReplayService:
         opened = self._follow_group(now_ms)
         worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
         busy = opened or any(worked)
-        self._tell_aside(now_ms)
+        self._report_aside(now_ms)
         return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
 
     def take_topics(self, topics: Topics) -> None:
@@ -141,7 +134,7 @@ class ReplayService:
         self._limits = limits
         self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
         self._is_unchecked = True
-        self._worker.tell("topics_taken", inputs=len(topics.inputs))
+        self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
         """Commit progress that waits for a commit, close everything, and leave the group."""
@@ -154,7 +147,7 @@ class ReplayService:
                 except WindhoverError as error:
                     # The next owner, or this worker's next start, reads those verdicts again; they contain no
                     # lost roots. And this error must not hide the one that ends the worker.
-                    self._worker.tell("not_committed", partition=partition.number, error=str(error))
+                    self._worker.report("not_committed", partition=partition.number, error=str(error))
                 finally:
                     partition.close()
         finally:
@@ -167,7 +160,6 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        """Return what the worker owns, what waits, and its counters."""
         worker, owned = self._worker, self._partitions.values()
         counters, waiting = worker.counters, [p.waiting for p in owned]
         next_due = [due for each in owned if (due := each.next_due_ms) is not None]
@@ -199,7 +191,7 @@ class ReplayService:
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
         )
 
-    def _tell_aside(self, now_ms: int) -> None:
+    def _report_aside(self, now_ms: int) -> None:
         """Report, from time to time, the inputs that cannot go on and how many of their roots wait."""
         found: dict[int, tuple[int, str]] = {}
         for partition in self._partitions.values():
@@ -209,7 +201,7 @@ class ReplayService:
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 found[input_id] = before + count, why
-        self._worker.tell_aside(found, now_ms)
+        self._worker.report_aside(found, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
@@ -233,7 +225,7 @@ class ReplayService:
             partition = VerdictPartition(self._worker, number)
             self._partitions[number] = partition
             self._is_assignment_stale = True
-            self._worker.tell(
+            self._worker.report(
                 "partition_opened",
                 partition=number,
                 offset=partition.intake.progress.next,
@@ -268,7 +260,6 @@ class ReplayService:
         return True
 
     def _commit_soon(self, number: int) -> None:
-        """Commit the progress as the group's offset of the verdicts, soon."""
         if self._membership is not None:
             self._membership.commit_soon(self._partitions[number].done)
 
@@ -277,7 +268,7 @@ class ReplayService:
         partition = self._partitions.pop(number)
         self._is_assignment_stale = True
         partition.close()
-        self._worker.tell(why, partition=number, **fields)
+        self._worker.report(why, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
         due = [found for p in self._partitions.values() if (found := p.next_due_ms) is not None]

@@ -178,9 +178,9 @@ class _Reader:
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
         """Read the file's own keys."""
-        known = [*problems.keys_of(FileSection), *LISTS]
+        known = [*problems.section_keys(FileSection), *LISTS]
         self.found += [unknown_key((name,), known) for name in data if name not in known]
-        own = {name: value for name, value in data.items() if name in problems.keys_of(FileSection)}
+        own = {name: value for name, value in data.items() if name in problems.section_keys(FileSection)}
         return self.section(FileSection, own, ())
 
     def list(self, name: str, model: type[S], data: Any) -> list[S]:

@@ -27,7 +27,7 @@ def acls(
 ) -> int:
     """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
     from acker.config.topics import load
-    from acker.provisioning.roles import commands, described, rights
+    from acker.provisioning.roles import commands, rights, rights_text
 
     topics = load(file, os.environ)
     roles = _roles(role)
@@ -37,7 +37,7 @@ def acls(
     for each in roles:
         needed = rights(topics, each, group)
         if principal is None:
-            shown = [f"{each}:", *(f"  {line}" for line in described(needed))]
+            shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]
         else:
             shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
         typer.echo("\n".join(shown))

@@ -78,7 +78,7 @@ def roots(
     watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """List open roots, the oldest first."""
-    from acker.service.view import Observer
+    from acker.service.view import ViewReader
     from acker.units import duration_ms
     from spout.inspect.open_roots import ROOTS, open_roots
     from spout.inspect.operate import inputs_of
@@ -89,7 +89,7 @@ def roots(
         raise typer.BadParameter(f"--older-than {older_than}: {error}; give 10s or 5m") from error
     with opened(config, "roots") as (topics, log):
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
-        observer = Observer(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
+        observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
         total = 0
         for _ in _looks(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
-    from spout.inspect.operate import Move, Operation
+    from spout.inspect.operate import GroupOperation, Move
 
 DEFAULT_CONFIG: Final = Path("topics.yaml")
 
@@ -109,15 +109,15 @@ def _place(to: str) -> tuple[str | int, int | None]:
 
 def _operation(
     log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
-) -> Operation:
+) -> GroupOperation:
     """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
     from spout.group.presence import Who
-    from spout.inspect.operate import Operation
+    from spout.inspect.operate import GroupOperation
 
     def report(event: str, fields: Mapping[str, object]) -> None:
         typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
 
-    return Operation(
+    return GroupOperation(
         log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
         who=Who.here(f"windhover {command}", wall_ms()), report=report,
     )  # fmt: skip

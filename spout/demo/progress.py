@@ -65,7 +65,7 @@ def status_line(status: Mapping[str, float], tally: Tally, per_second: float, ti
     return "  ".join(parts)
 
 
-class Progress:
+class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
@@ -87,7 +87,7 @@ class Progress:
         self._printed_at = 0.0
         self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_LOOKS)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> DemoProgress:
         if self._live is not None:
             self._live.start()
         return self

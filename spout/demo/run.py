@@ -20,7 +20,7 @@ from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.kafka.port import Outgoing
 from spout.demo.judge import judge, print_report, uncommitted
 from spout.demo.observer import Observer
-from spout.demo.progress import Progress
+from spout.demo.progress import DemoProgress
 from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
 from spout.demo.words import (
     COLUMNS,
@@ -152,7 +152,7 @@ def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: 
             _wait_until_warm(stage, query)
         stage.console.print(f"writing {len(lines):,} records, and working on them", highlight=False)
         started = time.monotonic()
-        bar = Progress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
+        bar = DemoProgress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
         with _producing(stage, lines), bar as progress:
             _watch(stage, query, observer, progress)
         seconds = time.monotonic() - started
@@ -176,7 +176,7 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
         time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
-def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: Progress) -> None:
+def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: DemoProgress) -> None:
     """Follow the stream until every record is done; kill the acker once, when a quarter of them are done."""
     wanted = stage.options.records
     moved_at, settled = time.monotonic(), -1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from acker.identity import generation_of
 from acker.sorted_arrays import distinct
-from acker.wire.events import Run, SourceRun, Taken, Verdicts, positions, runs_of
+from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import pieces
 from spout.group.opening import Opened
 from spout.group.sibling import Sibling
@@ -114,15 +114,15 @@ class Tenure:
             self._count_open(runs, 1)
         else:
             for source, start, end in runs:
-                self.window.settle(source, (Run(start, end),), ACKED)
+                self.window.settle(source, (PositionRun(start, end),), ACKED)
 
     def settle(self, partition: int, verdicts: Verdicts) -> int:
         """Settle what an acker partition decided; return how many of these roots were pending."""
         settled = 0
         for verdict, runs in ((ACKED, verdicts.acked), (ABSENT, verdicts.absent)):
-            by_source: dict[int, list[Run]] = {}
+            by_source: dict[int, list[PositionRun]] = {}
             for source, start, end in sorted(runs):
-                by_source.setdefault(source, []).append(Run(start, end))
+                by_source.setdefault(source, []).append(PositionRun(start, end))
             settled += sum(self._settle(source, found, verdict) for source, found in by_source.items())
         for lost in verdicts.lost:
             settled += self._settle(lost.source, runs_of(distinct(positions(lost.positions))), lost.reason)
@@ -151,7 +151,7 @@ class Tenure:
         """Return each source's entry for the journal."""
         return {source: cursor.mark() for source, cursor in self.cursors.items()}
 
-    def _settle(self, source: int, runs: Sequence[Run], verdict: str) -> int:
+    def _settle(self, source: int, runs: Sequence[PositionRun], verdict: str) -> int:
         cursor = self.cursors.get(source)
         if cursor is None or not runs:
             return 0
@@ -160,7 +160,9 @@ class Tenure:
             self._decided_before_emission(source, cursor, runs)
         return settled
 
-    def _decided_before_emission(self, source: int, cursor: SourceCursor, runs: Iterable[Run]) -> None:
+    def _decided_before_emission(
+        self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]
+    ) -> None:
         """Do not plan roots that have a verdict already.
 
         A process of this session that died, or will soon, may have initialised them after our `Taken`. Their

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from acker.config.problems import items_of, keys_of
+from acker.config.problems import items_of, section_keys
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.provisioning.topic_times import longest_need_ms
@@ -42,7 +42,7 @@ def _kept(each: Input) -> str:
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:
     names = {field.alias or name: name for name, field in type(section).model_fields.items()}
-    for key, field in keys_of(type(section)).items():
+    for key, field in section_keys(type(section)).items():
         value = getattr(section, names[key])
         if isinstance(value, BaseModel):
             yield f"{indent}{key}:"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from acker.config.settings import Input
 from acker.identity import generation_of, input_id_of, is_replay, offset_of, partition_of
-from acker.service.view import AckerView, Observer, OpenRange
+from acker.service.view import AckerView, OpenRange, ViewReader
 from replay.records.headers import location
 from spout.inspect.letter_rows import moment
 from spout.inspect.tables import Column, count, span
@@ -37,7 +37,7 @@ class OpenRoots:
 
 
 def open_roots(
-    observer: Observer, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
+    observer: ViewReader, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
 ) -> OpenRoots:
     """Collect the open roots from all acker partitions.
 
@@ -49,7 +49,7 @@ def open_roots(
         now_ms: wall time.
     """
     names = {one.id: one for one in inputs}
-    views = [observer.look(number) for number in range(observer.partitions)]
+    views = [observer.view(number) for number in range(observer.partitions)]
     ranges = [
         (found, view)
         for view in views

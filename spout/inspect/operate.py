@@ -142,7 +142,7 @@ def _wanted(
     return starts if to == "earliest" else ends
 
 
-class Operation:
+class GroupOperation:
     """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
 
     def __init__(
@@ -201,7 +201,7 @@ class Operation:
         self._planner.close()
 
 
-def run(operation: Operation, clock: Callable[[], int]) -> None:
+def run(operation: GroupOperation, clock: Callable[[], int]) -> None:
     """Step an operation to its end; the ackers have a minute to answer.
 
     Args:

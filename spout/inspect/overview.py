@@ -19,9 +19,9 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import offset_of, source_of
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
-from acker.service.view import AckerView, Observer, OpenRange
+from acker.service.view import AckerView, OpenRange, ViewReader
 from replay.records.headers import parse_location
-from replay.records.letters import Letter, Mark, read
+from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import Line, WaitingRoots
@@ -247,7 +247,7 @@ class Overview:
         self._infos = _infos(log, topics, self._inputs)
         names = topics.ack_topics
         self._numbers = range(topics.acker.partitions)
-        self._observer = Observer(log, names, topics.acker.partitions, topics.acker.all_limits)
+        self._observer = ViewReader(log, names, topics.acker.partitions, topics.acker.all_limits)
         self._waiting = WaitingRoots(log, topics, read_max)
         self._dead = {one.name: _DeadLetters(log, self._infos[one.dead_letter.topic], read_max)
                       for one in self._inputs}  # fmt: skip
@@ -259,7 +259,7 @@ class Overview:
         Raises:
             Unreachable: the broker does not answer.
         """
-        views = [self._observer.look(number) for number in self._numbers]
+        views = [self._observer.view(number) for number in self._numbers]
         due = self._due = self._waiting.count()
         lines = None if due is None else self._waiting.lines()
         ackers = self._log.members(self._topics.acker.group)
@@ -348,7 +348,7 @@ class _DeadLetters:
         self._follower.close()
 
     def _put(self, record: Record) -> None:
-        found = read(record)
+        found = parse_letter(record)
         if isinstance(found, Letter) and not found.is_note:
             self._letters[found.partition, found.offset] = found.origin_partition
         elif isinstance(found, Mark):

@@ -12,7 +12,7 @@ from acker.config.topics import Topics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.service.passed_over import kind_of, mark_of, marked_offset
+from acker.service.passed_over import kind_of, marked_offset, passed_over_mark
 from acker.service.state import StatePart, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
@@ -80,7 +80,7 @@ def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
     producer = log.producer()
     try:
         for one in found:
-            producer.send(mark_of(one.place, one.offset, why, by))
+            producer.send(passed_over_mark(one.place, one.offset, why, by))
         producer.flush(FLUSH_MS_MAX)
     finally:
         producer.close()

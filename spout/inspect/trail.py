@@ -20,12 +20,12 @@ from acker.config.topics import Topics
 from acker.errors import OutOfRange, TopicError, UsageError
 from acker.identity import Root, position_at, source_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.service.view import AckerView, Observer
+from acker.service.view import AckerView, ViewReader
 from replay.handling.letter_box import LetterBox
 from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
-from replay.worker.fetch import Absence, Fetcher, Wanted
+from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.inspect.lookup import NOT_EMITTED, SETTLED, Emission, Evidence
 from spout.inspect.open_roots import name_of
 from spout.inspect.settlements import Settled, Settlements, Waiting
@@ -163,9 +163,9 @@ class Trail:
     def _tails(self) -> Tails:
         return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
 
-    def _observer(self) -> Observer:
+    def _observer(self) -> ViewReader:
         acker = self._topics.acker
-        return Observer(self._log, acker.topics, acker.partitions, acker.all_limits)
+        return ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
 
     def _require(self, here: Here) -> None:
         one = here.input
@@ -182,7 +182,7 @@ class Trail:
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
         end = self._log.stable_ends([place])[place]
-        wanted = Wanted(topic, partition, offset)
+        wanted = RecordPlace(topic, partition, offset)
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([wanted])[wanted], end
 
@@ -205,7 +205,7 @@ class Trail:
 class _Emissions:
     """The ackers' state of a record's emissions."""
 
-    def __init__(self, observer: Observer, settlements: Settlements, tails: Tails) -> None:
+    def __init__(self, observer: ViewReader, settlements: Settlements, tails: Tails) -> None:
         self._observer = observer
         self._settlements = settlements
         self._tails = tails
@@ -249,7 +249,7 @@ class _Emissions:
     def _view(self, root: Root) -> AckerView | None:
         number = self._settlements.acker_of(root)
         if number not in self._views:
-            self._views[number] = self._observer.look(number)
+            self._views[number] = self._observer.view(number)
             if self._views[number] is None:
                 self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
         return self._views[number]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from acker.identity import ACKER_BLOCK_BITS, acker_partition, generation_of
-from acker.wire.events import Run
+from acker.wire.events import PositionRun
 from spout.planning.journal import SourceMark
 from spout.tuples.intervals import IntervalSet
 
@@ -40,10 +40,10 @@ class SourceCursor:
         """Return how many positions below `end` are free."""
         return sum(run.end - run.start for run in self.free_runs(end))
 
-    def free_runs(self, end: int) -> list[Run]:
+    def free_runs(self, end: int) -> list[PositionRun]:
         """Return the free positions below `end`, ascending."""
         runs = self._gaps.within(self.from_, end)
-        return [*runs, Run(self.next, end)] if self.next < end else runs
+        return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 
     def use(self, start: int, end: int) -> None:
         """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""

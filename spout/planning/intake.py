@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from acker.identity import generation_of, is_replay, position_at
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.cursor import SourceCursor
 from spout.planning.shares import fair_shares, near_block_end
 
@@ -79,7 +79,7 @@ def _gated(
     return granted
 
 
-def _first(source: int, free: list[Run], count: int, available: int) -> list[SourceRun]:
+def _first(source: int, free: list[PositionRun], count: int, available: int) -> list[SourceRun]:
     """Return the first `count` free positions; if more are available, end at a near end of a block."""
     runs: list[SourceRun] = []
     leaves_some = count < available

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from acker.errors import Disagreement
-from acker.wire.events import Run, SourceRun, difference
+from acker.wire.events import PositionRun, SourceRun, difference
 from spout.planning.order import LineUp, line_up_of
 
 VERSION = 1
@@ -45,11 +45,11 @@ class SourceMark(NamedTuple):
 
     from_: int
     next: int
-    gaps: tuple[Run, ...] = ()
+    gaps: tuple[PositionRun, ...] = ()
 
-    def emitted(self, start: int, end: int) -> list[Run]:
+    def emitted(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that were emitted, ascending."""
-        return [Run(*part) for part in difference([(start, min(end, self.next))], self.gaps)]
+        return [PositionRun(*part) for part in difference([(start, min(end, self.next))], self.gaps)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,9 @@ def _mark(mark: Mapping[str, Any]) -> SourceMark:
     return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps)
 
 
-def _run(ends: Sequence[Any]) -> Run:
+def _run(ends: Sequence[Any]) -> PositionRun:
     start, end = ends
-    return Run(_number(start), _number(end, least=start))
+    return PositionRun(_number(start), _number(end, least=start))
 
 
 def _number(value: Any, least: int = 0) -> int:

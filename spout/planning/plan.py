@@ -18,7 +18,7 @@ import numpy as np
 
 from acker.errors import TrackingError
 from acker.identity import I64, WIRE_BLOCK_BITS, first_source
-from acker.wire.events import Run, SourceRun, runs_of
+from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.order import LineUp
 
 TASK_RECORDS_MIN = 1_000
@@ -181,13 +181,13 @@ def _whole(
     ]
 
 
-def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[Run]]:
+def by_block(runs: Iterable[SourceRun]) -> dict[tuple[int, int], list[PositionRun]]:
     """Cut runs at the ends of wire blocks; return the runs of each (source, block), in order."""
-    found: dict[tuple[int, int], list[Run]] = {}
+    found: dict[tuple[int, int], list[PositionRun]] = {}
     for source, start, end in runs:
         for block in range(start >> WIRE_BLOCK_BITS, ((end - 1) >> WIRE_BLOCK_BITS) + 1):
             low, high = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
-            found.setdefault((source, block), []).append(Run(max(start, low), min(end, high)))
+            found.setdefault((source, block), []).append(PositionRun(max(start, low), min(end, high)))
     return found
 
 
@@ -197,7 +197,7 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
         return []
     present = runs_of(positions)
     starts = [expected, *(run.end for run in present[:-1])]
-    gaps = (Run(start, run.start) for start, run in zip(starts, present, strict=True))
+    gaps = (PositionRun(start, run.start) for start, run in zip(starts, present, strict=True))
     return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
 
 

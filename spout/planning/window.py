@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.tuples.intervals import IntervalSet
 
 ACKED = "ACKED"
@@ -89,7 +89,7 @@ class Window:
             self._high[source] = max(end, self._high.get(source, 0))
         self._remember(Cohort(now_ms, tuple(runs)))
 
-    def settle(self, source: int, runs: Iterable[Run], verdict: str) -> int:
+    def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
         settled = self._held(source).remove_all(runs)
@@ -105,7 +105,7 @@ class Window:
         first = self._held(source).first
         return self._high.get(source) if first is None else first
 
-    def pending_within(self, source: int, start: int, end: int) -> list[Run]:
+    def pending_within(self, source: int, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are pending, ascending."""
         return self._held(source).within(start, end)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges
 from acker.sorted_arrays import among
-from acker.wire.events import Run
+from acker.wire.events import PositionRun
 from spout.planning.plan import by_block
 from spout.publishing.delayed import Older
 from spout.publishing.fold import Outcome
@@ -36,9 +36,9 @@ class Block:
 
     source: int
     number: int
-    runs: tuple[Run, ...] = ()
+    runs: tuple[PositionRun, ...] = ()
     causes: tuple[tuple[Cause, I64], ...] = ()
-    absent: tuple[Run, ...] = ()
+    absent: tuple[PositionRun, ...] = ()
     at: I64 = field(default_factory=NO_POSITIONS.copy)
     values: U64 = field(default_factory=_NO_VALUES.copy)
     touched: I64 = field(default_factory=NO_POSITIONS.copy)
@@ -106,7 +106,7 @@ def _joined(own: Block, older: Block) -> Block:
 class _Positions:
     """Turns indices into a plan back into positions."""
 
-    def __init__(self, pieces: Mapping[tuple[int, int], Sequence[Run]]) -> None:
+    def __init__(self, pieces: Mapping[tuple[int, int], Sequence[PositionRun]]) -> None:
         runs = [run for of_block in pieces.values() for run in of_block]
         self._firsts = np.cumsum([0, *(end - start for start, end in runs)])[:-1]
         self._shifts = np.array([start for start, _ in runs], np.int64) - self._firsts

@@ -23,7 +23,7 @@ from acker.wire.events import (
     Fails,
     SourceRun,
     difference,
-    joined,
+    joined_runs,
     pack_positions,
     pack_values,
     runs_of,
@@ -91,11 +91,11 @@ def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
     elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
     return Acks(
         **_header(block, plan, lane),
-        runs=tuple(joined(difference(block.runs, sorted([*block.absent, *elsewhere])))),
+        runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
         # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-        absent=tuple(joined(difference(block.absent, runs_of(np.sort(taken))))),
+        absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
     )

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from acker.config.settings import Input
 from acker.errors import TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
-from acker.wire.events import Lost, Run, SourceRun, positions
+from acker.wire.events import Lost, PositionRun, SourceRun, positions
 from spout.standalone.appetite import Appetite
 from spout.standalone.items import Item, Items, Part, shortened
 from spout.standalone.settlements import Settlements
@@ -163,7 +163,7 @@ class Desk:
         first = queue.store.peek()
         if first is None:
             return None
-        run = Run(first, first + 1)
+        run = PositionRun(first, first + 1)
         return Items(Lease(queue.store, NOBODY, (), None), self.shelf.segments([run]))[0]
 
     def confirm(self, client: str, what: What) -> int:
@@ -245,7 +245,7 @@ class Desk:
             if not item.lease.store.drop(client, item.lease, item.serial):
                 self._note_late(item.lease, item.serial)
                 return 0
-            self.settlements.fail([Run(item.serial, item.serial + 1)], cause)
+            self.settlements.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
         return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
 
@@ -308,7 +308,7 @@ class Desk:
         if why is not None:
             self.late.add(why)
 
-    def _positions(self, run: Run) -> list[int]:
+    def _positions(self, run: PositionRun) -> list[int]:
         return [int(at) for found in self.shelf.positions([run]).values() for at in found]
 
 

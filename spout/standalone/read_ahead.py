@@ -40,7 +40,7 @@ class MessageReader(Protocol):
         """Close the reader."""
 
 
-class Taken(NamedTuple):
+class PlannedRecords(NamedTuple):
     """Records that were planned and leave the buffer: messages of one source, with their positions."""
 
     source: int
@@ -141,7 +141,7 @@ class ReadAhead:
         """Return whether a partition is read here."""
         return place in self._buffers
 
-    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[Taken], list[SourceRun]]:
+    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
         """Take the planned records of a partition out of the buffer.
 
         Args:
@@ -153,7 +153,7 @@ class ReadAhead:
         """
         buffer = self._buffers[place]
         shift = run.start - offset_of(run.start)
-        expected, taken, absent = run.start, list[Taken](), list[SourceRun]()
+        expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()
         while buffer.messages:
             messages, offsets = buffer.messages.popleft()
             at = offsets + shift
@@ -164,7 +164,7 @@ class ReadAhead:
             if low < high:
                 absent += holes(run.source, expected, at[low:high])
                 expected = int(at[high - 1]) + 1
-                taken.append(Taken(run.source, messages[low:high], at[low:high]))
+                taken.append(PlannedRecords(run.source, messages[low:high], at[low:high]))
             if high < len(at):
                 break
         if expected < run.end:

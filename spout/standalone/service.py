@@ -30,7 +30,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.publisher import Publisher
 from spout.standalone.desk import Desk
-from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
+from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
 
 
 class SpoutService:
@@ -210,7 +210,7 @@ class SpoutService:
         Sources of several acker partitions need several parts of an Init; all parts are awaited together.
         """
         ahead, came = self._ahead[name], 0
-        planned: list[tuple[list[Taken], list[SourceRun]]] = []
+        planned: list[tuple[list[PlannedRecords], list[SourceRun]]] = []
         with self._planner.together():
             for sources in self._in_turn(ahead.groups(self._spec.partitions)):
                 ahead.show(sources)

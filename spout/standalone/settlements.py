@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from acker.identity import I64
-from acker.wire.events import Run, SourceRun, runs_of
+from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import Outcome
 from spout.standalone.shelf import Shelf
@@ -33,19 +33,19 @@ class Settlements:
         """Begin with nothing settled."""
         self.number = 1
         self.confirmed: list[int] = []
-        self._runs: list[Run] = []
-        self._failed: dict[Cause, list[Run]] = {}
+        self._runs: list[PositionRun] = []
+        self._failed: dict[Cause, list[PositionRun]] = {}
         self._absent: list[SourceRun] = []
 
     def __bool__(self) -> bool:
         """Return whether anything waits."""
         return bool(self.confirmed or self._runs or self._failed or self._absent)
 
-    def confirm(self, runs: Iterable[Run]) -> None:
+    def confirm(self, runs: Iterable[PositionRun]) -> None:
         """Add items that were confirmed together."""
         self._runs += runs
 
-    def fail(self, runs: Iterable[Run], cause: Cause) -> None:
+    def fail(self, runs: Iterable[PositionRun], cause: Cause) -> None:
         """Add items that failed."""
         self._failed.setdefault(cause, []).extend(runs)
 

@@ -15,7 +15,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from acker.identity import I64
-from acker.wire.events import Run, runs_of
+from acker.wire.events import PositionRun, runs_of
 from spout.tuples.messages import MessageRows
 
 
@@ -64,14 +64,14 @@ class Shelf:
         """Return how many segments are kept."""
         return len(self._segments)
 
-    def put(self, source: int, messages: list[Message], positions: I64) -> Run:
+    def put(self, source: int, messages: list[Message], positions: I64) -> PositionRun:
         """Add records, one or more, and return their items."""
         segment = Segment(self.next, source, messages, positions)
         self.next = segment.end
         self._firsts.append(segment.first)
         self._segments.append(segment)
         self._left.append(len(positions))
-        return Run(segment.first, segment.end)
+        return PositionRun(segment.first, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
         """Return items as segments of their own; all of them must be in the shelf."""
@@ -85,13 +85,15 @@ class Shelf:
             found.setdefault(segment.source, []).append(piece)
         return {source: np.sort(np.concatenate(pieces)) for source, pieces in found.items()}
 
-    def serials(self, source: int, positions: I64) -> list[Run]:
+    def serials(self, source: int, positions: I64) -> list[PositionRun]:
         """Return the items of positions of a source, ascending; positions without an item are left out."""
-        runs: list[Run] = []
+        runs: list[PositionRun] = []
         for segment in self._segments:
             if segment.source == source:
                 here = np.flatnonzero(np.isin(segment.positions, positions, assume_unique=True))
-                runs += [Run(segment.first + start, segment.first + end) for start, end in runs_of(here)]
+                runs += [
+                    PositionRun(segment.first + start, segment.first + end) for start, end in runs_of(here)
+                ]
         return runs
 
     def let_go(self, runs: Iterable[tuple[int, int]]) -> None:

@@ -17,7 +17,7 @@ from itertools import count as counting
 from typing import Final
 
 from acker.errors import TupleError
-from acker.wire.events import Run, joined
+from acker.wire.events import PositionRun, joined_runs
 from spout.tuples.intervals import IntervalSet
 
 NOBODY: Final = ""
@@ -40,7 +40,9 @@ class Lease:
 
     __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
 
-    def __init__(self, store: PendingStore, client: str, runs: tuple[Run, ...], until_ms: int | None) -> None:
+    def __init__(
+        self, store: PendingStore, client: str, runs: tuple[PositionRun, ...], until_ms: int | None
+    ) -> None:
         """Begin with all items of the runs open."""
         self.store = store
         self.client = client
@@ -61,7 +63,7 @@ class Lease:
             return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
         return serial in self.singles
 
-    def left(self) -> list[Run]:
+    def left(self) -> list[PositionRun]:
         """Return the items that are still open, ascending."""
         return list(self.runs) if self.is_whole else runs_of_serials(self.singles)
 
@@ -115,11 +117,11 @@ class PendingStore:
 
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
         """Open the oldest waiting items for a client, at most `count`; None when none waits."""
-        runs: list[Run] = []
+        runs: list[PositionRun] = []
         for start, end in self._waiting:
             if count <= 0:
                 break
-            runs.append(Run(start, min(end, start + count)))
+            runs.append(PositionRun(start, min(end, start + count)))
             count -= end - start
         if not runs:
             return None
@@ -169,7 +171,7 @@ class PendingStore:
             refuse_parts(client, lease, serial)
         return self._close(lease, serial)
 
-    def settle_all(self, client: str, lease: Lease) -> list[Run]:
+    def settle_all(self, client: str, lease: Lease) -> list[PositionRun]:
         """Remove all remaining items of a lease for good, and return them.
 
         Raises:
@@ -186,7 +188,7 @@ class PendingStore:
         lease.parts.pop(serial, None)
         return self._close(lease, serial)
 
-    def drop_all(self, client: str, lease: Lease) -> list[Run]:
+    def drop_all(self, client: str, lease: Lease) -> list[PositionRun]:
         """Do as `settle_all`, whatever parts are open: the items failed."""
         own(client, lease)
         return self._close_all(lease)
@@ -227,7 +229,7 @@ class PendingStore:
             returned += self._return(heappop(self._deadlines)[2])
         return returned
 
-    def lose(self, reasons: Mapping[int, str]) -> list[Run]:
+    def lose(self, reasons: Mapping[int, str]) -> list[PositionRun]:
         """Take items away, waiting or open: they will be replayed, or are dead letters.
 
         Args:
@@ -263,7 +265,7 @@ class PendingStore:
             self._leases[lease.client].pop(lease, None)
         return True
 
-    def _close_all(self, lease: Lease) -> list[Run]:
+    def _close_all(self, lease: Lease) -> list[PositionRun]:
         runs = lease.left()
         self._open[lease.client] -= len(lease)
         lease.runs = ()
@@ -303,6 +305,6 @@ def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozen
         )
 
 
-def runs_of_serials(serials: Iterable[int]) -> list[Run]:
+def runs_of_serials(serials: Iterable[int]) -> list[PositionRun]:
     """Group distinct items into maximal runs, ascending."""
-    return list(joined((serial, serial + 1) for serial in sorted(serials)))
+    return list(joined_runs((serial, serial + 1) for serial in sorted(serials)))

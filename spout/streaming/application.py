@@ -30,7 +30,7 @@ from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from spout.bolts.work_done import WorkDone
 from spout.execution.safety import Safety
-from spout.publishing.ledger import Ledger, Reports
+from spout.publishing.ledger import ReportAccumulator, Reports
 from spout.publishing.left_open import LeftOpen
 from spout.publishing.publisher import Publisher
 from spout.spark.private import most_tasks, session_uuid
@@ -199,7 +199,7 @@ class Application:
     def __init__(self, context: SparkContext) -> None:
         """Register the ledger's accumulator."""
         self._context = context
-        self.ledger = Ledger(context)
+        self.ledger = ReportAccumulator(context)
         self.streams: dict[str, Stream] = {}
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}

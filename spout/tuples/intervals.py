@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from acker.wire.events import Run, difference
+from acker.wire.events import PositionRun, difference
 
 
 class IntervalSet:
@@ -28,9 +28,9 @@ class IntervalSet:
         """Return how many positions are in the set."""
         return self._size
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[PositionRun]:
         """Return the intervals, ascending."""
-        return map(Run, self._starts, self._ends)
+        return map(PositionRun, self._starts, self._ends)
 
     def __repr__(self) -> str:
         """Show the intervals."""
@@ -96,17 +96,17 @@ class IntervalSet:
         self._size -= removed
         return removed
 
-    def within(self, start: int, end: int) -> list[Run]:
+    def within(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are in the set, ascending; none if it is empty."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
-        return [Run(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
+        return [PositionRun(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
 
-    def outside(self, start: int, end: int) -> list[Run]:
+    def outside(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are not in the set, ascending."""
-        return list(map(Run._make, difference([(start, end)], self.within(start, end))))
+        return list(map(PositionRun._make, difference([(start, end)], self.within(start, end))))
 
     def overlaps(self, start: int, end: int) -> bool:
         """Return whether a position of [start, end) is in the set."""

@@ -8,8 +8,8 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, Record, record_bytes
-from acker.ledger.cohort import Cohort, Emission, Session
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.cohort import InitEmission, RootCohort, Session
+from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
 from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
 from acker.service.core import PartitionCore
@@ -39,14 +39,14 @@ def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> No
         assert len(core.sessions.line) == 40 * (1 + core.limits.pending_ticks)
         core.set_ends(0, 0)
         assert core.count()
-    holders = [group.holder for group in core.sessions.groups.values()]
+    holders = [group.owner for group in core.sessions.groups.values()]
     assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
     assert len(core.sessions.line) == 0
 
 
-def emission_of(timeout_ms: int = 30_000) -> Emission:
+def emission_of(timeout_ms: int = 30_000) -> InitEmission:
     """Return an emission."""
-    return Emission(Session("g", 1, "s"), "t", "id", 0, 0, timeout_ms)
+    return InitEmission(Session("g", 1, "s"), "t", "id", 0, 0, timeout_ms)
 
 
 def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
@@ -61,7 +61,7 @@ def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
         for n in range(BIN_ROOTS + 1):
             roots = Roots(SOURCE, (3 << 48) + n * 40_000, 1)
             roots.load(np.zeros(1, np.int64), missing[n : n + 1])
-            cohort = Cohort(roots, emission, 0, n)
+            cohort = RootCohort(roots, emission, 0, n)
             cohort.load_touched(np.zeros(1, np.int64), later_ms[n : n + 1])
             bins.put(cohort)
     assert [len(bins.live(number)) for number in bins.numbers()] == [BIN_ROOTS, 1]
@@ -73,13 +73,13 @@ def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
 def test_bins_go_on_being_filled_when_lower_numbers_were_given_back() -> None:
     """A new bin takes a free number; the next ranges go into it, not into a bin each."""
     bins = Bins()
-    full = [Cohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n) for n in range(3)]
+    full = [RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n) for n in range(3)]
     for cohort in full:
         bins.put(cohort)
     full[0].roots.settle_all()
     assert bins.live(0) == []
     for n in range(100):
-        bins.put(Cohort(Roots(SOURCE, (1 << 40) + n, 1), emission_of(), 0, 3 + n))
+        bins.put(RootCohort(Roots(SOURCE, (1 << 40) + n, 1), emission_of(), 0, 3 + n))
     assert [len(bins.live(number)) for number in bins.numbers()] == [100, 1, 1]
 
 
@@ -87,7 +87,7 @@ def test_every_bin_is_written_again_in_its_turn_though_one_changes_all_the_time(
     """A restart looks for bins from the end of the log: none lies far back, and no step writes them all."""
     bins = Bins()
     for n in range(3):
-        bins.put(Cohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
+        bins.put(RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
     assert bins.due({0, 1, 2}) == {0, 1, 2}
     steps = [bins.due({1}) for _ in range(3 * REWRITE_STEPS)]
     assert all(steps.count({1, number}) in (2, 3) for number in (0, 2))

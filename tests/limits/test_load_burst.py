@@ -7,7 +7,7 @@ import pytest
 
 from acker.config.limits import AckerLimits
 from acker.identity import root_edges_of_run
-from acker.service.inbox import Inbox, Letters
+from acker.service.step_reader import StepReader, StepRecords
 from acker.wire.codec import RECORD_BYTES_MAX
 from acker.wire.events import Acks, pack_positions, pack_values
 from tests.limits.work import within
@@ -21,15 +21,15 @@ USUAL = 200
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Records and bytes of ``_ack_ack`` in each step that has any."""
     seen: list[tuple[int, int]] = []
-    original = Inbox.take
+    original = StepReader.take
 
-    def take(self: Inbox, number: int) -> Letters:
+    def take(self: StepReader, number: int) -> StepRecords:
         letters = original(self, number)
         if letters.acks:
             seen.append((len(letters.acks), sum(len(record.value or b"") for record in letters.acks)))
         return letters
 
-    monkeypatch.setattr(Inbox, "take", take)
+    monkeypatch.setattr(StepReader, "take", take)
     return seen
 
 

@@ -9,7 +9,7 @@ from acker.config.limits import AckerLimits
 from acker.identity import U64, WIRE_BLOCK_BITS, root_edges_of_run, source_of
 from acker.ledger.roots import SPARSE_SHARE
 from acker.wire.codec import RECORD_BYTES_MAX
-from acker.wire.events import Acks, Run, SourceRun, Verdicts, pack_positions, pack_values, positions
+from acker.wire.events import Acks, PositionRun, SourceRun, Verdicts, pack_positions, pack_values, positions
 from spout.planning.window import ACKED, Window
 from tests.limits.work import within
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer
@@ -118,7 +118,7 @@ def test_few_open_roots_of_ten_million_cost_what_they_are(world: World, writer: 
         end = min(first + BLOCK, ROOTS)
         here = every[(every >= first) & (every < end)].tolist()
         edges = [first, *(e for at in here for e in (at, at + 1)), end]
-        runs = [Run(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+        runs = [PositionRun(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
         writer.acks(runs=runs, values=[(at, 5) for at in here], seq=1)
     world.settle()
     assert world.status().open_roots == len(every)
@@ -139,7 +139,7 @@ def test_a_window_of_ten_million_pending_roots_costs_its_holes() -> None:
         assert (window.pending, window.holes) == (ROOTS, 1_000)
         for source in sources:
             for batch in reversed(range(10)):
-                window.settle(source, [Run(max(1, batch * 1_000), (batch + 1) * 1_000)], ACKED)
+                window.settle(source, [PositionRun(max(1, batch * 1_000), (batch + 1) * 1_000)], ACKED)
     assert (window.pending, window.holes) == (1_000, 1_000)
     assert {window.committable(source) for source in sources} == {0}
     assert window.oldest_emitted_ms() == 0

@@ -13,11 +13,11 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.config.topics import parse
 from acker.kafka.port import TopicPartition
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.service.bins import REWRITE_STEPS
-from acker.service.state import BIN_PART, StatePart, key_of, state_codec, state_from
+from acker.service.state import BIN_PART, StatePart, part_key, state_codec, state_from
 from acker.wire.events import SourceRun, Verdicts
-from spout.inspect.operate import Operation
+from spout.inspect.operate import GroupOperation
 from spout.planning.plan import by_block
 from tests.support.worlds.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
 
@@ -100,7 +100,7 @@ def test_a_straggler_pins_no_log_and_costs_a_restart_next_to_nothing(
     assert size < size_without + 300
     assert records == 2
     written = [record.key for record in world.read(TOPICS.state)]
-    assert written[::-1].index(key_of(0, BIN_PART)) <= REWRITE_STEPS + 1
+    assert written[::-1].index(part_key(0, BIN_PART)) <= REWRITE_STEPS + 1
     for topic in (TOPICS.ack, TOPICS.init):
         starts = [
             each.writer_log.starts([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
@@ -156,7 +156,7 @@ def test_a_release_puts_a_straggler_back(straggler: tuple[World, Writer]) -> Non
     world, _ = straggler
     text = f"acker: {{partitions: 1}}\ninputs: {{{TOPIC}: {{id: 1, group: {GROUP}}}}}"
     topics = parse(text, file="topics.yaml", environ={})
-    operation = Operation(world.cluster.log(), topics, GROUP, new_id="op-release")
+    operation = GroupOperation(world.cluster.log(), topics, GROUP, new_id="op-release")
     while not operation.step(world.now_ms):
         world.step()
     operation.finish()

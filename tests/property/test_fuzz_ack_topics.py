@@ -20,8 +20,8 @@ from acker.service.state import (
     State,
     StatePart,
     StoredRange,
-    key_of,
     pack_ranges,
+    part_key,
     parts_of,
     state_codec,
     state_from,
@@ -190,7 +190,7 @@ def test_a_state_that_contradicts_itself_or_the_logs_is_refused_by_name(
     producer = world.writer_log.producer()
     with suppress(CodecError):  # a number that no State could hold
         for each in parts_of(codec, replace(state, **{name: wrong})):
-            producer.send(Outgoing(TOPICS.state, 0, codec.encode(each), key_of(0, each.part)))
+            producer.send(Outgoing(TOPICS.state, 0, codec.encode(each), part_key(0, each.part)))
     producer.flush(0)
     world.crash()
     with suppress(Disagreement, DataLoss, OutOfRange):

@@ -25,7 +25,7 @@ from acker.service.state import (
 )
 from acker.wire.checks import NAMED_MAX, wrong_acks
 from acker.wire.codec import Codec, wire_codec
-from acker.wire.events import Acks, Fails, Init, Run, Take, Taken, Verdicts
+from acker.wire.events import Acks, Fails, Init, PositionRun, Take, Taken, Verdicts
 from replay.records.due import Due, Progress, due_codec
 from spout.publishing import blob
 from spout.publishing.fold import TaskReport, failures_of
@@ -95,7 +95,7 @@ def test_an_unknown_version_is_told_from_garbage() -> None:
 
 def test_runs_that_name_a_block_a_thousand_times_are_refused_before_they_are_unfolded() -> None:
     """Each run is right: unfolded, the 900,000 bytes of one such record would be 50 GB."""
-    runs = (Run(0, 32_768),) * 40
+    runs = (PositionRun(0, 32_768),) * 40
     acks = Acks("l", 1, "g", "s", 1, 65_539, 0, runs, b"", b"", (), b"", 0)
     assert wrong_acks(acks, 0, 1) == f"its runs name {40 * 32_768} positions"
     assert NAMED_MAX < 40 * 32_768

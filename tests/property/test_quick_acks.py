@@ -7,13 +7,13 @@ from hypothesis import given
 
 from acker.wire.acks_decoder import RUNS_MAX, read_acks
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Run
+from acker.wire.events import Acks, PositionRun
 
 CODEC = wire_codec()
 HEADER = CODEC.header(Acks)
 
 longs = st.integers(-(1 << 63), (1 << 63) - 1)
-runs = st.lists(st.builds(Run, longs, longs), max_size=RUNS_MAX + 2).map(tuple)
+runs = st.lists(st.builds(PositionRun, longs, longs), max_size=RUNS_MAX + 2).map(tuple)
 packed = st.binary(max_size=40)
 records = st.builds(
     Acks, st.text(), longs, st.text(), st.text(), longs, st.integers(-(1 << 31), (1 << 31) - 1), longs,

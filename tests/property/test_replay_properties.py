@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from acker.config.topics import Topics
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff, delay_ms
-from replay.policy.causes import Action, Rule, action_of
-from replay.policy.disposition import DeadLetter, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import (
+    Action,
+    Backoff,
+    GiveUp,
+    LostEmission,
+    Policy,
+    Replay,
+    Rule,
+    action_of,
+    delay_ms,
+    dispose,
+)
 from replay.records.due import extended, history_json, parse_history
 from replay.records.headers import Lineage, build_headers, parse_lineage, parse_location
-from replay.worker.schedule import Schedule
 from replay.worker.service import ReplayService
+from replay.worker.waiting import Schedule
 from tests.support.worlds.replay_world import Crash, CrashAt, Emission, World, header, history, topics
 
 DAY_MS = 86_400_000
@@ -82,7 +91,7 @@ def test_every_loss_has_a_disposition_and_none_is_early(
     policy: Policy, lost: LostEmission, now_ms: int, jitter: float
 ) -> None:
     decided = dispose(policy, lost, now_ms, jitter)
-    assert isinstance(decided, DeadLetter) or decided.due_ms >= now_ms
+    assert isinstance(decided, GiveUp) or decided.due_ms >= now_ms
 
 
 @given(
@@ -122,7 +131,7 @@ def test_every_root_dies_within_its_limits_and_none_dies_before(
             or (is_abandoned and abandoned > policy.max_abandoned)
             or (counts and used >= policy.attempts)
         )
-        assert isinstance(dispose(policy, lost, 0, 0.0), DeadLetter if dies else Replay)
+        assert isinstance(dispose(policy, lost, 0, 0.0), GiveUp if dies else Replay)
         if dies:
             return
     assert (policy.count_timed_out, policy.time_limit_ms) == (False, 0)
@@ -177,7 +186,7 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 )
 def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
     """With chunks and buffers so small that all of its ways are gone."""
-    with patch.multiple("replay.worker.schedule", CHUNK=3, RECENT_MIN=2):
+    with patch.multiple("replay.worker.waiting", CHUNK=3, RECENT_MIN=2):
         schedule = Schedule()
         model: list[tuple[int, int]] = []
         for offset, (step, number) in enumerate(steps):

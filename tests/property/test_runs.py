@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.wire.events import Run, SourceRun, difference, joined, joined_bounds, runs_of, united
+from acker.wire.events import PositionRun, SourceRun, difference, joined_bounds, joined_runs, runs_of, united
 
 RUNS = st.lists(
-    st.builds(lambda start, size: Run(start, start + size), st.integers(0, 60), st.integers(1, 9))
+    st.builds(lambda start, size: PositionRun(start, start + size), st.integers(0, 60), st.integers(1, 9))
 )
 SOURCE_RUNS = st.lists(
     st.builds(
@@ -28,7 +28,7 @@ def members(runs: Iterable[tuple[int, int]]) -> list[int]:
     return [position for start, end in runs for position in range(start, end)]
 
 
-def are_apart(runs: list[Run]) -> bool:
+def are_apart(runs: list[PositionRun]) -> bool:
     """Tell whether ascending runs are not empty, and leave something out between each two."""
     return all(run.start < run.end for run in runs) and all(a.end < b.start for a, b in pairwise(runs))
 
@@ -41,8 +41,8 @@ def test_positions_become_the_fewest_runs_that_hold_them(positions: set[int]) ->
 
 
 @given(RUNS)
-def test_joined_runs_cover_what_the_runs_cover(runs: list[Run]) -> None:
-    found = list(joined(sorted(runs)))
+def test_joined_runs_cover_what_the_runs_cover(runs: list[PositionRun]) -> None:
+    found = list(joined_runs(sorted(runs)))
     assert are_apart(found)
     assert members(found) == sorted(set(members(runs)))
 
@@ -50,12 +50,12 @@ def test_joined_runs_cover_what_the_runs_cover(runs: list[Run]) -> None:
 @given(POSITIONS, st.sets(st.integers(0, 60)))
 def test_arrays_and_lists_are_joined_alike(positions: set[int], cuts: set[int]) -> None:
     """Disjoint runs, some of which touch, as their starts and ends."""
-    runs: list[Run] = []
+    runs: list[PositionRun] = []
     for run in runs_of(np.array(sorted(positions), np.int64)):
         edges = [run.start, *sorted(cut for cut in cuts if run.start < cut < run.end), run.end]
-        runs += [Run(*pair) for pair in pairwise(edges)]
+        runs += [PositionRun(*pair) for pair in pairwise(edges)]
     starts, ends = joined_bounds(*(np.array([run[end] for run in runs], np.int64) for end in (0, 1)))
-    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == list(joined(runs))
+    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == list(joined_runs(runs))
 
 
 @given(SOURCE_RUNS)
@@ -63,13 +63,13 @@ def test_runs_are_united_within_their_source(runs: list[SourceRun]) -> None:
     found = united(runs)
     assert list(found) == sorted(found)
     for source in range(3):
-        of_source = [Run(*run[1:]) for run in found if run.source == source]
+        of_source = [PositionRun(*run[1:]) for run in found if run.source == source]
         assert are_apart(of_source)
         wanted = {position for run in runs if run.source == source for position in range(*run[1:])}
         assert members(of_source) == sorted(wanted)
 
 
 @given(POSITIONS, RUNS)
-def test_a_difference_keeps_what_no_other_run_holds(positions: set[int], without: list[Run]) -> None:
+def test_a_difference_keeps_what_no_other_run_holds(positions: set[int], without: list[PositionRun]) -> None:
     left = list(difference(runs_of(np.array(sorted(positions), np.int64)), sorted(without)))
     assert members(left) == sorted(positions - set(members(without)))

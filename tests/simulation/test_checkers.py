@@ -17,10 +17,9 @@ import replay.worker.partition
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
 from acker.wire.events import Lost, Reason
-from replay.policy.backoff import delay_ms
-from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
-from replay.worker.outcome import Outcome, outcomes_of
+from replay.worker.outcome import RootOutcome, outcomes_of
 from replay.worker.worker import Worker
 from spout.group.commits import Committer
 from tests.simulation.checkers.loss_checkers import PutBack
@@ -156,7 +155,7 @@ def test_a_worker_that_is_held_up_in_its_step_is_judged_by_when_it_began() -> No
 
 
 def test_copies_of_one_transaction_come_oldest_first(monkeypatch: Patch) -> None:
-    def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[Outcome]:
+    def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[RootOutcome]:
         return outcomes_of(worker, dues, now_ms)[::-1]
 
     monkeypatch.setattr(replay.worker.partition, "outcomes_of", youngest_first)

@@ -34,8 +34,8 @@ from acker.wire.events import (
     Fails,
     Init,
     Lost,
+    PositionRun,
     Reason,
-    Run,
     SourceRun,
     Take,
     Taken,
@@ -71,9 +71,10 @@ WIRE = {
     ),
     "tick": Tick("word-count", "s-1", 3, 500),
     "acks": Acks(
-        "query/s-1", 12, "word-count", "s-1", 3, SOURCE, AT >> 15, (Run(AT, AT + 5), Run(AT + 7, AT + 8)),
+        "query/s-1", 12, "word-count", "s-1", 3, SOURCE, AT >> 15,
+        (PositionRun(AT, AT + 5), PositionRun(AT + 7, AT + 8)),
         _positions(AT + 5, AT + 9), pack_values(np.array([1, (1 << 64) - 1], np.uint64)),
-        (Run(AT + 6, AT + 7),), _positions(AT + 9), 17,
+        (PositionRun(AT + 6, AT + 7),), _positions(AT + 9), 17,
     ),
     "fails": Fails(
         "query/s-1", 12, "word-count", "s-1", 3, SOURCE, AT >> 15,

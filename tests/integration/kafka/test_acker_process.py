@@ -22,7 +22,7 @@ from acker.wire.events import (
     FailCause,
     Fails,
     Init,
-    Run,
+    PositionRun,
     SourceRun,
     Take,
     Taken,
@@ -168,7 +168,7 @@ class Installation:
         edges, halves = root_edges_of_run(source, 0, ROOTS), _of(seq, 5, 6)
         first = edges[halves] * np.uint64(3) + np.uint64(1)
         whole = tuple(runs_of(_of(seq, 0, 1, 2, 3, 4)))
-        absent = tuple(Run(at, at + 1) for at in _of(seq, 8).tolist())
+        absent = tuple(PositionRun(at, at + 1) for at in _of(seq, 8).tolist())
         for lane, runs, values, gone in (
             ("a/s", whole, first, absent),
             ("b/s", (), first ^ edges[halves], ()),

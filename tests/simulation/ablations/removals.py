@@ -19,18 +19,18 @@ import spout.publishing.publish
 from acker.errors import Aborted
 from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
-from acker.ledger.cohort import Emission, Pin, Session
+from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger
-from acker.ledger.marks import Content, Lane, Marks, Seen, TrailingMarks
+from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.pending_clock import Pending
 from acker.ledger.register import Register
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Sessions
 from acker.service.core import PartitionCore
-from acker.service.inbox import Inbox
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
+from acker.service.step_reader import StepReader
 from acker.sorted_arrays import Hits
 from acker.wire.events import Acks, SourceRun
 from replay.records.due import PROGRESS_KEY
@@ -49,7 +49,7 @@ def set_once_init() -> Replaced:
     """Open again what an init names below the watermark."""
     original = Ledger.init
 
-    def init(self: Ledger, emission: Emission, run: SourceRun, ack_from: int) -> None:
+    def init(self: Ledger, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         before = self.watermark(run.source)
         self.set_watermark(run.source, 0)
         original(self, emission, run, ack_from)
@@ -115,11 +115,11 @@ def timeout_reset() -> Replaced:
 def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
-    def _read_control(self: Inbox, numbers: list[int]) -> None:
+    def _read_control(self: StepReader, numbers: list[int]) -> None:
         for number in numbers:
             self.letters[number].fail_end = self._control.position(self._fail(number))
 
-    return [(Inbox, "_read_control", _read_control)]
+    return [(StepReader, "_read_control", _read_control)]
 
 
 def ticks_last() -> Replaced:
@@ -157,7 +157,7 @@ def crc() -> Replaced:
     """Take a repeat with other content for the same."""
     original = Marks.see
 
-    def see(self: Marks, lane: Lane, content: Content) -> Seen:
+    def see(self: Marks, lane: SessionLane, content: Content) -> Seen:
         seen = original(self, lane, content)
         return Seen.REPEATED if seen is Seen.DIFFERENT else seen
 
@@ -169,7 +169,7 @@ def marks_per_topic() -> Replaced:
 
     def _see_fails(self: PartitionCore, session: Session, fails: Any, record: Record) -> Seen:
         content = Content(fails.seq, fails.source, fails.block, 1)
-        return self.ack_marks.now.see(Lane(session, fails.lane), content)
+        return self.ack_marks.now.see(SessionLane(session, fails.lane), content)
 
     return [(PartitionCore, "_see_fails", _see_fails)]
 

@@ -18,14 +18,13 @@ import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.ledger.cohort import Session
-from acker.ledger.sessions import Sessions, Standing
-from acker.ledger.verdicts import Settlements
+from acker.ledger.sessions import SessionRank, Sessions
+from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
-from acker.service.retention import Retention
+from acker.service.service import Retention
 from acker.wire.events import SourceRun, Take
-from replay.policy.causes import Action
-from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
 from spout.planning.cursor import SourceCursor, cursor_of
@@ -47,9 +46,9 @@ def lower_session() -> Replaced:
     read = PartitionCore._read_take
     asking: set[Session] = set()
 
-    def standing(self: Sessions, session: Session) -> Standing:
+    def standing(self: Sessions, session: Session) -> SessionRank:
         found = original(self, session)
-        return Standing.HIGHER if found is Standing.LOWER and session in asking else found
+        return SessionRank.HIGHER if found is SessionRank.LOWER and session in asking else found
 
     def _read_take(self: PartitionCore, record: Record, take: Take) -> None:
         session = Session(take.group, take.epoch, take.session)
@@ -120,7 +119,7 @@ def process_before() -> Replaced:
 
     return [
         (spout.group.tenure, "Sibling", lambda *_: None),
-        (acker.ledger.sessions, "UNTOLD_MS_MAX", 0),
+        (acker.ledger.sessions, "UNSENT_MS_MAX", 0),
         (Opening, "_begin", begin),
     ]
 
@@ -243,9 +242,9 @@ def contributions_kept() -> Replaced:
 
 def oldest_first() -> Replaced:
     """Write lost roots youngest first."""
-    original = Settlements._entries
+    original = VerdictSet._entries
 
-    def _entries(self: Settlements) -> Iterator[Any]:
+    def _entries(self: VerdictSet) -> Iterator[Any]:
         return iter(reversed(list(original(self))))
 
-    return [(Settlements, "_entries", _entries)]
+    return [(VerdictSet, "_entries", _entries)]

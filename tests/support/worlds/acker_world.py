@@ -11,7 +11,7 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, generation_of, root_edge, source_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.ledger.counters import AckerEvent, AckerStatus
+from acker.ledger.output import AckerEvent, AckerStatus
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
@@ -20,8 +20,8 @@ from acker.wire.events import (
     FailCause,
     Fails,
     Init,
+    PositionRun,
     Reason,
-    Run,
     SourceRun,
     Take,
     Taken,
@@ -113,7 +113,7 @@ class Writer:
         partition: int | None = None,
     ) -> bytes:
         """Contribute to roots of one wire block."""
-        runs, absent = tuple(Run(*run) for run in runs), tuple(Run(*run) for run in absent)
+        runs, absent = tuple(PositionRun(*run) for run in runs), tuple(PositionRun(*run) for run in absent)
         named = [run.start for run in runs + absent] + [p for p, _ in values] + list(touched)
         record = Acks(
             self.lane if lane is None else lane, seq, self.group, self.session, self.epoch, source,

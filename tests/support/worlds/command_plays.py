@@ -14,12 +14,12 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, TopicPartition
-from acker.service.view import Observer
+from acker.service.view import ViewReader
 from acker.wire.events import Init, SourceRun
-from replay.handling.letter_handling import Order, Pace
+from replay.handling.letter_handling import Order, RateLimit
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
-from replay.records.letters import Deed, Filter
+from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import by_place, carry_out, inputs_named, look, records_of
 from spout.inspect.lookup import ANNOUNCED, PENDING
 from spout.inspect.open_roots import open_roots
@@ -106,7 +106,7 @@ def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
 
 def _open_root(log: Log, topics: Topics) -> str:
     acker = topics.acker
-    observer = Observer(log, acker.topics, acker.partitions, acker.all_limits)
+    observer = ViewReader(log, acker.topics, acker.partitions, acker.all_limits)
     found = open_roots(observer, topics.inputs.values(), older_than_ms=0, limit=1, now_ms=now_ms())
     return str(found.rows[0]["root"])
 
@@ -122,17 +122,17 @@ def _look_at_letters(log: Log, topics: Topics) -> None:
 def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
     """Look at letters, drop one, and let another be emitted again."""
     with closing(KafkaLog(topics.kafka)) as log:
-        for deed in (Deed.DROPPED, Deed.REPLAYED):
+        for deed in (LetterAction.DROPPED, LetterAction.REPLAYED):
             letter = bury(stagehand)
             _look_at_letters(log, topics)
             _handle(log, topics, letter, deed)
 
 
-def _handle(log: Log, topics: Topics, letter: str, deed: Deed) -> None:
+def _handle(log: Log, topics: Topics, letter: str, deed: LetterAction) -> None:
     wanted = Filter()
     outcome = carry_out(
         log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
-        Order(deed, wanted, "kim", "no use"), Pace(None, now_ms()),
+        Order(deed, wanted, "kim", "no use"), RateLimit(None, now_ms()),
         clock=now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
     if outcome.done != 1:

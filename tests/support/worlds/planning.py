@@ -19,7 +19,7 @@ from acker.wire.events import (
     FailCause,
     Fails,
     Init,
-    Run,
+    PositionRun,
     SourceRun,
     Take,
     Taken,
@@ -211,7 +211,7 @@ class World:
         for (source, block), found in sorted(by_block(batch_ranges(start, end)).items()):
             failed = [p for p in fail if any(run.start <= p < run.end for run in found) and source == of]
             left = {*fail, *skip} if source == of else set()
-            gone = tuple(Run(run.start, run.end) for run in absent if run.source == source)
+            gone = tuple(PositionRun(run.start, run.end) for run in absent if run.source == source)
             left |= {position for run in gone for position in range(*run)}
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
             head = ("q/" + end.session, self._seq, "g", end.session, end.epoch, source, block)
@@ -279,13 +279,13 @@ def positions(start: Journal, end: Journal) -> list[tuple[int, int, int]]:
     return [tuple(run) for run in batch_ranges(start, end)]
 
 
-def _without(runs: Sequence[Run], left: set[int]) -> tuple[Run, ...]:
-    kept: list[Run] = []
+def _without(runs: Sequence[PositionRun], left: set[int]) -> tuple[PositionRun, ...]:
+    kept: list[PositionRun] = []
     for start, end in runs:
         for position in sorted(p for p in left if start <= p < end):
             if start < position:
-                kept.append(Run(start, position))
+                kept.append(PositionRun(start, position))
             start = position + 1
         if start < end:
-            kept.append(Run(start, end))
+            kept.append(PositionRun(start, end))
     return tuple(kept)

@@ -32,8 +32,8 @@ from acker.wire.events import (
     Fails,
     Init,
     Lost,
+    PositionRun,
     Reason,
-    Run,
     SourceRun,
     Take,
     TakeSource,
@@ -43,7 +43,7 @@ from acker.wire.events import (
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
-from spout.inspect.operate import Operation, moves, run
+from spout.inspect.operate import GroupOperation, moves, run
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
@@ -142,7 +142,7 @@ class Stagehand:
             Init(group, "s", 1, 0, 1, 0, 1, topic, self.id_of(topic), emitted),
         )
         self.write(self.names.fail, Fails("a/s", 0, group, "s", 1, self.source, 0, (cause,)))
-        acked = (Run(1, 5),)
+        acked = (PositionRun(1, 5),)
         self.write(self.names.ack, Acks("a/s", 0, group, "s", 1, self.source, 0, acked, b"", b"", (), b"", 0))
 
     def lose_one_more(self) -> None:
@@ -291,4 +291,4 @@ def play_reset(topics: Topics, stagehand: Stagehand) -> None:
     stagehand.log.commit(found.group, {TopicPartition(found.replay_topic, 0): 0}, "windhover")
     with closing(KafkaLog(topics.kafka)) as log:
         plan = moves(log, found, "earliest")
-        run(Operation(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)
+        run(GroupOperation(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)

@@ -15,8 +15,8 @@ from acker.wire.events import (
     Event,
     Init,
     Lost,
+    PositionRun,
     Reason,
-    Run,
     SourceRun,
     Take,
     Tick,
@@ -81,7 +81,7 @@ class World:
 
     def contribute(self, source: int, position: int, at_ms: int, *, session: SessionName = FIRST) -> None:
         """Complete a root."""
-        runs = (Run(position, position + 1),)
+        runs = (PositionRun(position, position + 1),)
         acks = Acks("q/s", 0, "g", session.id, session.epoch, source, 0, runs, b"", b"", (), b"", 0)
         self.append(NAMES.ack, acks, at_ms)
 

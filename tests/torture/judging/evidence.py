@@ -16,7 +16,7 @@ from typing import NamedTuple
 from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Record
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, Run, Take, Tick, Verdicts, positions
+from acker.wire.events import Acks, Init, PositionRun, Take, Tick, Verdicts, positions
 from replay.records.due import parse_history
 from replay.records.headers import HISTORY, location, parse_lineage
 from spout.planning.session import QUESTION_SUFFIX, SessionName
@@ -179,5 +179,5 @@ class Evidence:
         self.verdicts.setdefault(root, []).append(verdict)
 
 
-def _within(runs: Iterable[Run]) -> Iterable[int]:
+def _within(runs: Iterable[PositionRun]) -> Iterable[int]:
     return (position for start, end in runs for position in range(start, end))

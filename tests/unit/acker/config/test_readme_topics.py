@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from acker.config.limits import ReplaySettings
-from acker.config.problems import items_of, keys_of
+from acker.config.problems import items_of, section_keys
 from acker.config.settings import AckerSettings, Input
 from acker.config.topics import Topics
 
@@ -29,7 +29,7 @@ COMPUTED = {
 
 def rows(model: type[BaseModel], above: str) -> Iterator[str]:
     """Yield a row of the table for each key of a section and of those within it."""
-    for key, field in keys_of(model).items():
+    for key, field in section_keys(model).items():
         path = f"{above}{key}"
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from rows(field.annotation, f"{path}.")

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from acker.config.topics import parse
 from acker.kafka.refusals import Use
 from acker.kafka.rights import Operation, Resource, Right
-from acker.provisioning.roles import RULES, Role, commands, described, rights
+from acker.provisioning.roles import RULES, Role, commands, rights, rights_text
 from spout.cli import main as cli
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -130,7 +130,7 @@ def test_the_commands_grant_exactly_the_rights() -> None:
 
 
 def test_rights_for_people_have_a_line_for_each_resource() -> None:
-    lines = list(described(rights(TOPICS, Role.ACKER)))
+    lines = list(rights_text(rights(TOPICS, Role.ACKER)))
 
     assert "Topic p-_ack_verdict: Delete, Read, Write" in lines
     assert "TransactionalId p-windhover-acker-*: Write" in lines

@@ -11,12 +11,12 @@ from acker.provisioning.topic_specs import (
     MESSAGE_BYTES,
     Finding,
     Level,
-    Role,
+    TopicRole,
     TopicSpec,
     compare,
     missing,
     plan,
-    wanted,
+    required_topics,
 )
 
 FILE = """
@@ -36,8 +36,8 @@ def made(spec: TopicSpec, partitions: int | None = None, **settings: str) -> Top
     return TopicInfo(spec.name, "id", count, max(1, spec.replication), {**spec.settings, **changed})
 
 
-def spec_of(role: Role, text: str = FILE) -> TopicSpec:
-    return next(spec for spec in wanted(read(text), {}) if spec.role is role)
+def spec_of(role: TopicRole, text: str = FILE) -> TopicSpec:
+    return next(spec for spec in required_topics(read(text), {}) if spec.role is role)
 
 
 def levels(findings: list[Finding]) -> list[Level]:
@@ -45,41 +45,41 @@ def levels(findings: list[Finding]) -> list[Level]:
 
 
 def test_each_topic_is_wanted_once_with_its_role_and_partitions() -> None:
-    specs = {spec.name: (spec.role, spec.partitions) for spec in wanted(read(), {})}
+    specs = {spec.name: (spec.role, spec.partitions) for spec in required_topics(read(), {})}
 
     assert specs == {
-        "_ack_init": (Role.LOG, 3),
-        "_ack_ack": (Role.LOG, 3),
-        "_ack_fail": (Role.LOG, 3),
-        "_ack_verdict": (Role.LOG, 3),
-        "_ack_state": (Role.TABLE, 3),
-        "_ack_due": (Role.TABLE, 3),
-        "_ack_quarantine": (Role.LOG, 3),
-        "a": (Role.SOURCE, 6),
-        "a.g.replay": (Role.REPLAY, 6),
-        "a.g.dlq": (Role.DEAD_LETTER, 6),
+        "_ack_init": (TopicRole.LOG, 3),
+        "_ack_ack": (TopicRole.LOG, 3),
+        "_ack_fail": (TopicRole.LOG, 3),
+        "_ack_verdict": (TopicRole.LOG, 3),
+        "_ack_state": (TopicRole.TABLE, 3),
+        "_ack_due": (TopicRole.TABLE, 3),
+        "_ack_quarantine": (TopicRole.LOG, 3),
+        "a": (TopicRole.SOURCE, 6),
+        "a.g.replay": (TopicRole.REPLAY, 6),
+        "a.g.dlq": (TopicRole.DEAD_LETTER, 6),
     }
 
 
 def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader() -> None:
-    for spec in wanted(read(), {}):
+    for spec in required_topics(read(), {}):
         assert spec.settings["unclean.leader.election.enable"] == "false"
         assert spec.settings["min.insync.replicas"] == "2"
-        if spec.role in (Role.LOG, Role.REPLAY, Role.DEAD_LETTER):
+        if spec.role in (TopicRole.LOG, TopicRole.REPLAY, TopicRole.DEAD_LETTER):
             assert spec.settings["cleanup.policy"] == "delete"
             assert spec.settings["retention.ms"] == spec.settings["retention.bytes"] == "-1"
-        if spec.role is Role.TABLE:
+        if spec.role is TopicRole.TABLE:
             assert spec.settings["cleanup.policy"] == "compact"
 
 
 def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() -> None:
-    specs = wanted(read("inputs: {a: {id: 1, group: g, partitions: 6}}"), {})
+    specs = required_topics(read("inputs: {a: {id: 1, group: g, partitions: 6}}"), {})
 
     assert all(spec.replication == -1 and "min.insync.replicas" not in spec.settings for spec in specs)
 
 
 def test_a_topic_as_it_was_made_has_no_findings() -> None:
-    for spec in wanted(read(), {}):
+    for spec in required_topics(read(), {}):
         assert compare(spec, made(spec)) == []
 
 
@@ -88,11 +88,11 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
         "a", "id", 9, 3, {"max.message.bytes": "5000000", "message.timestamp.after.max.ms": "7"}
     )
 
-    specs = {spec.role: spec for spec in wanted(read(), {"a": source})}
+    specs = {spec.role: spec for spec in required_topics(read(), {"a": source})}
 
-    assert specs[Role.REPLAY].partitions == 9
-    assert specs[Role.REPLAY].settings["max.message.bytes"] == str(5_000_000 + HEADER_BYTES)
-    assert specs[Role.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
+    assert specs[TopicRole.REPLAY].partitions == 9
+    assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + HEADER_BYTES)
+    assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
 
 
 @pytest.mark.parametrize("inputs", ["{one}, {two}", "{two}, {one}"])
@@ -100,8 +100,10 @@ def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(i
     one, two = "a: {id: 1, group: g, topic: t}", "b: {id: 2, group: h, topic: t, partitions: 5}"
     topics = read(f"inputs: {{{inputs.format(one=one, two=two)}}}")
 
-    specs = wanted(topics, {})
-    found = {spec.name: spec.partitions for spec in specs if spec.role not in (Role.LOG, Role.TABLE)}
+    specs = required_topics(topics, {})
+    found = {
+        spec.name: spec.partitions for spec in specs if spec.role not in (TopicRole.LOG, TopicRole.TABLE)
+    }
 
     assert found == dict.fromkeys(("t", "t.g.replay", "t.g.dlq", "t.h.replay", "t.h.dlq"), 5)
     assert set(found) <= {spec.name for spec in plan(specs, {}).make}
@@ -109,9 +111,9 @@ def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(i
 
 def test_an_untracked_input_has_no_replay_topic() -> None:
     """S53"""
-    specs = wanted(read("inputs: {a: {id: 1, group: g, partitions: 6, ackers: 0}}"), {})
+    specs = required_topics(read("inputs: {a: {id: 1, group: g, partitions: 6, ackers: 0}}"), {})
 
-    assert [spec.name for spec in specs if spec.role not in (Role.LOG, Role.TABLE)] == ["a"]
+    assert [spec.name for spec in specs if spec.role not in (TopicRole.LOG, TopicRole.TABLE)] == ["a"]
 
 
 def test_dead_letters_that_another_input_reads_are_kept_as_dead_letters() -> None:
@@ -119,17 +121,17 @@ def test_dead_letters_that_another_input_reads_are_kept_as_dead_letters() -> Non
         "inputs: {b: {id: 2, group: h, topic: a.g.dlq, partitions: 6}, a: {id: 1, group: g, partitions: 6}}"
     )
 
-    roles = {spec.name: spec.role for spec in wanted(read(text), {})}
+    roles = {spec.name: spec.role for spec in required_topics(read(text), {})}
 
-    assert roles["a.g.dlq"] is Role.DEAD_LETTER
+    assert roles["a.g.dlq"] is TopicRole.DEAD_LETTER
 
 
 def test_what_exists_is_not_made_again_and_a_replay_topic_grows_with_its_source() -> None:
-    first = wanted(read(), {})
+    first = required_topics(read(), {})
     found = {spec.name: made(spec) for spec in first if spec.name != "_ack_due"}
-    found["a"] = made(spec_of(Role.SOURCE), partitions=8)
+    found["a"] = made(spec_of(TopicRole.SOURCE), partitions=8)
 
-    todo = plan(wanted(read(), found), found)
+    todo = plan(required_topics(read(), found), found)
 
     assert [spec.name for spec in todo.make] == ["_ack_due"]
     assert [(spec.name, spec.partitions) for spec in todo.grow] == [("a.g.replay", 8)]
@@ -138,17 +140,18 @@ def test_what_exists_is_not_made_again_and_a_replay_topic_grows_with_its_source(
 
 def test_a_source_topic_without_partitions_must_exist() -> None:
     text = "inputs: {a: {id: 1, group: g}}"
-    specs = wanted(read(text), {})
+    specs = required_topics(read(text), {})
 
-    assert not any(spec.role is Role.SOURCE for spec in plan(specs, {}).make)
+    assert not any(spec.role is TopicRole.SOURCE for spec in plan(specs, {}).make)
     assert (
-        missing(spec_of(Role.SOURCE, text)).text == "does not exist; create it, or give inputs.a.partitions"
+        missing(spec_of(TopicRole.SOURCE, text)).text
+        == "does not exist; create it, or give inputs.a.partitions"
     )
 
 
 @pytest.mark.parametrize("partitions", [2, 4])
 def test_an_ack_topic_with_another_n_is_refused_with_the_way_out(partitions: int) -> None:
-    for role in (Role.LOG, Role.TABLE):
+    for role in (TopicRole.LOG, TopicRole.TABLE):
         (finding,) = compare(spec_of(role), made(spec_of(role), partitions=partitions))
 
         assert finding.level is Level.ERROR
@@ -157,28 +160,28 @@ def test_an_ack_topic_with_another_n_is_refused_with_the_way_out(partitions: int
 
 
 LOSES = [
-    (Role.LOG, {"cleanup_policy": "compact"}, "compaction would drop records"),
-    (Role.LOG, {"cleanup_policy": "compact,delete"}, "compaction would drop records"),
-    (Role.LOG, {"retention_ms": "604800000"}, "open roots need would be deleted"),
-    (Role.LOG, {"retention_bytes": "1000"}, "open roots need would be deleted"),
-    (Role.LOG, {"max_message_bytes": "100000"}, f"set it to {MESSAGE_BYTES}"),
-    (Role.LOG, {"min_insync_replicas": "4"}, "no write succeeds"),
-    (Role.LOG, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
-    (Role.TABLE, {"cleanup_policy": "delete"}, "state that a restart needs would be deleted"),
-    (Role.TABLE, {"cleanup_policy": "compact,delete"}, "state that a restart needs would be deleted"),
-    (Role.TABLE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
-    (Role.REPLAY, {"cleanup_policy": "compact"}, "would replace another one"),
-    (Role.REPLAY, {"retention_ms": "604800000"}, "may be deleted before it is read"),
-    (Role.REPLAY, {"max_message_bytes": "1000"}, "copies are refused"),
-    (Role.REPLAY, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
-    (Role.DEAD_LETTER, {"cleanup_policy": "compact"}, "would replace another one"),
-    (Role.DEAD_LETTER, {"max_message_bytes": "1000"}, "copies are refused"),
+    (TopicRole.LOG, {"cleanup_policy": "compact"}, "compaction would drop records"),
+    (TopicRole.LOG, {"cleanup_policy": "compact,delete"}, "compaction would drop records"),
+    (TopicRole.LOG, {"retention_ms": "604800000"}, "open roots need would be deleted"),
+    (TopicRole.LOG, {"retention_bytes": "1000"}, "open roots need would be deleted"),
+    (TopicRole.LOG, {"max_message_bytes": "100000"}, f"set it to {MESSAGE_BYTES}"),
+    (TopicRole.LOG, {"min_insync_replicas": "4"}, "no write succeeds"),
+    (TopicRole.LOG, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.TABLE, {"cleanup_policy": "delete"}, "state that a restart needs would be deleted"),
+    (TopicRole.TABLE, {"cleanup_policy": "compact,delete"}, "state that a restart needs would be deleted"),
+    (TopicRole.TABLE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.REPLAY, {"cleanup_policy": "compact"}, "would replace another one"),
+    (TopicRole.REPLAY, {"retention_ms": "604800000"}, "may be deleted before it is read"),
+    (TopicRole.REPLAY, {"max_message_bytes": "1000"}, "copies are refused"),
+    (TopicRole.REPLAY, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.DEAD_LETTER, {"cleanup_policy": "compact"}, "would replace another one"),
+    (TopicRole.DEAD_LETTER, {"max_message_bytes": "1000"}, "copies are refused"),
 ]
 
 
 @pytest.mark.parametrize(("role", "changed", "says"), LOSES)
 def test_a_setting_that_would_lose_records_is_an_error_that_says_why(
-    role: Role, changed: dict[str, str], says: str
+    role: TopicRole, changed: dict[str, str], says: str
 ) -> None:
     (finding,) = compare(spec_of(role), made(spec_of(role), **changed))
 
@@ -187,24 +190,24 @@ def test_a_setting_that_would_lose_records_is_an_error_that_says_why(
 
 
 def test_a_replay_topic_with_fewer_partitions_than_its_source_is_an_error() -> None:
-    (finding,) = compare(spec_of(Role.REPLAY), made(spec_of(Role.REPLAY), partitions=5))
+    (finding,) = compare(spec_of(TopicRole.REPLAY), made(spec_of(TopicRole.REPLAY), partitions=5))
 
     assert finding.level is Level.ERROR
     assert "has 5 partitions, its source 6" in finding.text
 
 
 ODD = [
-    (Role.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
-    (Role.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
-    (Role.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
-    (Role.DEAD_LETTER, {"retention_ms": "604800000"}, "set it to -1"),
-    (Role.REPLAY, {"message_timestamp_type": "LogAppendTime"}, "lose their record's time"),
+    (TopicRole.SOURCE, {"cleanup_policy": "compact"}, "can be gone before it is replayed"),
+    (TopicRole.SOURCE, {"unclean_leader_election_enable": "true"}, "acknowledged records can vanish"),
+    (TopicRole.LOG, {"min_insync_replicas": "1"}, "set it to 2"),
+    (TopicRole.DEAD_LETTER, {"retention_ms": "604800000"}, "set it to -1"),
+    (TopicRole.REPLAY, {"message_timestamp_type": "LogAppendTime"}, "lose their record's time"),
 ]
 
 
 @pytest.mark.parametrize(("role", "changed", "says"), ODD)
 def test_what_is_odd_but_loses_nothing_by_itself_is_a_warning(
-    role: Role, changed: dict[str, str], says: str
+    role: TopicRole, changed: dict[str, str], says: str
 ) -> None:
     (finding,) = compare(spec_of(role), made(spec_of(role), **changed))
 
@@ -213,7 +216,7 @@ def test_what_is_odd_but_loses_nothing_by_itself_is_a_warning(
 
 
 def test_more_partitions_than_wanted_are_a_warning_for_a_source_and_nothing_for_a_replay_topic() -> None:
-    source, replay = spec_of(Role.SOURCE), spec_of(Role.REPLAY)
+    source, replay = spec_of(TopicRole.SOURCE), spec_of(TopicRole.REPLAY)
 
     assert levels(compare(source, made(source, partitions=8))) == [Level.WARNING]
     assert compare(replay, made(replay, partitions=8)) == []
@@ -225,7 +228,7 @@ def test_more_partitions_than_wanted_are_a_warning_for_a_source_and_nothing_for_
 def test_too_few_copies_are_a_warning_unless_one_was_asked_for(
     factor: int, copies: int, expected: int
 ) -> None:
-    spec = spec_of(Role.LOG, f"acker: {{replication_factor: {factor}}}")
+    spec = spec_of(TopicRole.LOG, f"acker: {{replication_factor: {factor}}}")
     settings = {**spec.settings, "min.insync.replicas": "1"}
 
     found = compare(spec, TopicInfo(spec.name, "id", 4, copies, settings))

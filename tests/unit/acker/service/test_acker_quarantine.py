@@ -10,8 +10,8 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.identity import acker_partition
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.ledger.counters import AckerEventKind
-from acker.wire.events import Acks, FailCause, Fails, Init, Run, SourceRun, Verdicts, pack_positions
+from acker.ledger.output import AckerEventKind
+from acker.wire.events import Acks, FailCause, Fails, Init, PositionRun, SourceRun, Verdicts, pack_positions
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TOPIC, TOPIC_ID, TOPICS, World, Writer
 
 
@@ -42,17 +42,18 @@ def pack(*named: int) -> bytes:
 
 
 GOOD = Acks(
-    "query/s1", 9, GROUP, "s1", 1, SOURCE, 0, (Run(0, 2),), pack(3), pack(1), (Run(4, 5),), pack(6), 0
+    "query/s1", 9, GROUP, "s1", 1, SOURCE, 0, (PositionRun(0, 2),), pack(3), pack(1), (PositionRun(4, 5),),
+    pack(6), 0,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        replace(GOOD, runs=(Run(0, 2), Run(32_767, 32_769))),
-        replace(GOOD, runs=(Run(-1, 2),)),
-        replace(GOOD, runs=(Run(5, 4),)),
-        replace(GOOD, absent=(Run(40_000, 40_001),)),
+        replace(GOOD, runs=(PositionRun(0, 2), PositionRun(32_767, 32_769))),
+        replace(GOOD, runs=(PositionRun(-1, 2),)),
+        replace(GOOD, runs=(PositionRun(5, 4),)),
+        replace(GOOD, absent=(PositionRun(40_000, 40_001),)),
         replace(GOOD, positions=pack(32_768)),
         replace(GOOD, positions=pack(-1)),
         replace(GOOD, positions=pack(3, 4)),

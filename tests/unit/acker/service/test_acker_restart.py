@@ -11,10 +11,10 @@ from acker.config.limits import AckerLimits
 from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.identity import U64, root_edges_of_run
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.ledger.counters import AckerEventKind
-from acker.service.inbox import BURST, Inbox
+from acker.ledger.output import AckerEventKind
 from acker.service.service import AckerService
-from acker.service.state import StatePart, key_of, state_codec
+from acker.service.state import StatePart, part_key, state_codec
+from acker.service.step_reader import BURST, StepReader
 from acker.wire.events import Acks, pack_positions, pack_values
 from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
@@ -355,7 +355,7 @@ def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_f
     readers were never told, and brought a record of the partition that was gone.
     """
     world = World(partitions=2)
-    inbox = Inbox(world.cluster.log(), TOPICS, world.limits)
+    inbox = StepReader(world.cluster.log(), TOPICS, world.limits)
     inbox.assign({0: (0, 0, 0), 1: (0, 0, 0)})
     for partition in (0, 1):
         world.write_raw(TOPICS.ack, b"there", partition)
@@ -551,7 +551,7 @@ def test_what_is_not_state_in_the_state_topic_is_an_error(world: World) -> None:
     """Nothing is guessed."""
     begin(world)
     producer = world.writer_log.producer()
-    producer.send(Outgoing(TOPICS.state, 0, b"nonsense", key_of(0, 0)))
+    producer.send(Outgoing(TOPICS.state, 0, b"nonsense", part_key(0, 0)))
     producer.flush(1)
     world.crash()
     with pytest.raises(Disagreement, match="cannot be read as State"):
@@ -567,7 +567,7 @@ def test_compaction_of_the_state_log_changes_nothing() -> None:
     world.settle()
     assert finish(world, writer) == EXPECTED
     world.cluster.compact(TOPICS.state, drop_tombstones=True)
-    assert [record.key for record in world.read(TOPICS.state)] == [key_of(0, 0)]
+    assert [record.key for record in world.read(TOPICS.state)] == [part_key(0, 0)]
 
 
 def test_a_large_state_spans_several_records() -> None:

@@ -14,8 +14,8 @@ import pytest
 from acker.errors import Disagreement, UnknownVersion
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing
-from acker.ledger.counters import AckerEventKind
-from acker.service.state import key_of
+from acker.ledger.output import AckerEventKind
+from acker.service.state import part_key
 from acker.wire.events import Acks, Event, Fails, Init, SourceRun, Take, TakeSource, Tick, Verdicts
 from replay.records.due import PROGRESS_KEY, Progress, due_codec, root_key
 from tests.support.garbage import DUE
@@ -119,7 +119,7 @@ def test_what_stands_in_the_state_topic_under_another_key_is_none_of_ours(
 ) -> None:
     """And garbage under one of our keys is no harm once the acker that runs has written State again."""
     producer = world.writer_log.producer()
-    for key in (b"nonsense", b"0/x", b"00/0", b"1/0", b"0/" + b"9" * 5_000, key_of(0, 0)):
+    for key in (b"nonsense", b"0/x", b"00/0", b"1/0", b"0/" + b"9" * 5_000, part_key(0, 0)):
         producer.send(Outgoing(TOPICS.state, 0, GARBAGE, key))
     producer.flush(1)
     writer.acks(runs=[(5, 9)], seq=1)

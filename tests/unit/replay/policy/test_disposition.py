@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff
-from replay.policy.causes import Action, Rule
 from replay.policy.disposition import (
-    DeadLetter,
+    Action,
+    Backoff,
     DeadReason,
     Disposition,
+    GiveUp,
     LostEmission,
     Policy,
     Replay,
+    Rule,
     dispose,
 )
 
@@ -40,14 +41,14 @@ def test_attempts_include_the_first_emission(reason: Reason) -> None:
         Replay(NOW_MS + 2_000),
         Replay(NOW_MS + 4_000),
     ]
-    assert decide(reason, 4) == DeadLetter(DeadReason.ATTEMPTS)
-    assert decide(reason, 5) == DeadLetter(DeadReason.ATTEMPTS)
+    assert decide(reason, 4) == GiveUp(DeadReason.ATTEMPTS)
+    assert decide(reason, 5) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_with_one_attempt_every_failure_is_final() -> None:
     """S112"""
     once = Policy(1, 2, POLICY.backoff)
-    assert decide(Reason.FAILED, 1, policy=once) == DeadLetter(DeadReason.ATTEMPTS)
+    assert decide(Reason.FAILED, 1, policy=once) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_the_first_abandonment_waits_for_nothing_and_later_ones_do() -> None:
@@ -55,17 +56,17 @@ def test_the_first_abandonment_waits_for_nothing_and_later_ones_do() -> None:
     assert decide(Reason.ABANDONED, 1, 1) == Replay(NOW_MS)
     assert decide(Reason.ABANDONED, 9, 1) == Replay(NOW_MS)
     assert decide(Reason.ABANDONED, 2, 2) == Replay(NOW_MS + 1_000)
-    assert decide(Reason.ABANDONED, 3, 3) == DeadLetter(DeadReason.ABANDONED)
+    assert decide(Reason.ABANDONED, 3, 3) == GiveUp(DeadReason.ABANDONED)
 
 
 def test_max_abandoned_of_zero_puts_nothing_back() -> None:
     never = Policy(4, 0, POLICY.backoff)
-    assert decide(Reason.ABANDONED, 1, 1, never) == DeadLetter(DeadReason.ABANDONED)
+    assert decide(Reason.ABANDONED, 1, 1, never) == GiveUp(DeadReason.ABANDONED)
 
 
 def test_abandoned_emissions_use_up_no_attempts() -> None:
     assert decide(Reason.FAILED, 3, 2) == Replay(NOW_MS + 1_000)
-    assert decide(Reason.FAILED, 6, 2) == DeadLetter(DeadReason.ATTEMPTS)
+    assert decide(Reason.FAILED, 6, 2) == GiveUp(DeadReason.ATTEMPTS)
 
 
 @pytest.mark.parametrize(("attempt", "abandoned"), [(0, 0), (-1, 0), (1, -1)])
@@ -88,7 +89,7 @@ FINAL = replace(
 
 def test_a_cause_that_a_rule_calls_final_ends_all_attempts_at_once() -> None:
     """P27, P31, P36: the class itself, its subclasses of Python's own, and those that the bolt told of."""
-    final = DeadLetter(DeadReason.CAUSE)
+    final = GiveUp(DeadReason.CAUSE)
     assert of_cause(FINAL, "LookupError") == of_cause(FINAL, "KeyError") == final
     assert of_cause(FINAL, "NoSuchCity(CityError, LookupError)") == final
     assert of_cause(FINAL, "ValueError") == of_cause(FINAL, "NoSuchCity") == Replay(NOW_MS + 1_000)
@@ -96,13 +97,13 @@ def test_a_cause_that_a_rule_calls_final_ends_all_attempts_at_once() -> None:
 
 def test_the_first_rule_that_fits_decides_and_may_ask_for_a_bolt() -> None:
     assert of_cause(FINAL, "KeyError", "count") == Replay(NOW_MS + 1_000)
-    assert of_cause(FINAL, "KeyError", "audit") == DeadLetter(DeadReason.CAUSE)
-    assert of_cause(FINAL, "ValueError", "audit") == DeadLetter(DeadReason.DROPPED)
-    assert of_cause(FINAL, "NoSuchOrder(OrderError)") == DeadLetter(DeadReason.DROPPED)
+    assert of_cause(FINAL, "KeyError", "audit") == GiveUp(DeadReason.CAUSE)
+    assert of_cause(FINAL, "ValueError", "audit") == GiveUp(DeadReason.DROPPED)
+    assert of_cause(FINAL, "NoSuchOrder(OrderError)") == GiveUp(DeadReason.DROPPED)
 
 
 def test_a_rule_that_says_retry_leaves_the_policy_as_it_is() -> None:
-    assert of_cause(FINAL, "KeyError", "count", attempt=4) == DeadLetter(DeadReason.ATTEMPTS)
+    assert of_cause(FINAL, "KeyError", "count", attempt=4) == GiveUp(DeadReason.ATTEMPTS)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_rule_that_says_retry_leaves_the_policy_as_it_is() -> None:
 )
 def test_what_is_rejected_or_undecodable_is_given_up_at_once_unless_a_rule_says_otherwise(error: str) -> None:
     """S151, P46"""
-    assert of_cause(POLICY, error) == DeadLetter(DeadReason.CAUSE)
+    assert of_cause(POLICY, error) == GiveUp(DeadReason.CAUSE)
     again = replace(POLICY, rules=(Rule(error.partition("(")[0], None, Action.RETRY),))
     assert of_cause(again, error) == Replay(NOW_MS + 1_000)
 
@@ -118,10 +119,10 @@ def test_what_is_rejected_or_undecodable_is_given_up_at_once_unless_a_rule_says_
 def test_a_rule_for_every_exception_fits_none_of_the_causes_that_are_no_exceptions() -> None:
     """Records of a batch that its sink had written before are as good as they were."""
     strict = replace(POLICY, rules=(Rule("Exception", None, Action.DEAD_LETTER),))
-    assert of_cause(strict, "OSError") == of_cause(strict, "") == DeadLetter(DeadReason.CAUSE)
+    assert of_cause(strict, "OSError") == of_cause(strict, "") == GiveUp(DeadReason.CAUSE)
     assert of_cause(strict, "BATCH_SKIPPED", "sink") == Replay(NOW_MS + 1_000)
     named = replace(POLICY, rules=(Rule("BATCH_SKIPPED", None, Action.DEAD_LETTER),))
-    assert of_cause(named, "BATCH_SKIPPED", "sink") == DeadLetter(DeadReason.CAUSE)
+    assert of_cause(named, "BATCH_SKIPPED", "sink") == GiveUp(DeadReason.CAUSE)
 
 
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.ABANDONED])
@@ -140,7 +141,7 @@ def test_the_next_loss_behind_the_time_limit_is_the_last(reason: Reason) -> None
     within = LostEmission(reason, 9, lived_ms=HOUR_MS - 1)
     assert isinstance(dispose(WITHIN_AN_HOUR, within, NOW_MS, 0.0), Replay)
     behind = replace(within, lived_ms=HOUR_MS)
-    assert dispose(WITHIN_AN_HOUR, behind, NOW_MS, 0.0) == DeadLetter(DeadReason.TIME_LIMIT)
+    assert dispose(WITHIN_AN_HOUR, behind, NOW_MS, 0.0) == GiveUp(DeadReason.TIME_LIMIT)
     assert isinstance(dispose(replace(WITHIN_AN_HOUR, time_limit_ms=0), behind, NOW_MS, 0.0), Replay)
 
 
@@ -155,15 +156,15 @@ def test_timeouts_use_up_attempts_or_do_not() -> None:
     third = LostEmission(Reason.TIMED_OUT, 3, timed_out=3)
     assert dispose(free, third, NOW_MS, 0.0) == Replay(NOW_MS + 4_000)
     assert dispose(replace(free, attempts=1), third, NOW_MS, 0.0) == Replay(NOW_MS + 4_000)
-    assert dispose(replace(free, count_timed_out=True), third, NOW_MS, 0.0) == DeadLetter(DeadReason.ATTEMPTS)
+    assert dispose(replace(free, count_timed_out=True), third, NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
     first_failure = LostEmission(Reason.FAILED, 4, timed_out=3)
     assert isinstance(dispose(free, first_failure, NOW_MS, 0.0), Replay)
-    assert dispose(free, replace(first_failure, attempt=5), NOW_MS, 0.0) == DeadLetter(DeadReason.ATTEMPTS)
+    assert dispose(free, replace(first_failure, attempt=5), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_takeovers_use_up_attempts_where_the_policy_says_so() -> None:
     counted = replace(POLICY, max_abandoned=100, count_abandoned=True)
     assert decide(Reason.ABANDONED, 3, 3, counted) == Replay(NOW_MS + 2_000)
-    assert decide(Reason.ABANDONED, 4, 4, counted) == DeadLetter(DeadReason.ATTEMPTS)
-    assert decide(Reason.FAILED, 4, 3, counted) == DeadLetter(DeadReason.ATTEMPTS)
+    assert decide(Reason.ABANDONED, 4, 4, counted) == GiveUp(DeadReason.ATTEMPTS)
+    assert decide(Reason.FAILED, 4, 3, counted) == GiveUp(DeadReason.ATTEMPTS)
     assert isinstance(decide(Reason.FAILED, 4, 3, replace(counted, count_abandoned=False)), Replay)

@@ -7,8 +7,7 @@ import pytest
 
 from acker.identity import Position, Root, Source
 from replay.worker import table
-from replay.worker.schedule import CHUNK, ENTRY_BYTES, RECENT_MIN, Entry, Schedule
-from replay.worker.table import DueTable
+from replay.worker.waiting import CHUNK, ENTRY_BYTES, RECENT_MIN, DueRoot, DueTable, Schedule
 
 
 def schedule_of(*entries: tuple[int, int]) -> Schedule:
@@ -54,7 +53,7 @@ def test_many_entries_come_out_sorted_whatever_order_they_went_in() -> None:
     schedule.add_all(entries[:30_000])
     for due_ms, offset in entries[30_000:].tolist():
         schedule.add(due_ms, offset)
-    found: list[Entry] = []
+    found: list[DueRoot] = []
     for now_ms in range(0, 1_001, 100):
         while taken := schedule.take(now_ms, 2_000):
             assert all(entry.due_ms <= now_ms for entry in taken)

@@ -16,7 +16,7 @@ from acker.errors import UsageError
 from spout.bolts.bolts import BatchCollector
 from spout.demo.judge import Check, Outcome, checks, first_difference, report_rows
 from spout.demo.observer import Tally
-from spout.demo.progress import Progress, status_line
+from spout.demo.progress import DemoProgress, status_line
 from spout.demo.stage import DemoOptions, patient_ms
 from spout.demo.words import (
     ALWAYS_FAILS,
@@ -158,7 +158,7 @@ def test_the_line_says_that_it_is_throttled_when_a_batch_took_too_long() -> None
 
 def test_where_there_is_no_terminal_plain_lines_are_printed(tmp_path: Path) -> None:
     out = io.StringIO()
-    with Progress(Console(file=out, width=40), tmp_path / "none", 10, 5_000) as progress:
+    with DemoProgress(Console(file=out, width=40), tmp_path / "none", 10, 5_000) as progress:
         progress.show(4, Tally())
         progress.show(5, Tally())
     assert out.getvalue() == "4 of 10  0 records/s  pending 0  replayed 0  dead 0\n"

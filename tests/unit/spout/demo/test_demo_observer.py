@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from acker.kafka.port import Outgoing
-from acker.wire.events import Acks, Lost, Reason, Run, Verdicts, pack_positions, pack_values
+from acker.wire.events import Acks, Lost, PositionRun, Reason, Verdicts, pack_positions, pack_values
 from spout.demo.observer import Observer
 from tests.support.worlds.replay_world import Emission, World, codec, topics
 
@@ -17,7 +17,7 @@ def acked(world: World, root: Emission, at_ms: int) -> None:
     """Say in `_ack_ack`, at a time, that a root is whole."""
     nothing = np.array([], np.int64)
     event = Acks(
-        "q/s", 1, "g", "s", 1, root.source, 0, (Run(root.offset, root.offset + 1),),
+        "q/s", 1, "g", "s", 1, root.source, 0, (PositionRun(root.offset, root.offset + 1),),
         pack_positions(nothing), pack_values(nothing.astype(np.uint64)), (), b"", 0,
     )  # fmt: skip
     producer = world.cluster.log().producer()

@@ -7,7 +7,7 @@ import pytest
 from acker.errors import Disagreement, SessionRefused, SessionSuperseded, UsageError
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
-from spout.inspect.operate import Move, Operation, Place, input_called, inputs_of, moves
+from spout.inspect.operate import GroupOperation, Move, Place, input_called, inputs_of, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
@@ -25,7 +25,7 @@ def running(world: World, *, skip: tuple[int, ...] = ()) -> tuple[Planner, Journ
     return planner, end
 
 
-def do(world: World, operation: Operation) -> None:
+def do(world: World, operation: GroupOperation) -> None:
     """Step an operation to its end, and what else runs beside it."""
     for _ in range(READY_STEPS_MAX):
         if operation.step(world.now_ms):
@@ -38,13 +38,16 @@ def do(world: World, operation: Operation) -> None:
 def reset(world: World, to: Place, *, at_ms: int | None = None) -> list[Move]:
     """Rewind the one input."""
     plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
-    do(world, Operation(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
+    do(world, GroupOperation(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
     return plan
 
 
 def release(world: World, *, take_over: bool = False) -> None:
     """Release the one group."""
-    do(world, Operation(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over))
+    do(
+        world,
+        GroupOperation(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over),
+    )
 
 
 def test_a_release_abandons_what_is_open_and_stops_the_query_that_holds_the_group() -> None:

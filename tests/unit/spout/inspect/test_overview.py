@@ -9,8 +9,8 @@ import pytest
 from acker.config.topics import Topics
 from acker.errors import Disagreement, TopicError
 from acker.kafka.port import Outgoing
-from acker.service.state import StatePart, key_of, state_codec
-from acker.service.view import Observer
+from acker.service.state import StatePart, part_key, state_codec
+from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, Reason, Verdicts
 from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, pause_key, root_key
@@ -24,10 +24,10 @@ from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import World, batch
 
 
-def observer(world: World, topics: Topics | None = None) -> Observer:
+def observer(world: World, topics: Topics | None = None) -> ViewReader:
     """Look from outside."""
     acker = (topics or world.topics).acker
-    return Observer(world.cluster.log(), acker.topics, acker.partitions, acker.all_limits)
+    return ViewReader(world.cluster.log(), acker.topics, acker.partitions, acker.all_limits)
 
 
 def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
     ten(world)
     producer = world.log.producer()
     broken = state_codec().encode(StatePart(0, 0, 1, b"no State"))
-    producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, key_of(0, 0)))
+    producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, part_key(0, 0)))
     producer.flush(1_000)
     with pytest.raises(Disagreement, match="_ack_state/0 holds a State that cannot be loaded"):
         observer(world).look(0)
@@ -301,7 +301,7 @@ def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
     world = World()
     ten(world)
     with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
-        Observer(
+        ViewReader(
             world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.all_limits
         ).look(0)  # fmt: skip
 

@@ -8,7 +8,7 @@ from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import Disagreement, UnknownVersion
 from acker.kafka.port import Log, Outgoing
-from acker.service.state import StatePart, key_of, state_codec
+from acker.service.state import StatePart, part_key, state_codec
 from replay.records.due import PROGRESS_KEY, root_key
 from spout.inspect.repair import pass_over, unreadable
 from tests.support.garbage import DUE
@@ -42,9 +42,9 @@ def test_what_stops_its_readers_is_shown_with_place_size_first_bytes_and_kind(
     world.send_due(root_key(DUE.root), NEWER)
     world.send_due(b"elsewhere", GARBAGE)
     producer = world.cluster.log().producer()
-    producer.send(Outgoing("_ack_state", 1, GARBAGE, key_of(1, 0)))
+    producer.send(Outgoing("_ack_state", 1, GARBAGE, part_key(1, 0)))
     producer.flush(0)
-    producer.send(Outgoing("_ack_state", 0, state_codec().encode(StatePart(1, 0, 1, b"")), key_of(0, 0)))
+    producer.send(Outgoing("_ack_state", 0, state_codec().encode(StatePart(1, 0, 1, b"")), part_key(0, 0)))
     producer.flush(0)
     newer = (
         "20 bytes, first c3 01 01 02 03 04 05 06 07 08 61 6e 64 20 61 20; perhaps a newer Windhover's: C3 01"
@@ -118,7 +118,7 @@ def test_an_acker_restores_behind_what_it_is_to_pass_over(topic: str) -> None:
     writer.acks(runs=[(0, 5)])
     world.settle()
     producer = world.writer_log.producer()
-    producer.send(Outgoing(topic, 0, NEWER, key_of(0, 0) if topic == TOPICS.state else None))
+    producer.send(Outgoing(topic, 0, NEWER, part_key(0, 0) if topic == TOPICS.state else None))
     producer.flush(1)
     world.crash()
     with pytest.raises(Disagreement, match="windhover topics repair"):

@@ -12,13 +12,13 @@ from acker.identity import acker_partition
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Reason, pack_positions, pack_values
-from replay.handling.letter_handling import Order, Pace
+from replay.handling.letter_handling import Order, RateLimit
 from replay.records.due import Loss, left_out_entry
-from replay.records.letters import Deed, Filter
+from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import by_place, carry_out
 from spout.inspect.lookup import Evidence, report
-from spout.inspect.operate import Operation, Place, moves
+from spout.inspect.operate import GroupOperation, Place, moves
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -77,7 +77,7 @@ def again(world: World, planner: Planner, end: Journal, **published: tuple[int, 
 def move(world: World, to: Place) -> None:
     """Rewind the input."""
     plan = moves(world.log, world.topics.input("sentences"), to)
-    operation = Operation(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
+    operation = GroupOperation(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
     while not operation.step(world.now_ms):
         world.run(100)
     operation.finish()
@@ -173,10 +173,11 @@ def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> No
     planner, end = begin(world, fail=(3,))
     world.run(1_500)
     end = again(world, planner, end, fail=(0,))
-    order = Order(Deed.REPLAYED, Filter(), "kim", "")
+    order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
     carry_out(
         world.cluster.log(), world.topics, [(world.topics.input("sentences"), Filter())], order,
-        Pace(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        RateLimit(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None,
+        tell=lambda _: None,
     )  # fmt: skip
     assert told(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
     again(world, planner, end)
@@ -197,7 +198,7 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     one = world.topics.input("sentences")
     carry_out(
         world.cluster.log(), world.topics, by_place([one], ["sentences/0@3"], Filter()),
-        Order(Deed.DROPPED, Filter(), "kim", "test data"), Pace(None, world.now_ms),
+        Order(LetterAction.DROPPED, Filter(), "kim", "test data"), RateLimit(None, world.now_ms),
         clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
     assert told(world)["now"] == "dropped by kim: test data"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker.identity import acker_partition, position_at, source_of
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.cursor import SourceCursor, cursor_of
 from spout.planning.intake import Room, choose
 from spout.planning.shares import (
@@ -124,7 +124,7 @@ def test_positions_used_out_of_order_leave_a_gap() -> None:
     """Decided before they were planned: what lies below stays free."""
     cursor = SourceCursor(0, 10)
     cursor.use(20, 30)
-    assert cursor.free_runs(40) == [Run(10, 20), Run(30, 40)]
+    assert cursor.free_runs(40) == [PositionRun(10, 20), PositionRun(30, 40)]
     assert cursor.first_free == 10
 
 

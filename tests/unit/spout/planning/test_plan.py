@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from acker.errors import Disagreement, TrackingError
 from acker.identity import position_at
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.journal import BEGINNING, Journal, SourceMark, batch_ranges, journal_of
 from spout.planning.plan import BatchPlan, cut, read_tasks
 
@@ -116,7 +116,7 @@ def test_a_task_survives_pickling() -> None:
 
 def test_an_offset_survives_the_journal_word_for_word() -> None:
     """Spark keeps and compares offsets as text."""
-    marks = {65_537: SourceMark(5, 90, (Run(10, 20), Run(40, 41))), 65_536: SourceMark(0, 7)}
+    marks = {65_537: SourceMark(5, 90, (PositionRun(10, 20), PositionRun(40, 41))), 65_536: SourceMark(0, 7)}
     journal = Journal("id", 3, 1_234, 4, marks, RANGES, at_ms=1_700_000_000_000)
     text = json.dumps(journal.to_json())
     assert journal_of(json.loads(text)) == journal
@@ -151,6 +151,6 @@ def test_a_batch_is_what_its_end_says_and_nothing_when_nothing_moved() -> None:
 @given(st.sets(st.integers(0, 30)), st.integers(0, 31), st.integers(0, 31))
 def test_a_mark_knows_what_was_emitted(gaps: set[int], start: int, end: int) -> None:
     """Below `next` everything but the gaps."""
-    mark = SourceMark(0, 25, tuple(Run(gap, gap + 1) for gap in sorted(gaps) if gap < 25))
+    mark = SourceMark(0, 25, tuple(PositionRun(gap, gap + 1) for gap in sorted(gaps) if gap < 25))
     found = {p for run in mark.emitted(start, end) for p in range(*run)}
     assert found == {p for p in range(start, min(end, 25)) if p not in gaps}

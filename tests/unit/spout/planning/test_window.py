@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acker.wire.events import Run, SourceRun
+from acker.wire.events import PositionRun, SourceRun
 from spout.planning.window import ABSENT, ACKED, COHORTS_MAX, Window
 
 SOURCE = 1 << 16
@@ -20,7 +20,7 @@ def window_of(*emitted: int) -> Window:
 
 def ack(window: Window, *positions: int) -> int:
     """Ack single positions in the order given; return how many were pending."""
-    return sum(window.settle(SOURCE, [Run(p, p + 1)], ACKED) for p in positions)
+    return sum(window.settle(SOURCE, [PositionRun(p, p + 1)], ACKED) for p in positions)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_second_verdict_is_late_and_changes_nothing() -> None:
     """S58, P2, P4, S132: ack after fail, fail after ack, the same ack twice."""
     window = window_of(0, 1)
     ack(window, 0)
-    assert window.settle(SOURCE, [Run(0, 1)], "FAILED") == 0
-    assert window.settle(SOURCE, [Run(1, 2)], "TIMED_OUT") == 1
+    assert window.settle(SOURCE, [PositionRun(0, 1)], "FAILED") == 0
+    assert window.settle(SOURCE, [PositionRun(1, 2)], "TIMED_OUT") == 1
     assert ack(window, 1) == 0
     assert window.counts == {ACKED: 1, "FAILED": 0, "TIMED_OUT": 1}
     assert window.late == 2
@@ -87,7 +87,7 @@ def test_a_failed_root_does_not_hold_back_the_commit() -> None:
     """P8, P38: once its verdict is durable the replay worker owns it."""
     window = window_of(0, 1, 2)
     ack(window, 0, 2)
-    window.settle(SOURCE, [Run(1, 2)], "FAILED")
+    window.settle(SOURCE, [PositionRun(1, 2)], "FAILED")
     assert window.committable(SOURCE) == 3
 
 
@@ -95,7 +95,7 @@ def test_a_million_settled_roots_behind_one_hole_cost_one_interval() -> None:
     """S101."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 1_000_001)], 0)
-    window.settle(SOURCE, [Run(1, 1_000_001)], ACKED)
+    window.settle(SOURCE, [PositionRun(1, 1_000_001)], ACKED)
     assert (window.pending, window.holes, window.committable(SOURCE)) == (1, 1, 0)
 
 
@@ -103,7 +103,7 @@ def test_a_verdict_of_many_single_positions_settles_them_all() -> None:
     """A record of 100,000 scattered positions is one pass, not 100,000."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 200_000)], 0)
-    assert window.settle(SOURCE, [Run(p, p + 1) for p in range(0, 200_000, 2)], "FAILED") == 100_000
+    assert window.settle(SOURCE, [PositionRun(p, p + 1) for p in range(0, 200_000, 2)], "FAILED") == 100_000
     assert (window.pending, window.committable(SOURCE)) == (100_000, 1)
 
 
@@ -111,7 +111,7 @@ def test_sources_do_not_touch_each_other() -> None:
     """S121."""
     window = Window()
     window.emit([SourceRun(SOURCE, 0, 5), SourceRun(SOURCE + 1, 0, 5)], 0)
-    window.settle(SOURCE + 1, [Run(0, 5)], ABSENT)
+    window.settle(SOURCE + 1, [PositionRun(0, 5)], ABSENT)
     assert (window.committable(SOURCE), window.committable(SOURCE + 1)) == (0, 5)
     assert (window.pending_of(SOURCE), window.pending_of(SOURCE + 1)) == (5, 0)
 
@@ -122,11 +122,11 @@ def test_the_oldest_pending_root_is_that_of_the_first_cohort_with_one() -> None:
     window.emit([SourceRun(SOURCE, 0, 10)], 1_000)
     window.emit([SourceRun(SOURCE, 10, 20)], 2_000)
     assert window.oldest_emitted_ms() == 1_000
-    window.settle(SOURCE, [Run(0, 9)], ACKED)
+    window.settle(SOURCE, [PositionRun(0, 9)], ACKED)
     assert window.oldest_emitted_ms() == 1_000
-    window.settle(SOURCE, [Run(9, 10)], ACKED)
+    window.settle(SOURCE, [PositionRun(9, 10)], ACKED)
     assert window.oldest_emitted_ms() == 2_000
-    window.settle(SOURCE, [Run(10, 20)], ACKED)
+    window.settle(SOURCE, [PositionRun(10, 20)], ACKED)
     assert window.oldest_emitted_ms() is None
 
 

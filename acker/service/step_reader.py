@@ -26,7 +26,7 @@ BURST = 10
 
 
 @dataclass(slots=True)
-class Letters:
+class StepRecords:
     """The records of one partition that were fetched and not applied yet.
 
     Attributes:
@@ -42,7 +42,7 @@ class Letters:
     fail_end: int = 0
 
 
-class Inbox:
+class StepReader:
     """The readers of a process, and the records that they fetched.
 
     Attributes:
@@ -50,13 +50,12 @@ class Inbox:
     """
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
-        """Create the readers, without partitions."""
         self._log = log
         self._topics = topics
         self._limits = limits
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
-        self.letters: dict[int, Letters] = {}
+        self.letters: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
         self._broken = False
         self._fetched_ms = 0
@@ -78,12 +77,11 @@ class Inbox:
             ):
                 wanted[where] = self._next[where] if number in self.letters else start
         self._next = wanted
-        self.letters = {number: self.letters.get(number, Letters()) for number in starts}
+        self.letters = {number: self.letters.get(number, StepRecords()) for number in starts}
         self._reassign()
         self._broken = False
 
     def drop(self, number: int) -> None:
-        """Remove a partition and the records that were fetched for it."""
         self.letters.pop(number, None)
         for where in (self._init(number), self._fail(number), self._ack(number)):
             self._next.pop(where, None)
@@ -96,9 +94,6 @@ class Inbox:
         Contributions may come a few at a time, in one fetch after the other. Then for a while only the
         control topics are polled, so that more contributions share a transaction: each transaction costs the
         broker several requests.
-
-        Args:
-            now_ms: wall time.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched stays in the inbox.
@@ -122,13 +117,13 @@ class Inbox:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
         self._broken = False
 
-    def take(self, number: int) -> Letters:
+    def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
         held = self.letters[number]
         ready = [record for record in held.fails if record.offset < held.fail_end]
         rest = held.fails[len(ready) :]
-        self.letters[number] = Letters(fails=rest, fail_end=held.fail_end)
-        return Letters(held.inits, ready, held.acks, held.fail_end)
+        self.letters[number] = StepRecords(fails=rest, fail_end=held.fail_end)
+        return StepRecords(held.inits, ready, held.acks, held.fail_end)
 
     def positions(self, number: int) -> tuple[int, int, int]:
         """Return up to which offset ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed out by `take`.
@@ -140,17 +135,12 @@ class Inbox:
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now."""
         wanted = list(numbers)
         ends = self._log.ends([where(n) for n in wanted for where in (self._ack, self._fail)])
         return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in wanted}
 
     def close(self) -> None:
-        """Close the readers."""
         self._acks.close()
         self._control.close()
 
@@ -167,8 +157,7 @@ class Inbox:
     def _fetch_acks(self) -> bool:
         """Fetch contributions up to the limits of a step; wait only when there are none at all.
 
-        Returns:
-            Whether all contributions were fetched, so the topic has no more now.
+        Returns whether all were fetched, so the topic has no more now.
         """
         held = [record for letters in self.letters.values() for record in letters.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
@@ -196,7 +185,7 @@ class Inbox:
         inits = self._log.ends([self._init(number) for number in numbers])
         ends = {**fails, **inits}
         idle = 0
-        while self._short_of(ends):
+        while any(self._control.position(where) < end for where, end in ends.items()):
             before = [self._control.position(where) for where in ends]
             self._sort(self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH))
             idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1
@@ -204,9 +193,6 @@ class Inbox:
                 raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
         for where, end in fails.items():
             self.letters[where.partition].fail_end = end
-
-    def _short_of(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return any(self._control.position(where) < end for where, end in ends.items())
 
     def _reassign(self) -> None:
         """Let the readers go on after the last record fetched, whatever a failed call has done to them."""

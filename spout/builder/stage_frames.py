@@ -23,7 +23,7 @@ from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import keyed_frame
 from spout.isolation.isolation import IsolatedRun
 from spout.isolation.task_runs import running
-from spout.planner.activation import Activation
+from spout.planner.mailbox import Mailbox
 from spout.publishing.ledger import add
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import Node, narrowed, node_of, through
@@ -61,7 +61,7 @@ class TopologyFrame:
     rows: DataFrame
     passes: tuple[StagePass, ...]
     stream: Stream
-    activation: Activation
+    mailbox: Mailbox
     status_path: Path
 
 
@@ -89,8 +89,8 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     if compiled.keyed is not None and reads is not None:
         ledger = application.ledger.accumulator if stream.tracked else None
         rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
-    activation = Activation(application.sink_folder, stream.id)
-    return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))
+    mailbox = Mailbox(application.sink_folder, stream.id, stream.group)
+    return TopologyFrame(rows, passes, stream, mailbox, Path(source.options.status_path or ""))
 
 
 def _parts(compiled: Compiled, *, tracked: bool) -> Parts:

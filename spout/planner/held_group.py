@@ -18,8 +18,8 @@ from spout.group.growth import Growth
 from spout.group.presence import SIGN_EVERY_MS, described
 from spout.group.tenure import Tenure
 from spout.planner.batches import Batches
+from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
-from spout.planner.status import PlannerStatus
 from spout.planning.session import SessionName
 from spout.planning.window import ABSENT, ACKED
 

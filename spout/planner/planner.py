@@ -30,8 +30,8 @@ from spout.group.starting import check_journal, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
 from spout.planner.batches import Batches
 from spout.planner.held_group import HeldGroup
+from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
-from spout.planner.status import PlannerStatus
 from spout.planner.verdict_reader import VerdictReader
 from spout.planning.cursor import SourceCursor
 from spout.planning.journal import BEGINNING, Journal

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from acker.errors import TrackingError
-from spout.planner.sink_watch import note, note_cores
+from spout.planner.mailbox import Mailbox
 from spout.publishing.fold import Outcome
 from spout.publishing.isolated_records import LOGGED_MAX, counted, isolated_records
 from spout.publishing.ledger import Reports
@@ -42,7 +42,7 @@ class BatchEnd:
         streams = [known[name] for name in reports.streams if name in known]
         for stream in streams:
             stream.queries.add(self.lane.name)
-            note_cores(self.application.sink_folder, self.application.cores, stream.group)
+            self._mailbox(stream).put_cores(self.application.cores)
         if not reports.evaluations or reports.nothing_to_publish:
             return None
         if len(streams) != 1:
@@ -74,7 +74,7 @@ class BatchEnd:
         return outcome
 
     def publish(self, stream: Stream, outcome: Outcome) -> None:
-        """Write the events of an outcome, add up its counts, and leave the mark for the planning process."""
+        """Write the events of an outcome, add up its counts, and write to the planning process."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         named = Lane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
@@ -86,4 +86,7 @@ class BatchEnd:
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
                 record.place, record.cause.operator, record.cause.error, record.cause.message, self.lane.seq,
             )  # fmt: skip
-        note(self.application.sink_folder, outcome.plan)
+        self._mailbox(stream).put_published(outcome.plan)
+
+    def _mailbox(self, stream: Stream) -> Mailbox:
+        return Mailbox(self.application.sink_folder, stream.id, stream.group)

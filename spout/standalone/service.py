@@ -23,8 +23,8 @@ from acker.wire.events import Lost, SourceRun, Verdicts
 from spout.group.ground import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
+from spout.planner.mailbox import PlannerStatus
 from spout.planner.planner import Planner
-from spout.planner.status import PlannerStatus
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import Lane, publication_of

@@ -27,6 +27,9 @@ from spout.planning.session import SessionName
 LEAVE_MS = 2_000
 """A process that ends waits so long for its last tick to be durable; else others notice its silence."""
 
+REPEAT_MS = 5_000
+"""A `Take` is repeated this often to acker partitions that do not answer."""
+
 SIGNS_AT = 0
 """The acker partition that gets the signs of life of a session without pending roots."""
 

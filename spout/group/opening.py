@@ -28,16 +28,13 @@ from typing import Final
 from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, generation_of, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
-from spout.group.announce import Announcer
-from spout.group.ground import Ground
+from spout.group.announce import REPEAT_MS, Announcer
+from spout.group.context import PlannerContext
 from spout.group.presence import Presence, described
 from spout.group.sources import SourceSpec
 from spout.group.starting import check_commits, check_topic, starting_offsets
 from spout.planning.journal import Journal
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
-
-REPEAT_MS = 5_000
-"""An unanswered `Take` is repeated this often."""
 
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
@@ -79,12 +76,12 @@ class Opening:
     """One attempt to become a group's owner; call `read` and `step` until `opened` is not None."""
 
     def __init__(
-        self, ground: Ground, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
+        self, context: PlannerContext, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
     ) -> None:
         """Send the first `Take`.
 
         Args:
-            ground: cluster, task and sources.
+            context: cluster, task and sources.
             announcer: writes the takes.
             journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
             new_id: id for a new session.
@@ -95,11 +92,11 @@ class Opening:
             Disagreement: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
-        self._log = ground.log
-        self._spec = ground.spec
-        self._sources = ground.sources
+        self._log = context.log
+        self._spec = context.spec
+        self._sources = context.sources
         self._announcer = announcer
-        self._report = ground.report
+        self._report = context.report
         self._journal = journal
         self._new_id = new_id
         self._later: list[Answered] = []

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from acker.errors import DataLoss
 from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
 from acker.wire.events import SourceRun
-from spout.group.ground import Ground
+from spout.group.context import PlannerContext
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
 from spout.planning.cursor import SourceCursor
@@ -27,13 +27,13 @@ class Batches:
     """Plans one batch after another."""
 
     def __init__(
-        self, ground: Ground, tenure: Tenure, lane: str, targets: Mapping[int, int],
+        self, context: PlannerContext, tenure: Tenure, lane: str, targets: Mapping[int, int],
         order: OrderWatch | None = None,
     ) -> None:  # fmt: skip
         """Plan for a tenure.
 
         Args:
-            ground: cluster, task and sources.
+            context: cluster, task and sources.
             tenure: the session's books.
             lane: of this process alone; names what it contributes for records that left the log.
             targets: offsets beyond which sources are not read; those without one are read to their ends.
@@ -46,16 +46,16 @@ class Batches:
         self.replayed = 0
         self.lost_from_log = 0
         self.took_ms = 0
-        self._reach = ground.reach
-        self._spec = ground.spec
-        self._specs = ground.sources
-        self._announcer = ground.announcer
-        self._report = ground.report
+        self._reach = context.reach
+        self._spec = context.spec
+        self._specs = context.sources
+        self._announcer = context.announcer
+        self._report = context.report
         self._tenure = tenure
         self._lane = lane
         self._targets = targets
-        is_paced = ground.spec.paced and ground.announcer is not None
-        self._pace = Pace(ground.spec.timeout_ms if is_paced else 0)
+        is_paced = context.spec.paced and context.announcer is not None
+        self._pace = Pace(context.spec.timeout_ms if is_paced else 0)
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
 
@@ -144,8 +144,8 @@ class Batches:
         """How many records the next batch may hold; 0: any number."""
         return self._pace.allowed() or 0
 
-    def held(self, count: int) -> None:
-        """Note that records of the last batch were held: they took none of its time."""
+    def discount(self, count: int) -> None:
+        """Note that records of the last batch were blocked: they took none of its time."""
         self._pace.discount(count)
 
     def _unjournalled(self) -> list[SourceRun]:

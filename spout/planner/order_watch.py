@@ -29,8 +29,8 @@ from acker.identity import copies_source, first_source, generation_of, position_
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.events import Verdicts
 from replay.worker.fetch import Fetcher, Wanted
-from spout.group.due_entries import DueEntries, Entry
-from spout.group.ground import Ground
+from spout.group.context import PlannerContext
+from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
 from spout.planning.order import KEY, Held, Turn, line_of_key, turn_of
@@ -79,27 +79,27 @@ class Lines:
 class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on."""
 
-    def __init__(self, ground: Ground, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
+    def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
         """Prepare; nothing is read before `look`.
 
         Args:
-            ground: cluster, task and sources.
+            context: cluster, task and sources.
             tenure: the session's books.
             answered_at: of each acker partition, the offset of its answer to our `Take`: what was lost
                 before stands below it.
         """
-        self._ground = ground
+        self._context = context
         self._tenure = tenure
         self._answered_at = dict(answered_at)
         self._lost_below: dict[int, dict[int, int]] = {}
         self._due: DueEntries | None = None
-        self._lines = Lines(ground.log)
+        self._lines = Lines(context.log)
         self._stable: Mapping[TopicPartition, int] = {}
         self._told: dict[int, str] = {}
         self.why: dict[str, str] = {}
         self.held: dict[str, int] = {}
 
-    def heard(self, partition: int, offset: int, verdicts: Verdicts) -> None:
+    def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         """Learn what an acker partition decided, in the record at an offset."""
         for lost in verdicts.lost:
             self._lost_below.setdefault(first_source(lost.source), {})[partition] = offset + 1
@@ -116,7 +116,7 @@ class OrderWatch:
         """
         specs = {
             source: one
-            for source, one in self._ground.sources.items()
+            for source, one in self._context.sources.items()
             if one.input.ordered and not one.is_replay and copies_source(source) in self._tenure.cursors
         }
         why = {source: self._under_way(source, planned) for source in specs}
@@ -143,10 +143,10 @@ class OrderWatch:
         planned: Mapping[int, int],
     ) -> dict[int, str]:  # fmt: skip
         """Find the turns of partitions of which nothing is pending; return why others have none."""
-        spec = self._ground.spec
+        spec = self._context.spec
         if self._due is None:
             ordered = (found.id for found in spec.inputs if found.ordered)
-            self._due = DueEntries(self._ground.log, spec.topics.due, spec.partitions, ordered)
+            self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         if not self._due.read():
             return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
         why: dict[int, str] = {}
@@ -184,15 +184,15 @@ class OrderWatch:
         lost = self._lost_below.get(source, {})
         below = {number: max(at, lost.get(number, 0)) for number, at in self._answered_at.items()}
         behind = [number for number, at in below.items() if due is None or due.taken_over[number] < at]
-        return ", ".join(f"{self._ground.spec.topics.verdict}/{number}" for number in behind)
+        return ", ".join(f"{self._context.spec.topics.verdict}/{number}" for number in behind)
 
     def _unstable(self, sources: Sequence[int]) -> dict[int, str]:
         """Name the replay partitions that hold what is not decided yet."""
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
-        ends = self._ground.log.ends(places.values())  # before the stable ones: they must reach as far
-        self._stable = self._ground.log.stable_ends(places.values())
+        ends = self._context.log.ends(places.values())  # before the stable ones: they must reach as far
+        self._stable = self._context.log.stable_ends(places.values())
         return {
             source: f"{UNKNOWN}copies in {place.topic}/{place.partition} are being written"
             for source, place in places.items()
@@ -203,10 +203,10 @@ class OrderWatch:
         return {source: self._stable[self._copies_place(source)] for source in sources}
 
     def _copies_place(self, source: int) -> TopicPartition:
-        return self._ground.sources[copies_source(source)].place
+        return self._context.sources[copies_source(source)].place
 
     def _turn(
-        self, spec: SourceSpec, entries: Sequence[Entry], lines: Mapping[Wanted, int | None], end: int
+        self, spec: SourceSpec, entries: Sequence[WaitingRoot], lines: Mapping[Wanted, int | None], end: int
     ) -> Turn | None:
         """Return how a partition goes on; None while a key is not known."""
         by = spec.input.ordering
@@ -235,5 +235,5 @@ class OrderWatch:
             before = self._told.get(source, "")
             if bool(text) != bool(before):
                 name = "partition_waits" if text else "partition_goes_on"
-                self._ground.report(name, {"partition": str(specs[source]), "why": text or before})
+                self._context.report(name, {"partition": str(specs[source]), "why": text or before})
             self._told[source] = text

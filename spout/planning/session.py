@@ -5,7 +5,7 @@ moves only when the process reads it, and by at most a second, so no root times 
 It does not move while no process of the session runs, or while the running one has no root pending. After
 such a pause it does not jump to wall time: another process of the session may have roots pending, which this
 one cannot know, and its clock must not be ahead of the other's. For the seconds in which two processes live,
-see `spout.group.sibling`.
+see `spout.group.tenure`.
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -40,12 +40,12 @@ class SessionName(NamedTuple):
 class SessionClock:
     """The clock of a session, ms. It never falls."""
 
-    __slots__ = ("_looked_ms", "_told", "now")
+    __slots__ = ("_looked_ms", "_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
         """Go on from `now`, the highest value that is known; time before `wall_ms` does not count."""
         self.now = now
-        self._told = now
+        self._sent = now
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
@@ -58,22 +58,22 @@ class SessionClock:
         """
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
-            self.now = min(self.now + step_ms, self._told + STEP_MS_MAX)
+            self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
         self._looked_ms = wall_ms
         return self.now
 
-    def lift(self, heard: int) -> None:
+    def lift(self, now: int) -> None:
         """Go on from the clock that another process of the session sent, if that is higher."""
-        self.now = max(self.now, heard)
-        self.told()
+        self.now = max(self.now, now)
+        self.sent()
 
-    def told(self) -> None:
+    def sent(self) -> None:
         """Note that a tick or an Init with the present clock is sent: the next adds at most `STEP_MS_MAX`.
 
         Without this limit, half a second of readings between two ticks and a sleep of any length would add
         up, and a root would time out up to 1.5 s late.
         """
-        self._told = self.now
+        self._sent = self.now
 
 
 class Answers:

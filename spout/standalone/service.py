@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.wire.events import Lost, SourceRun, Verdicts
-from spout.group.ground import Report
+from spout.group.context import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
 from spout.planner.mailbox import PlannerStatus
@@ -85,8 +85,8 @@ class SpoutService:
             take_over=take_over, way="KafkaSpout(..., take_over=True)",
         )  # fmt: skip
         self._planner = Planner(
-            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear,
-            who=who,
+            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()),
+            on_verdicts=self._note_lost, who=who,
         )  # fmt: skip
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
@@ -191,7 +191,7 @@ class SpoutService:
             ahead.close()
         self._log.close()
 
-    def _hear(self, verdicts: Verdicts) -> None:
+    def _note_lost(self, verdicts: Verdicts) -> None:
         self._lost += verdicts.lost
 
     def _follow(self) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from spout.demo.observer import Tally
 from spout.planner.mailbox import PlannerStatus, read_status
-from spout.planning.shares import TIMEOUT_SHARE
+from spout.planning.pace import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""

@@ -14,7 +14,7 @@ from spout.group.announce import REPEAT_MS, Announcer
 from spout.group.context import PlannerContext
 from spout.group.sources import SourceSpec, look_for_sources
 from spout.group.starting import check_topic, re_created
-from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
 LOOK_EVERY_MS = 2_000

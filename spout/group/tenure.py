@@ -16,7 +16,7 @@ from acker.sorted_arrays import distinct
 from acker.wire.events import Run, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened
-from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED, Window

@@ -16,11 +16,10 @@ from acker.wire.events import SourceRun
 from spout.group.context import PlannerContext
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
-from spout.planning.cursor import SourceCursor
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, SourceCursor, choose
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
-from spout.planning.shares import Pace
+from spout.planning.pace import Pace
 
 
 class Batches:

@@ -37,7 +37,7 @@ from spout.planner.batches import Batches
 from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.verdict_reader import VerdictReader
-from spout.planning.cursor import SourceCursor
+from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.session import SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED

@@ -11,8 +11,8 @@ from itertools import islice
 
 from acker.errors import TrackingError
 from spout.planner.mailbox import Mailbox
+from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import Outcome
-from spout.publishing.isolated_records import LOGGED_MAX, counted, isolated_records
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import Lane, publication_of
 from spout.publishing.settle import settle

@@ -27,8 +27,7 @@ from spout.planner.mailbox import PlannerStatus
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import Lane, Publisher, publication_of
 from spout.standalone.desk import Desk
 from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
 

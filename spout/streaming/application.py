@@ -30,9 +30,9 @@ from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from spout.bolts.work_done import WorkDone
 from spout.execution.safety import Safety
+from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import Ledger, Reports
-from spout.publishing.left_open import LeftOpen
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import Publisher
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
 from spout.tuples.traceback_log import TracebackLog

@@ -28,8 +28,7 @@ from replay.policy.causes import Action
 from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
-from spout.planning.cursor import SourceCursor, cursor_of
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, SourceCursor, choose, cursor_of
 from spout.planning.session import SessionClock
 from spout.planning.window import Window
 from spout.tuples.collector import Delivery

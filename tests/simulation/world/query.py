@@ -22,8 +22,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, cut, read_tasks
 from spout.publishing import publish
 from spout.publishing.fold import Evaluated, Outcome
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import Lane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from tests.simulation.truth.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook

@@ -48,8 +48,7 @@ from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import Outcome
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import Lane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.collector import Cause
 

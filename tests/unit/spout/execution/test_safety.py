@@ -16,8 +16,8 @@ from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.execution.safety import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
+from spout.publishing.batch_warnings import counted, isolated_records
 from spout.publishing.fold import Outcome
-from spout.publishing.isolated_records import counted, isolated_records
 from spout.tuples.collector import Cause
 from spout.tuples.culprits import HUNG, WORKER_DIED
 

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 from acker.identity import acker_partition, position_at, source_of
 from acker.wire.events import Run, SourceRun
-from spout.planning.cursor import SourceCursor, cursor_of
-from spout.planning.intake import Room, choose
-from spout.planning.shares import (
-    FIRST_BATCH_RECORDS_MAX,
-    PROBE_RECORDS,
-    TIMEOUT_SHARE,
-    Pace,
-    fair_shares,
-    near_block_end,
-)
+from spout.planning.intake import Room, SourceCursor, choose, cursor_of, fair_shares, near_block_end
+from spout.planning.pace import FIRST_BATCH_RECORDS_MAX, PROBE_RECORDS, TIMEOUT_SHARE, Pace
 from spout.tuples.intervals import IntervalSet
 
 A, B = source_of(1, 0), source_of(1, 1)

@@ -15,12 +15,11 @@ from acker.errors import Disagreement, UsageError
 from acker.identity import source_of
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
-from spout.planning.cursor import SourceCursor
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, SourceCursor, choose
 from spout.planning.journal import Journal, SourceMark, journal_of
 from spout.planning.order import Gate, Held, Lined, LineUp, behind, line_of_key, turn_of
+from spout.planning.pace import Pace
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
-from spout.planning.shares import Pace
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle

@@ -21,8 +21,7 @@ from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
 from spout.publishing.fold import Outcome
-from spout.publishing.publish import CAUSES_MAX, Lane, merge_causes, publication_of, skipped
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import CAUSES_MAX, Lane, Publisher, merge_causes, publication_of, skipped
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
 from tests.limits.work import within
 from tests.support.memory.cluster import MemoryCluster

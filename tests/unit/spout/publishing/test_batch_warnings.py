@@ -11,8 +11,8 @@ from acker.config.topics import Input
 from spout.bolts.bolts import Bolt
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
+from spout.publishing.batch_warnings import TELL_MS, LeftOpen, left_open
 from spout.publishing.fold import Evaluated, Outcome, TaskReport
-from spout.publishing.left_open import TELL_MS, LeftOpen, left_open
 from spout.tuples.collector import Cause, OutputCollector, Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 

@@ -1,4 +1,4 @@
-"""How many records a batch takes, and from which source: fair shares, and what the timeout allows.
+"""How many records a batch may have so that it ends within a quarter of the timeout; pure.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -6,9 +6,6 @@ Source: docs/design/protocol.md, section 5.1, "Planning".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-
-from acker.identity import WIRE_BLOCK_BITS
 
 FIRST_BATCH_RECORDS_MAX = 10_000
 """A batch has at most this many records before any batch was measured."""
@@ -31,42 +28,6 @@ REMEMBERED_BATCHES = 6
 
 SIZES_DIFFER = 1.5
 """Two batches show which part of the time is fixed only if one is at least this many times as large."""
-
-
-def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources.
-
-    No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
-    divided goes to the sources with the lowest numbers.
-
-    Args:
-        available: number of records of each source.
-        budget: number of records to take from all together, 0 or more.
-
-    Returns:
-        How many records to take from each source, ascending by source; sources without any are missing.
-    """
-    shares: dict[int, int] = {}
-    by_size = sorted((count, source) for source, count in available.items() if count > 0)
-    left = max(0, budget)
-    for rank, (count, source) in enumerate(by_size):
-        shares[source] = min(count, left // (len(by_size) - rank))
-        left -= shares[source]
-    for source in sorted(shares):
-        more = min(left, available[source] - shares[source])
-        shares[source] += more
-        left -= more
-    return {source: share for source, share in sorted(shares.items()) if share}
-
-
-def near_block_end(start: int, count: int) -> int:
-    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest.
-
-    It returns `count` itself if more than a quarter of the records would be left out.
-    """
-    block = 1 << WIRE_BLOCK_BITS
-    whole = (start + count) // block * block - start
-    return whole if whole * 4 >= count * 3 else count
 
 
 class Pace:

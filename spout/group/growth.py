@@ -64,9 +64,9 @@ class Growth:
         context = self._context
         tracked = context.announcer is not None
         found, lack = look_for_sources(context.log, context.spec.inputs, tracked=tracked)
-        for source, known in context.sources.items():
-            if source in found and found[source].topic_id != known.topic_id:
-                raise re_created(found[source], known.topic_id, tracked=tracked)
+        for source, former in context.sources.items():
+            if source in found and found[source].topic_id != former.topic_id:
+                raise re_created(found[source], former.topic_id, tracked=tracked)
         if lack and lack != self._lack:
             context.report("new_partitions_wait", {"error": lack})
         self._lack = lack
@@ -91,18 +91,12 @@ class Growth:
                 self._asked_ms = now_ms
                 self._send(self._context.announcer, now)
             return []
-        known = self._answers.sources()
-        for source, spec in self._found.items():  # an earlier topic of that name may have had this partition
-            check_topic(spec, known[source])
-        added = [
-            (
-                spec,
-                cursor_of(
-                    source, known[source].from_, known[source].watermarks, self._context.spec.partitions
-                ),
-            )
-            for source, spec in self._found.items()
-        ]
+        partitions, histories = self._context.spec.partitions, self._answers.sources()
+        added: list[NewSource] = []
+        for source, spec in self._found.items():
+            check_topic(spec, histories[source])  # an earlier topic of that name may have had this partition
+            history = histories[source]
+            added.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
         self._found, self._answers = {}, None
         return added
 

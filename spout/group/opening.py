@@ -30,11 +30,11 @@ from acker.identity import GENERATION_MAX, generation_of, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer
 from spout.group.context import PlannerContext
-from spout.group.presence import Presence, described
+from spout.group.presence import Presence, describe_session
 from spout.group.sources import SourceSpec
 from spout.group.starting import check_commits, check_topic, starting_offsets
 from spout.planning.journal import Journal
-from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
+from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
 
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
@@ -50,7 +50,7 @@ class Opened:
     Attributes:
         name: the session.
         is_restart: whether the session is that of the journal.
-        known: the ackers' state of each source that is read.
+        histories: the ackers' state of each source that is read.
         answers: their answers.
         now: the first value of the clock, ms.
         later: what acker partitions wrote after their answers, in order.
@@ -59,7 +59,7 @@ class Opened:
 
     name: SessionName
     is_restart: bool
-    known: Mapping[int, KnownSource]
+    histories: Mapping[int, SourceHistory]
     answers: Answers
     now: int
     later: tuple[Answered, ...] = field(default=())
@@ -180,18 +180,18 @@ class Opening:
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources())
-            self._draw(answers.holder, self._rewound(self._known_or_starting(answers.sources())), now_ms)
+            self._draw(answers.holder, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
-            known = answers.sources()
-            if any(known[one.source].generation > one.generation for one in self._named):
-                self._ask(self._name, self._raised(known), self._now, now_ms)
+            histories = answers.sources()
+            if any(histories[one.source].generation > one.generation for one in self._named):
+                self._ask(self._name, self._raised(histories), self._now, now_ms)
             elif self._is_stale(now_ms):
                 self._has_asked_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
             else:
                 self._open(now_ms)
         elif self._spec.take_over and self._is_restart and answers.holder > self._name:
-            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+            self._draw(answers.holder, self._continued_or_starting(answers.sources()), now_ms)
         else:
             self._refused(answers, now_ms)
 
@@ -269,7 +269,7 @@ class Opening:
         }
         return {**again, **self._spec.rewind}
 
-    def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+    def _raised(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name each source with the highest generation that any acker partition has.
 
         A reset that died half-way has sent it only to some of them; the others would refuse what is emitted
@@ -277,42 +277,42 @@ class Opening:
         """
         return {
             one.source: TakeSource(
-                one.source, one.topic, known[one.source].topic_id, known[one.source].generation,
-                known[one.source].from_,
+                one.source, one.topic, histories[one.source].topic_id, histories[one.source].generation,
+                histories[one.source].from_,
             )
             for one in self._named
         }  # fmt: skip
 
     def _open(self, now_ms: int) -> None:
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
-        known = {s: one for s, one in self._answers.sources().items() if s in self._sources}
+        histories = {s: one for s, one in self._answers.sources().items() if s in self._sources}
         for source, spec in self._sources.items():
-            check_topic(spec, known[source])
+            check_topic(spec, histories[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
         self.opened = Opened(
-            self._name, self._is_restart, known, self._answers, now, tuple(self._later),
+            self._name, self._is_restart, histories, self._answers, now, tuple(self._later),
             dict(self._answered_at),
         )  # fmt: skip
 
-    def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
+    def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
         """Refuse moved offsets of sources that have initialised positions in their present generation."""
         marks = {
-            source: max(known[source].watermarks.values(), default=0)
+            source: max(histories[source].watermarks.values(), default=0)
             for source in self._sources
-            if source in known
+            if source in histories
         }
-        with_history = [source for source, mark in marks.items() if mark > known[source].from_]
+        with_history = [source for source, mark in marks.items() if mark > histories[source].from_]
         check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
 
-    def _known_or_starting(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+    def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name every source: with the ackers' state, or else from its starting position."""
         marks = self._journal.sources
-        fresh = [s for source, s in self._sources.items() if source not in known and source not in marks]
+        fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
         starts = starting_offsets(self._log, self._spec, fresh)
         found: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
-            if source in known:
-                entry = known[source]
+            if source in histories:
+                entry = histories[source]
                 named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
@@ -345,7 +345,7 @@ class Opening:
         partition, reason = next(iter(answers.refusals.items()))
         if answers.holder > self._name:
             spec = self._spec
-            holder = described(
+            holder = describe_session(
                 self._log, spec.topics.init, spec.partitions, spec.group, answers.holder, now_ms
             )
             raise SessionRefused(

@@ -180,8 +180,8 @@ class Presence:
 
     def is_of(self, name: SessionName, who: Who) -> bool:
         """Return whether a process of the same application on the same host runs a session."""
-        held = (each for each in self._signs.get(name, ()) if each is not None)
-        return any((each.host, each.application) == (who.host, who.application) for each in held)
+        processes = (each for each in self._signs.get(name, ()) if each is not None)
+        return any((each.host, each.application) == (who.host, who.application) for each in processes)
 
     def newest(self, name: SessionName) -> SessionName:
         """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
@@ -235,7 +235,9 @@ class Presence:
         return None if sign.leaves else name
 
 
-def described(log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int) -> str:
+def describe_session(
+    log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int
+) -> str:
     """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         presence = Presence(log, topic, partitions, group, now_ms)

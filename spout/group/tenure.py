@@ -257,8 +257,8 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
         now_ms: wall time.
     """
     cursors = {
-        source: cursor_of(source, known.from_, known.watermarks, partitions)
-        for source, known in opened.known.items()
+        source: cursor_of(source, history.from_, history.watermarks, partitions)
+        for source, history in opened.histories.items()
     }
     clock = SessionClock(opened.now, now_ms)
     clock.sent()  # the acker partitions have this value already

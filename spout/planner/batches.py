@@ -16,10 +16,10 @@ from acker.wire.events import SourceRun
 from spout.group.context import PlannerContext
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
-from spout.planning.intake import Room, SourceCursor, choose
+from spout.planning.intake import Room, SourceCursor, choose_runs
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
-from spout.planning.pace import Pace
+from spout.planning.pace import BatchPace
 
 
 class Batches:
@@ -54,7 +54,7 @@ class Batches:
         self._lane = lane
         self._targets = targets
         is_paced = context.spec.paced and context.announcer is not None
-        self._pace = Pace(context.spec.timeout_ms if is_paced else 0)
+        self._pace = BatchPace(context.spec.timeout_ms if is_paced else 0)
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
 
@@ -92,8 +92,8 @@ class Batches:
         ranges = tuple(sorted(_without([*old, *new], gone)))
         name = self._tenure.name
         wakes = self._spec.wakes and not self.count
-        is_known = start.session == name.id and start.epoch == name.epoch and start.sources
-        if not ranges and is_known and not wakes:
+        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
+        if not ranges and goes_on and not wakes:
             return start
         end = Journal(
             name.id, name.epoch, now, tasks or self._spec.tasks,
@@ -227,7 +227,7 @@ class Batches:
         if total == 0 or not any(by_input.values()):
             return copies, most
         ends = self._readable(list(self._specs))
-        runs = choose(self._open_cursors(), ends, input_ids, Room(total, by_input), self._caps())
+        runs = choose_runs(self._open_cursors(), ends, input_ids, Room(total, by_input), self._caps())
         return sorted([*copies, *runs]), most
 
     def _open_cursors(self) -> Mapping[int, SourceCursor]:

@@ -33,7 +33,7 @@ from spout.group.context import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
-from spout.planning.order import KEY, Held, Turn, line_of_key, turn_of
+from spout.planning.order import KEY, Turn, WaitingRecord, line_of_key, turn_of
 
 FETCH_MAX: Final = 1_000
 """Keys that one look reads; while more are unknown, the partition waits."""
@@ -50,12 +50,12 @@ class Lines:
     """The lines of records that wait, each read once, by their origins."""
 
     def __init__(self, log: Log) -> None:
-        """Begin with none known."""
+        """Begin with none."""
         self._fetcher = Fetcher(log, ReplayLimits())
-        self._known: dict[Wanted, int | None] = {}
+        self._found: dict[Wanted, int | None] = {}
 
     def find(self, places: Mapping[Wanted, Wanted]) -> Mapping[Wanted, int | None]:
-        """Return the lines that are known now, by origin: of some wanted records, perhaps not of all.
+        """Return the lines that were read, by origin: of some of the records, perhaps not of all.
 
         Args:
             places: of each origin, where its record is read from: a copy is still there when the source topic
@@ -64,12 +64,12 @@ class Lines:
         Raises:
             Unreachable: the broker sent nothing for half a minute.
         """
-        self._known = {origin: line for origin, line in self._known.items() if origin in places}
-        missing = {places[origin]: origin for origin in sorted(places.keys() - self._known)[:FETCH_MAX]}
+        self._found = {origin: line for origin, line in self._found.items() if origin in places}
+        missing = {places[origin]: origin for origin in sorted(places.keys() - self._found)[:FETCH_MAX]}
         for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
             key = record.key if isinstance(record, Record) else None
-            self._known[missing[place]] = None if key is None else line_of_key(key)
-        return self._known
+            self._found[missing[place]] = None if key is None else line_of_key(key)
+        return self._found
 
     def close(self) -> None:
         """Leave."""
@@ -97,7 +97,7 @@ class OrderWatch:
         self._stable: Mapping[TopicPartition, int] = {}
         self._told: dict[int, str] = {}
         self.why: dict[str, str] = {}
-        self.held: dict[str, int] = {}
+        self.blocked: dict[str, int] = {}
 
     def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
         """Learn what an acker partition decided, in the record at an offset."""
@@ -210,15 +210,15 @@ class OrderWatch:
     ) -> Turn | None:
         """Return how a partition goes on; None while a key is not known."""
         by = spec.input.ordering
-        waiting: list[Held] = []
-        for origin, _, is_held in entries:
+        waiting: list[WaitingRecord] = []
+        for origin, _, is_blocked in entries:
             if not _is_of(origin, spec):
-                waiting.append(Held(-1, None, is_held))
+                waiting.append(WaitingRecord(-1, None, is_blocked))
             elif by == KEY and origin not in lines:
                 return None
             else:
-                waiting.append(Held(origin.offset, lines.get(origin), is_held))
-        self.held[str(spec)] = sum(held.is_held for held in waiting)
+                waiting.append(WaitingRecord(origin.offset, lines.get(origin), is_blocked))
+        self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         cursor = self._tenure.cursors[copies_source(spec.source)]
         unread = cursor.free_below(position_at(generation_of(cursor.from_), end))
         turn = turn_of(by, spec.input.held_max, waiting, unread, str(spec))

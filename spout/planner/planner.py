@@ -29,7 +29,7 @@ from spout.group.context import PlannerContext, Reach, Report
 from spout.group.due import DueWatch
 from spout.group.growth import Growth
 from spout.group.opening import Opening
-from spout.group.presence import SIGN_EVERY_MS, Who, described
+from spout.group.presence import SIGN_EVERY_MS, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import check_journal, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
@@ -266,7 +266,7 @@ class Planner:
             committed={str(self.sources[s]): at for s, at in committer.committed().items()},
             commit_failures=committer.failures, error=error, wall=now_ms,
             held=self._held, waits={} if order is None else dict(order.why),
-            held_now={} if order is None else dict(order.held),
+            held_now={} if order is None else dict(order.blocked),
         )  # fmt: skip
 
     def close(self) -> None:
@@ -337,7 +337,7 @@ class Planner:
         if event.group == spec.group and other > tenure.name:
             self._has_left = True  # the group is another's: this process has nothing to leave
             log = self._context.log
-            owner = described(log, spec.topics.init, spec.partitions, spec.group, other, now_ms)
+            owner = describe_session(log, spec.topics.init, spec.partitions, spec.group, other, now_ms)
             raise SessionSuperseded(
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
                 f" there. Stop that query before this one is started again with {spec.way}"

@@ -105,7 +105,7 @@ class Room:
     by_input: Mapping[int, int]
 
 
-def choose(
+def choose_runs(
     cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room,
     caps: Mapping[int, int] = MappingProxyType({}),
 ) -> list[SourceRun]:  # fmt: skip

@@ -30,7 +30,7 @@ SIZES_DIFFER = 1.5
 """Two batches show which part of the time is fixed only if one is at least this many times as large."""
 
 
-class Pace:
+class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
     A batch's time runs from its Init to its first verdict or to the planning of the next batch, whichever is

@@ -149,20 +149,20 @@ class Answers:
         """The session's pending roots, ascending."""
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
-    def sources(self) -> dict[int, KnownSource]:
+    def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
         found: dict[int, list[tuple[int, TakenSource]]] = {}
         for partition, parts in self._whole.items():
             for entry in (entry for part in parts for entry in part.sources):
                 found.setdefault(entry.source, []).append((partition, entry))
-        return {source: _known(entries) for source, entries in found.items()}
+        return {source: _history(entries) for source, entries in found.items()}
 
     def _parts(self) -> Iterable[Taken]:
         return (taken for parts in self._whole.values() for taken in parts)
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSource:
+class SourceHistory:
     """The state of a source in N acker partitions.
 
     Attributes:
@@ -178,11 +178,11 @@ class KnownSource:
     watermarks: Mapping[int, int]
 
 
-def _known(entries: Iterable[tuple[int, TakenSource]]) -> KnownSource:
+def _history(entries: Iterable[tuple[int, TakenSource]]) -> SourceHistory:
     entries = list(entries)
     generation = max(entry.generation for _, entry in entries)
     current = [entry for _, entry in entries if entry.generation == generation]
-    return KnownSource(
+    return SourceHistory(
         generation=generation,
         topic_id=current[0].topic_id,
         from_=min(entry.from_ for entry in current),

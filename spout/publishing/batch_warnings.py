@@ -29,7 +29,7 @@ from acker.units import duration_text
 from replay.records.headers import location
 from spout.group.sources import topic_names
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Evaluated, Outcome, TaskReport
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.tuples.collector import Cause
 from spout.tuples.counts import What
 from spout.tuples.culprits import HUNG, WORKER_DIED
@@ -55,7 +55,7 @@ class LeftOpen:
         self._unlogged: dict[tuple[str, str], int] = {}
 
     def tell(
-        self, query: str, evaluations: Sequence[Evaluated], outcome: Outcome, inputs: Sequence[Input]
+        self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
         for bolt, roots in left_open(evaluations, outcome).items():
@@ -72,7 +72,7 @@ class LeftOpen:
             )  # fmt: skip
 
 
-def left_open(evaluations: Iterable[Evaluated], outcome: Outcome) -> dict[str, I64]:
+def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
     """Return which roots of a batch each bolt left open, as ascending indices.
 
     Roots that failed are left out, which need no timeout, and those that are best effort, which have none.
@@ -107,7 +107,7 @@ def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
             yield bolt, np.array(own, np.int64)
 
 
-def _end_of(outcome: Outcome) -> str:
+def _end_of(outcome: BatchOutcome) -> str:
     timeout_ms = outcome.plan.timeout_ms
     if not timeout_ms:
         return "they stay open, since their input has no timeout"
@@ -121,7 +121,7 @@ class IsolatedRecord(NamedTuple):
     cause: Cause
 
 
-def isolated_records(outcome: Outcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
+def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
     """Name what was isolated in a batch; inputs that are not given leave their source's number."""
     place = places(outcome.plan, inputs)
     for cause, roots in outcome.failed:
@@ -144,7 +144,7 @@ def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
     return place
 
 
-def counted(outcome: Outcome) -> Mapping[str, int]:
+def counted(outcome: BatchOutcome) -> Mapping[str, int]:
     """Count the isolated records of a batch, by error."""
     found = Counter[str]()
     for cause, roots in outcome.failed:

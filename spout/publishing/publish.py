@@ -39,7 +39,7 @@ from acker.wire.events import (
 )
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older
-from spout.publishing.fold import Outcome
+from spout.publishing.fold import BatchOutcome
 from spout.tuples.collector import Cause, cut
 
 CAUSES_MAX = 256
@@ -61,14 +61,14 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class BatchLane:
     """Who publishes: `name` is ``<query id>/<session>``, `seq` the micro-batch id."""
 
     name: str
     seq: int
 
 
-def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
+def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
     """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
     message = "the sink had written this batch before; its bolts may have done something else this time"
     holes = united(absent)  # of several evaluations, between which records may have left the log
@@ -76,10 +76,10 @@ def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
     for source, start, end in holes:
         first = int(plan.index_of(source, np.array([start]))[0])
         left[first : first + end - start] = False
-    return Outcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
+    return BatchOutcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
 
 
-def publication_of(outcome: Outcome, lane: Lane) -> Publication:
+def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
     """Write an outcome as records, ascending by source and block."""
     fails: list[Fails] = []
     acks: list[Acks] = []
@@ -92,7 +92,7 @@ def publication_of(outcome: Outcome, lane: Lane) -> Publication:
     return Publication(tuple(fails), tuple(acks))
 
 
-def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
+def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     """Write what a block's roots got; failed ones are left out, and so is a contribution of 0."""
     failed = [positions for _, positions in block.causes]
     taken = np.concatenate([_NO_POSITIONS, *failed])
@@ -112,7 +112,7 @@ def _acks(block: _Block, plan: BatchPlan, lane: Lane) -> Acks:
     )  # fmt: skip
 
 
-def _fails(block: _Block, plan: BatchPlan, lane: Lane) -> Fails:
+def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
     causes = merge_causes(block.causes)
     return Fails(
         lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
@@ -167,7 +167,7 @@ class _Block:
     touched: I64 = field(default_factory=_NO_POSITIONS.copy)
 
 
-def _blocks_of(outcome: Outcome) -> Iterator[_Block]:
+def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
     """Cut an outcome into blocks, ascending by source and number."""
     own = {(block.source, block.number): block for block in _own_blocks(outcome)}
     older = {(block.source, block.number): block for block in _older_blocks(outcome.older)}
@@ -175,7 +175,7 @@ def _blocks_of(outcome: Outcome) -> Iterator[_Block]:
         yield _joined(own.get(key, _Block(*key)), older[key]) if key in older else own[key]
 
 
-def _own_blocks(outcome: Outcome) -> Iterator[_Block]:
+def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
     """Cut what is said of the batch's own roots."""
     pieces = by_block(outcome.plan.ranges)
     absent = by_block(outcome.absent)
@@ -250,7 +250,7 @@ def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:
     return every[order], number[order]
 
 
-def _causes(outcome: Outcome, positions: I64, number: I64) -> tuple[tuple[Cause, I64], ...]:
+def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[Cause, I64], ...]:
     """Group failed positions by the numbers of their causes."""
     if not len(positions):
         return ()

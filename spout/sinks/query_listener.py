@@ -31,7 +31,7 @@ from acker.errors import TrackingError
 from spout.planner.mailbox import Mailbox
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.publishing import publish
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.spark.private import session_uuid
 from spout.streaming.application import Application, Stream
@@ -128,7 +128,7 @@ class QueryListener(StreamingQueryListener):
         """Publish a batch from Spark's progress event."""
         if progress["runId"] in self._application.sunk:
             return  # a spout.sink within the query has published it
-        lane = Lane(progress["id"], progress["batchId"])
+        lane = BatchLane(progress["id"], progress["batchId"])
         reports = self._application.reports(lane.name, lane.seq)
         journal = batch_journal(progress)
         end = BatchEnd(self._application, lane)
@@ -148,7 +148,7 @@ class QueryListener(StreamingQueryListener):
                 "none of its records was read: the query drops its source unread (limit(0), a condition that"
                 " is never true); take that out"
             )
-        end.publish(followed.stream, publish.skipped(plan_of(followed.stream, journal)))
+        end.publish(followed.stream, publish.skipped_outcome(plan_of(followed.stream, journal)))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         """Write an error where the planning process finds it."""

@@ -27,7 +27,7 @@ from spout.planner.mailbox import PlannerStatus
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.publish import Lane, Publisher, publication_of
+from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.standalone.desk import Desk
 from spout.standalone.read_ahead import MessageReader, Reaches, ReadAhead, Taken
 
@@ -172,7 +172,7 @@ class SpoutService:
                 return None
             number = self.desk.settlements.number
             outcome = self.desk.settlements.take(self.desk.shelf, self._around())
-        self._publisher.publish(publication_of(outcome, Lane(self._lane, number)), self._spec.partitions)
+        self._publisher.publish(publication_of(outcome, BatchLane(self._lane, number)), self._spec.partitions)
         with self._guard:
             self.durable = number
             self._guard.notify_all()

@@ -31,7 +31,7 @@ from acker.kafka.cluster import KafkaLog
 from spout.bolts.work_done import WorkDone
 from spout.execution.safety import Safety
 from spout.publishing.batch_warnings import LeftOpen
-from spout.publishing.ledger import Ledger, Reports
+from spout.publishing.ledger import ReportLedger, Reports
 from spout.publishing.publish import Publisher
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
@@ -199,7 +199,7 @@ class Application:
     def __init__(self, context: SparkContext) -> None:
         """Register the ledger's accumulator."""
         self._context = context
-        self.ledger = Ledger(context)
+        self.ledger = ReportLedger(context)
         self.streams: dict[str, Stream] = {}
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}

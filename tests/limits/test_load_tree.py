@@ -19,8 +19,8 @@ from spout.execution.passes import FastRun, Pass
 from spout.execution.steps import Step
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, Outcome, TaskReport
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
 from spout.tuples.collector import BasicCollector, OutputCollector, Tuple
@@ -92,7 +92,7 @@ def run_of(bolt: AnyBolt, **about: Any) -> FastRun | AnchoredRun:
     return AnchoredRun(pass_, CONTEXT) if pass_.rich else FastRun(pass_, CONTEXT)
 
 
-def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> Outcome:
+def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOutcome:
     """Run a batch of ten records, one of which becomes a million, through a pass and another in two tasks."""
     plan = BatchPlan(GROUP, "s1", 1, 1, 0, TIMEOUT_MS, True, (SourceRun(SOURCE, 0, 10),))
     numbers = [tuples if row == ROOT else 1 for row in range(10)]
@@ -123,14 +123,14 @@ def through_a_blob(report: TaskReport) -> TaskReport:
     return decode(encode(report))
 
 
-def verdicts_of(outcome: Outcome, *, clock: int = 0) -> dict[int, str]:
+def verdicts_of(outcome: BatchOutcome, *, clock: int = 0) -> dict[int, str]:
     """Publish a batch to an acker and return its verdicts."""
     world = World()
     writer = world.session()
     writer.take()
     writer.init((0, 10))
     world.settle()
-    publication = publication_of(outcome, Lane(writer.lane, 1))
+    publication = publication_of(outcome, BatchLane(writer.lane, 1))
     for topic, records in ((TOPICS.fail, publication.fails), (TOPICS.ack, publication.acks)):
         producer = world.writer_log.producer()
         for record in records:
@@ -185,7 +185,7 @@ def test_very_many_forgotten_tuples_are_one_value() -> None:
     with within(cpu_seconds=30):
         outcome = outcome_of(Spread(), DropByHand(acks=False), 200_000)
     assert outcome.partial.tolist() == list(range(10))
-    [record] = publication_of(outcome, Lane("q/s1", 1)).acks
+    [record] = publication_of(outcome, BatchLane("q/s1", 1)).acks
     assert len(CODEC.encode(record)) < 400
 
 

@@ -22,8 +22,8 @@ from spout.held.keyed_entry import EntryTask, entered
 from spout.isolation.isolation import IsolatedRun
 from spout.isolation.task_runs import begin
 from spout.planner.mailbox import Mailbox
-from spout.publishing.delayed import Places as Held
 from spout.publishing.delayed import Released, split
+from spout.publishing.delayed import RootPositions as Held
 from spout.publishing.fold import TaskReport
 from spout.topology.keyed_graph import check_trigger, told_of
 from spout.topology.stage_pass import StagePass

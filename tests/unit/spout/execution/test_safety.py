@@ -17,7 +17,7 @@ from spout.execution.safety import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
-from spout.publishing.fold import Outcome
+from spout.publishing.fold import BatchOutcome
 from spout.tuples.collector import Cause
 from spout.tuples.culprits import HUNG, WORKER_DIED
 
@@ -73,7 +73,7 @@ def test_isolated_records_are_named_by_their_place_and_counted() -> None:
     )
     plan = BatchPlan("g", "s", 1, 4, 0, 0, True, ranges)
     died, hung = Cause("split", WORKER_DIED, "SIGSEGV"), Cause("split", HUNG, "took long")
-    outcome = Outcome(
+    outcome = BatchOutcome(
         plan,
         (
             (died, np.array([0, 9, 10])),

@@ -12,7 +12,7 @@ import pytest
 from acker.errors import UsageError
 from spout.planner.mailbox import Mailbox
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Application, Stream
 
@@ -70,7 +70,7 @@ def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) ->
     made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
     for seq, cores in enumerate((2, 6)):
         made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
-        BatchEnd(made, Lane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+        BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
         assert Mailbox(tmp_path, "first", "g").cores() == cores
 
 

@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/confo
 
 from __future__ import annotations
 
-from acker.wire.events import Taken, TakeSource
+from acker.wire.events import Taken
 from spout.group.announce import REPEAT_MS, Announcer
 from spout.group.context import PlannerContext
 from spout.group.sources import SourceSpec, look_for_sources
@@ -77,9 +77,8 @@ class Growth:
             found, self._found = self._found, {}
             return [(spec, SourceCursor(0, 0)) for spec in found.values()]
         self._asked_ms = now_ms
-        self._answers = Answers(
-            self._context.spec.group, self._name.id, self._context.spec.partitions, self._found
-        )
+        spec = self._context.spec
+        self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
         self._send(self._context.announcer, now)
         return []
 
@@ -102,8 +101,7 @@ class Growth:
 
     def _send(self, announcer: Announcer, now: int) -> None:
         missing = [] if self._answers is None else self._answers.missing
-        sources = [TakeSource(s, spec.place.topic, spec.topic_id, 0, 0) for s, spec in self._found.items()]
-        announcer.take(self._name, now, sources, missing)
+        announcer.take(self._name, now, [spec.taken_from(0) for spec in self._found.values()], missing)
 
 
 NewSource = tuple[SourceSpec, SourceCursor]

@@ -22,16 +22,15 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
-from acker.identity import GENERATION_MAX, generation_of, position_at
+from acker.identity import GENERATION_MAX, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer
 from spout.group.context import PlannerContext
 from spout.group.presence import Presence, describe_session
-from spout.group.sources import SourceSpec
 from spout.group.starting import check_commits, check_topic, starting_offsets
 from spout.planning.journal import Journal
 from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
@@ -51,7 +50,7 @@ class Opened:
         name: the session.
         is_restart: whether the session is that of the journal.
         histories: the ackers' state of each source that is read.
-        answers: their answers.
+        answers: of all acker partitions.
         now: the first value of the clock, ms.
         later: what acker partitions wrote after their answers, in order.
         answered_at: by acker partition, the offset of its answer.
@@ -62,8 +61,8 @@ class Opened:
     histories: Mapping[int, SourceHistory]
     answers: Answers
     now: int
-    later: tuple[Answered, ...] = field(default=())
-    answered_at: Mapping[int, int] = field(default_factory=dict)
+    later: tuple[Answered, ...]
+    answered_at: Mapping[int, int]
 
 
 READ_TWICE: Final = (
@@ -84,7 +83,7 @@ class Opening:
             context: cluster, task and sources.
             announcer: writes the takes.
             journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
-            new_id: id for a new session.
+            new_id: of the session, if it is a new one.
             now_ms: wall time.
 
         Raises:
@@ -105,13 +104,13 @@ class Opening:
         self._has_asked_again = False
         self._has_reported = False
         self._presence: Presence | None = None
-        if not journal.session and not self._spec.take_over:
-            spec = self._spec
+        spec = self._spec
+        if not journal.session and not spec.take_over:
             self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
-            check_commits(self._log, self._spec.group, [self._sources[source] for source in begun])
+            check_commits(self._log, spec.group, [self._sources[source] for source in begun])
         self._begin(now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
@@ -237,9 +236,8 @@ class Opening:
 
     def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's; its clock begins no lower than any clock before it."""
-        now = max(now_ms, self._answers.clock)
         name = SessionName(holder.epoch + 1, self._new_id)
-        self._ask(name, sources, now, now_ms)
+        self._ask(name, sources, max(now_ms, self._answers.clock), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
         """Begin a new generation of the sources that are to be rewound.
@@ -254,7 +252,7 @@ class Opening:
                     f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
                     " give the input a new id in topics.yaml"
                 )
-            named[source] = self._named_from(self._sources[source], position_at(generation, offset))
+            named[source] = self._sources[source].taken_from(position_at(generation, offset))
         return named
 
     def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
@@ -275,13 +273,11 @@ class Opening:
         A reset that died half-way has sent it only to some of them; the others would refuse what is emitted
         in that generation.
         """
-        return {
-            one.source: TakeSource(
-                one.source, one.topic, histories[one.source].topic_id, histories[one.source].generation,
-                histories[one.source].from_,
-            )
-            for one in self._named
-        }  # fmt: skip
+        return {one.source: self._as_before(one.source, histories[one.source]) for one in self._named}
+
+    def _as_before(self, source: int, history: SourceHistory) -> TakeSource:
+        topic = self._sources[source].place.topic
+        return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
     def _open(self, now_ms: int) -> None:
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
@@ -296,13 +292,12 @@ class Opening:
 
     def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
         """Refuse moved offsets of sources that have initialised positions in their present generation."""
-        marks = {
-            source: max(histories[source].watermarks.values(), default=0)
-            for source in self._sources
-            if source in histories
-        }
-        with_history = [source for source, mark in marks.items() if mark > histories[source].from_]
-        check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
+        begun = [
+            spec
+            for source, spec in self._sources.items()
+            if (found := histories.get(source)) and max(found.watermarks.values(), default=0) > found.from_
+        ]
+        check_commits(self._log, self._spec.group, begun)
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name every source: with the ackers' state, or else from its starting position."""
@@ -312,15 +307,13 @@ class Opening:
         found: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                entry = histories[source]
-                named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
+                found[source] = self._as_before(source, histories[source])
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
-                named = self._named_from(spec, first)
+                found[source] = spec.taken_from(first)
             else:
-                named = self._named_from(spec, position_at(0, starts[source]))
-            found[source] = named
+                found[source] = spec.taken_from(position_at(0, starts[source]))
         return found
 
     def _journalled(self) -> dict[int, TakeSource]:
@@ -328,17 +321,9 @@ class Opening:
         marks = self._journal.sources
         added = [spec for source, spec in self._sources.items() if source not in marks]
         starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
-        found = {
-            spec.source: self._named_from(spec, position_at(0, starts.get(spec.place, 0))) for spec in added
-        }
-        for source, spec in self._sources.items():
-            if source in marks:
-                found[source] = self._named_from(spec, marks[source].from_)
-        return found
-
-    @staticmethod
-    def _named_from(spec: SourceSpec, first: int) -> TakeSource:
-        return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
+        firsts: dict[int, int] = {spec.source: position_at(0, starts.get(spec.place, 0)) for spec in added}
+        firsts |= {source: mark.from_ for source, mark in marks.items()}
+        return {source: spec.taken_from(firsts[source]) for source, spec in self._sources.items()}
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
         """Raise the error that explains why the session may not run."""

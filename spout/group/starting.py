@@ -66,21 +66,13 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:
 
 
 def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
-    """Refuse a topic that was re-created since its generation began.
-
-    Raises:
-        Disagreement: Kafka has another id for the topic than the ackers do.
-    """
+    """Raise Disagreement if Kafka has another id for a topic than the ackers: it was re-created."""
     if history.topic_id != spec.topic_id:
         raise re_created(spec, history.topic_id)
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Refuse a checkpoint if one of its topics was re-created, before Spark reads its positions again.
-
-    Raises:
-        Disagreement: Kafka has another id for a topic than the checkpoint does.
-    """
+    """Raise Disagreement if Kafka has another id for a topic than the checkpoint: it was re-created."""
     for spec in specs:
         former_id = journal.topics.get(spec.place.topic, spec.topic_id)
         if former_id != spec.topic_id:

@@ -46,15 +46,7 @@ class Sibling:
     def __init__(
         self, group: str, name: SessionName, partitions: int, clock: SessionClock, now_ms: int
     ) -> None:
-        """Begin at a restart.
-
-        Args:
-            group: the group.
-            name: the session of both.
-            partitions: N.
-            clock: the clock of this process, at the value with which it began.
-            now_ms: wall time of the restart.
-        """
+        """Begin at a restart, with the session of both, and the clock of this process as it began."""
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
         self._began, self._began_ms = clock.now, now_ms
@@ -96,14 +88,7 @@ class Tenure:
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
     ) -> None:
-        """Begin with nothing emitted and nothing pending.
-
-        Args:
-            name: the session; of an untracked query ``(0, "")``.
-            clock: its clock.
-            cursors: the free positions of each source.
-            partitions: N.
-        """
+        """Begin with nothing emitted and nothing pending; the name of an untracked query is ``(0, "")``."""
         self.name = name
         self.clock = clock
         self.cursors: dict[int, SourceCursor] = {}
@@ -121,11 +106,6 @@ class Tenure:
         self.window.open_source(source, cursor.next)
 
     @property
-    def is_tracked(self) -> bool:
-        """Whether the ackers know the session."""
-        return bool(self.name.id)
-
-    @property
     def is_idle(self) -> bool:
         """Whether no root is pending."""
         return not self.window.pending
@@ -136,7 +116,7 @@ class Tenure:
         Those that are not in the journal were initialised for a batch that Spark never recorded.
         """
         self.window.restore(runs, now_ms)
-        self._count_open(runs, 1)
+        self._count_open(runs)
         for source, start, end in runs:
             mark = journal.sources.get(source, SourceMark(0, 0))
             journalled = IntervalSet(mark.emitted(start, end))
@@ -177,8 +157,8 @@ class Tenure:
         for source, start, end in runs:
             self.cursors[source].use(start, end)
         self.window.emit(runs, now_ms)
-        if self.is_tracked:
-            self._count_open(runs, 1)
+        if self.name.id:
+            self._count_open(runs)
         else:
             for source, start, end in runs:
                 self.window.settle(source, (Run(start, end),), ACKED)
@@ -197,10 +177,9 @@ class Tenure:
         return settled
 
     def ticked_partitions(self) -> list[int]:
-        """Return the acker partitions that should get the clock.
+        """Return the acker partitions where the session has pending roots, which should get the clock.
 
-        These are the ones where the session has pending roots. While the process before may be alive they are
-        all partitions, since it may have roots in any.
+        While the process before may be alive, these are all partitions: it may have roots in any.
         """
         if self.sibling is not None:
             return list(range(self._partitions))
@@ -241,21 +220,13 @@ class Tenure:
                     cursor.use(max(start, free.start), free.end)
         self.window.open_source(source, cursor.next)
 
-    def _count_open(self, runs: Iterable[SourceRun], sign: int) -> None:
+    def _count_open(self, runs: Iterable[SourceRun]) -> None:
         for owner, run in pieces(runs, self._partitions):
-            self._open[owner] += sign * (run.end - run.start)
+            self._open[owner] += run.end - run.start
 
 
 def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
-    """Begin the tenure of a session that the ackers accepted.
-
-    Args:
-        opened: what they answered.
-        journal: the last offset of the checkpoint.
-        group: the group.
-        partitions: N.
-        now_ms: wall time.
-    """
+    """Begin the tenure of a session that the ackers accepted; `journal`: the checkpoint's last offset."""
     cursors = {
         source: cursor_of(source, history.from_, history.watermarks, partitions)
         for source, history in opened.histories.items()

@@ -1,4 +1,4 @@
-"""Reads off the topics how each partition of an ordered input goes on.
+"""Reads from the topics how each partition of an ordered input goes on.
 
 What waits is what `_ack_due` holds. A root leaves it in the transaction that writes its copy or dead letter,
 and enters it some time after its verdict; the two markers of a transaction over two topics become visible at
@@ -10,7 +10,7 @@ way, in this order:
 3. Its replay partition has become stable up to its end as seen after that. A tombstone that was read belongs
    to a copy that was sent before it, so the copy can be read now.
 
-Then what waits is exact, and every copy that is out stands unread. The price is one round trip of verdicts
+Then what waits is exact, and every copy that is out is still unread. The price is one round trip of verdicts
 between two batches of a partition.
 
 The records' keys are not in `_ack_due`: each is read once, from where the replay worker reads the record. One
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 from acker.config.limits import ReplayLimits
-from acker.identity import copies_source, first_source, generation_of, position_at
+from acker.identity import copies_source, first_source
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.events import Verdicts
 from replay.worker.fetch import Fetcher, Wanted
@@ -80,13 +80,13 @@ class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on."""
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
-        """Prepare; nothing is read before `look`.
+        """Prepare; nothing is read before `turns`.
 
         Args:
             context: cluster, task and sources.
-            tenure: the session's books.
-            answered_at: of each acker partition, the offset of its answer to our `Take`: what was lost
-                before stands below it.
+            tenure: the state of the session.
+            answered_at: by acker partition, the offset of its answer to our `Take`: the verdicts of what was
+                lost before are below it.
         """
         self._context = context
         self._tenure = tenure
@@ -104,11 +104,11 @@ class OrderWatch:
         for lost in verdicts.lost:
             self._lost_below.setdefault(first_source(lost.source), {})[partition] = offset + 1
 
-    def look(self, planned: Mapping[int, int]) -> dict[int, Turn]:
+    def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
 
         Args:
-            planned: of sources, how many of their pending roots are still to be emitted.
+            planned: by source, how many of its pending roots are still to be emitted.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -142,21 +142,20 @@ class OrderWatch:
         self, quiet: Sequence[int], specs: Mapping[int, SourceSpec], turns: dict[int, Turn],
         planned: Mapping[int, int],
     ) -> dict[int, str]:  # fmt: skip
-        """Find the turns of partitions of which nothing is pending; return why others have none."""
+        """Add the turns of partitions of which nothing is pending; return why others have none."""
         spec = self._context.spec
         if self._due is None:
             ordered = (found.id for found in spec.inputs if found.ordered)
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
         if not self._due.read():
             return dict.fromkeys(quiet, f"{UNKNOWN}{spec.topics.due} is being read")
-        why: dict[int, str] = {}
-        for source in quiet:
-            behind = self._not_taken_over(source)
-            if behind:
-                why[source] = f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
+        why = {
+            source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
+            for source in quiet
+            if (behind := self._not_taken_over(source))
+        }
+        why |= self._unstable([source for source in quiet if source not in why])
         left = [source for source in quiet if source not in why]
-        why |= self._unstable(left)
-        left = [source for source in left if source not in why]
         waiting = {source: self._due.of(source) for source in left}
         lines = self._lines.find(
             {
@@ -166,9 +165,8 @@ class OrderWatch:
                 if specs[source].input.ordering == KEY and _is_of(entry.origin, specs[source])
             }
         )
-        ends = self._copies_ends(left)
         for source in left:
-            turn = self._turn(specs[source], waiting[source], lines, ends[source])
+            turn = self._turn(specs[source], waiting[source], lines, self._stable[self._copies_place(source)])
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
@@ -199,9 +197,6 @@ class OrderWatch:
             if self._stable[place] < ends[place]
         }
 
-    def _copies_ends(self, sources: Sequence[int]) -> dict[int, int]:
-        return {source: self._stable[self._copies_place(source)] for source in sources}
-
     def _copies_place(self, source: int) -> TopicPartition:
         return self._context.sources[copies_source(source)].place
 
@@ -220,7 +215,7 @@ class OrderWatch:
                 waiting.append(WaitingRecord(origin.offset, lines.get(origin), is_blocked))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         cursor = self._tenure.cursors[copies_source(spec.source)]
-        unread = cursor.free_below(position_at(generation_of(cursor.from_), end))
+        unread = cursor.free_below(cursor.position_of(end))
         turn = turn_of(by, spec.input.held_max, waiting, unread, str(spec))
         first = self._tenure.cursors[spec.source]
         gaps = first.free_below(first.next)  # below what was emitted already: it stands before that

@@ -46,6 +46,10 @@ class SourceCursor:
         gap = self._gaps.first
         return self.next if gap is None else gap
 
+    def position_of(self, offset: int) -> int:
+        """Return the position of an offset in the cursor's generation."""
+        return position_at(generation_of(self.from_), offset)
+
     def free_below(self, end: int) -> int:
         """Return how many positions below `end` are free."""
         return sum(run.end - run.start for run in self.free_runs(end))
@@ -74,7 +78,7 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
         source: the source.
         from_: first position of its highest generation for the group.
         watermarks: by acker partition, its first position of the source that was never initialised.
-        partitions: N, the number of acker partitions.
+        partitions: N.
     """
     own = {
         p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
@@ -116,12 +120,12 @@ def choose_runs(
         ends: by source, the offset below which it may be read now.
         input_ids: by source, the id of its input.
         room: how many records may be taken.
-        caps: for some sources, how many records may be taken at most.
+        caps: of some sources, how many records may be taken at most.
 
     Returns:
-        Runs, ascending by source and start; empty if there are no records, or there is no room.
+        Runs, ascending by source and start; none without records, or without room.
     """
-    limits = {source: _limit(cursor, ends.get(source, 0)) for source, cursor in cursors.items()}
+    limits = {source: cursor.position_of(ends.get(source, 0)) for source, cursor in cursors.items()}
     free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
     free |= {source: min(free[source], cap) for source, cap in caps.items()}
     left = dict(room.by_input)
@@ -139,10 +143,6 @@ def choose_runs(
     for source, count in sorted(shares.items()):
         runs += _first(source, cursors[source].free_runs(limits[source]), count, free[source])
     return runs
-
-
-def _limit(cursor: SourceCursor, end: int) -> int:
-    return position_at(generation_of(cursor.from_), end)
 
 
 def _gated(
@@ -172,17 +172,10 @@ def _first(source: int, free: list[Run], count: int, available: int) -> list[Sou
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources.
+    """Distribute a budget of records over sources, each of which has some available.
 
     No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
-    divided goes to the sources with the lowest numbers.
-
-    Args:
-        available: number of records of each source.
-        budget: number of records to take from all together, 0 or more.
-
-    Returns:
-        How many records to take from each source, ascending by source; sources without any are missing.
+    divided goes to the sources with the lowest numbers. Sources that get nothing are missing.
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)

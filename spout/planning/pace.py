@@ -13,7 +13,6 @@ FIRST_BATCH_RECORDS_MAX = 10_000
 TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
 
-
 PROBE_RECORDS = 1_000
 """Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""
 
@@ -50,23 +49,8 @@ class BatchPace:
       batch shows more, and costs little if records really are that slow.
     """
 
-    __slots__ = (
-        "_batches",
-        "_count",
-        "_emitted_ms",
-        "_ends",
-        "_is_first",
-        "_is_probe",
-        "_seen",
-        "_timeout_ms",
-    )
-
     def __init__(self, timeout_ms: int) -> None:
-        """Begin without measurements.
-
-        Args:
-            timeout_ms: the shortest timeout of the sources, ms; 0: there is none, and no batch is too large.
-        """
+        """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
         self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
         self._ends: dict[int, int] = {}  # of each size: which batch it was
@@ -153,7 +137,7 @@ def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, l
         points: records and ms of batches, the newest last.
 
     Returns:
-        Both times, 0 or more, in ms; and the batches that they explain.
+        Both times, ms; and the batches that they explain.
     """
     count, took_ms = points[-1]
     lines = [(0.0, took_ms / count), (float(took_ms), 0.0)]

@@ -33,7 +33,6 @@ class SessionName(NamedTuple):
     id: str
 
     def __str__(self) -> str:
-        """Print as ``epoch/id``."""
         return f"{self.epoch}/{self.id}"
 
 
@@ -51,10 +50,8 @@ class SessionClock:
     def look(self, wall_ms: int, *, idle: bool) -> int:
         """Move the clock on to a wall time and return it.
 
-        Args:
-            wall_ms: wall time; if it went back, the clock does not move.
-            idle: whether this process has no root pending: then no tick carries the clock, so it does not
-                move.
+        It does not move if wall time went back, nor while this process has no root pending (`idle`), since
+        then no tick carries it.
         """
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
@@ -86,14 +83,9 @@ class Answers:
     __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
 
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
-        """Wait for answers to the `Take` of session `asked_by`.
+        """Wait for N answers to the `Take` of session `asked_by` that names some sources.
 
-        Args:
-            group: the group.
-            asked_by: the session id in the `Take`.
-            partitions: N, the number of acker partitions.
-            sources: the sources in the `Take`. An answer that accepts without naming them all belongs to an
-                earlier `Take`.
+        An answer that accepts without naming them all belongs to an earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by

@@ -23,7 +23,6 @@ from spout.tuples.intervals import IntervalSet
 ACKED = "ACKED"
 ABSENT = "ABSENT"
 
-
 COHORTS_MAX = 1_000
 """So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
 

@@ -39,8 +39,8 @@ from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan, by_block
-from spout.publishing.fold import Evaluated, Outcome
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
@@ -274,7 +274,7 @@ def tree() -> list[Figure]:
     ]
 
 
-def _outcome(children: Sequence[int]) -> Outcome:
+def _outcome(children: Sequence[int]) -> BatchOutcome:
     plan = _plan(1, len(children))
     schema = pa.schema([("number", pa.int64())])
     spread = Chain((Step("spread", _Spread(), schema),), "", "sink", Carry.PACKED, (), Carry.PACKED)
@@ -305,7 +305,7 @@ def _publish(count: int) -> None:
     failed = np.linspace(0, plan.count - 1, CAUSES).astype(np.int64)
     causes = tuple((Cause("b", "E", f"{n:05}"), failed[n : n + 1]) for n in range(CAUSES))
     codec = wire_codec()
-    publication = publication_of(Outcome(plan, causes), Lane("bench/p", 1))
+    publication = publication_of(BatchOutcome(plan, causes), BatchLane("bench/p", 1))
     for fails in publication.fails:
         codec.encode(fails)
     for acks in publication.acks:

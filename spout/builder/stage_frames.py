@@ -17,7 +17,7 @@ from pyspark.sql import functions as sql
 from acker.errors import UsageError
 from spout.builder.compiled import Compiled
 from spout.held.keyed_entry import keyed_frame
-from spout.planner.activation import Activation
+from spout.planner.mailbox import Mailbox
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
@@ -33,7 +33,7 @@ class TopologyFrame:
     rows: DataFrame
     passes: tuple[StagePass, ...]
     stream: Stream
-    activation: Activation
+    mailbox: Mailbox
     status_path: Path
 
 
@@ -61,8 +61,8 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
     if compiled.keyed is not None and reads is not None:
         rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
-    activation = Activation(application.sink_folder, stream.id)
-    return TopologyFrame(rows, passes, stream, activation, Path(source.options.status_path or ""))
+    mailbox = Mailbox(application.sink_folder, stream.id, stream.group)
+    return TopologyFrame(rows, passes, stream, mailbox, Path(source.options.status_path or ""))
 
 
 def _parts(compiled: Compiled, *, tracked: bool) -> Parts:

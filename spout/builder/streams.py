@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
 from spout.builder.tuple_metrics import Labels, status_metrics
-from spout.planner.status import PlannerStatus, read_status
+from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.metrics import Scraped, serve
 from spout.streaming.application import Application, Stream
 from spout.streaming.query_plan import streams_read

@@ -19,7 +19,7 @@ from spout.bolts.outputs import parse_output
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.stage_frames import TopologyFrame, frame_of
 from spout.builder.tuple_metrics import status_metrics
-from spout.planner.status import PlannerStatus, read_status
+from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.metrics import Scraped, serve
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
@@ -126,7 +126,7 @@ class SubmittedTopology:
             UsageError: it was stopped or killed.
         """
         self._check_not_ended("resumed")
-        self._frame.activation.activate()
+        self._frame.mailbox.activate()
         if self._query is None:
             self._query = self._start()
 
@@ -139,7 +139,7 @@ class SubmittedTopology:
             UsageError: it was stopped or killed.
         """
         self._check_not_ended("paused")
-        self._frame.activation.deactivate()
+        self._frame.mailbox.deactivate()
 
     def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
         """Drain, then end: no new tuples are emitted, running batches finish, and their roots are settled.
@@ -157,7 +157,7 @@ class SubmittedTopology:
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline = time.monotonic() + timeout_s
-        self._frame.activation.deactivate(for_good=self._compiled.keyed is not None)
+        self._frame.mailbox.deactivate(for_good=self._compiled.keyed is not None)
         self._wait(self._is_idle, deadline)
         idle_ms = time.time_ns() // 1_000_000
         self._wait(lambda: self._is_settled(idle_ms), deadline)
@@ -216,7 +216,7 @@ class SubmittedTopology:
             return "inactive"
         if not self._query.isActive:
             return "finished"
-        if not self._frame.activation.is_inactive():
+        if not self._frame.mailbox.is_inactive():
             return "active"
         return "inactive" if self._is_idle() else "deactivating"
 
@@ -225,7 +225,7 @@ class SubmittedTopology:
         if self._query is None or not self._query.isActive:
             return True
         waits = not self._query.status["isTriggerActive"]
-        return self._frame.activation.is_idle() or (self._frame.activation.is_inactive() and waits)
+        return self._frame.mailbox.is_idle() or (self._frame.mailbox.is_inactive() and waits)
 
     def _is_settled(self, since_ms: int) -> bool:
         """Return whether after `since_ms` no root was pending, except those that a keyed bolt holds."""

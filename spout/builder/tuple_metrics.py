@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from spout.tuples.counts import Counts, What
 
 Labels = tuple[str, ...]

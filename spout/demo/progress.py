@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from spout.demo.observer import Tally
-from spout.planning.shares import TIMEOUT_SHARE
+from spout.planner.mailbox import PlannerStatus, read_status
+from spout.planning.pace import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""
@@ -32,34 +31,22 @@ quarter of the timeout, and batches vary around it.
 """
 
 
-def read_status(path: Path) -> dict[str, float]:
-    """Read the planner's status file; empty while there is none yet.
-
-    The planner replaces the whole file, so a reader never gets half of one.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return {key: value for key, value in data.items() if isinstance(value, int | float)}
-
-
-def status_line(status: Mapping[str, float], tally: Tally, per_second: float, timeout_ms: int) -> str:
+def status_line(status: PlannerStatus | None, tally: Tally, per_second: float, timeout_ms: int) -> str:
     """Describe the progress in a line.
 
     Args:
-        status: the planner's, numbers only; empty while there is none.
+        status: the planner's; None while there is none.
         tally: the observer's counts.
         per_second: records done per second, over the last updates.
         timeout_ms: the input's; 0: never.
     """
     parts = [
         f"{per_second:,.0f} records/s",
-        f"pending {int(status.get('pending', 0)):,}",
+        f"pending {0 if status is None else status.pending:,}",
         f"replayed {tally.copies:,}",
         f"dead {tally.dead_letters:,}",
     ]
-    took_ms = status.get("batch_ms", 0)
+    took_ms = 0 if status is None else status.batch_ms
     if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
         parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
     return "  ".join(parts)

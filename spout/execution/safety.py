@@ -43,11 +43,6 @@ class Safety:
         return hasattr(os, "fork") and (tries > 0 or bool(self.mark and Path(self.mark).exists()))
 
 
-def mark_of(folder: Path, stream: str) -> Path:
-    """Return the file that says that the batch of a stream is run again."""
-    return folder / f"{stream}.again"
-
-
 def limit_ms(inputs: Sequence[Input]) -> int:
     """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0, never, is longer than any."""
     limits = [each.bolt_timeout_ms for each in inputs]

@@ -27,6 +27,9 @@ from spout.planning.session import SessionName
 LEAVE_MS = 2_000
 """A process that ends waits so long for its last tick to be durable; else others notice its silence."""
 
+REPEAT_MS = 5_000
+"""A `Take` is repeated this often to acker partitions that do not answer."""
+
 SIGNS_AT = 0
 """The acker partition that gets the signs of life of a session without pending roots."""
 
@@ -35,11 +38,7 @@ INIT_RUNS_MAX = 10_000
 
 
 def pieces(runs: Iterable[SourceRun], partitions: int) -> Iterator[tuple[int, SourceRun]]:
-    """Cut runs by acker partition.
-
-    Yields:
-        (acker partition, run), in the order of the runs; adjacent blocks of one partition stay together.
-    """
+    """Cut runs by acker partition, in their order; adjacent blocks of one partition stay together."""
     for source, start, end in runs:
         while start < end:
             owner = acker_partition(source, start, partitions)
@@ -69,7 +68,11 @@ def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
 
 
 class Announcer:
-    """Writes for one group; each call returns when what it wrote is durable."""
+    """Writes for one group; each call returns when what it wrote is durable.
+
+    Attributes:
+        who: the process that the signs of life name.
+    """
 
     def __init__(
         self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None,
@@ -82,8 +85,8 @@ class Announcer:
             topics: names of the ack topics.
             group: the group.
             partitions: N.
-            who: the process that the signs of life name.
-            durable_ms: the broker must make a record durable within this time, or the query fails.
+            who: see `who`.
+            durable_ms: the query fails if the broker takes longer to make a record durable.
         """
         self._durable_ms = durable_ms
         self._producer = log.producer()
@@ -91,7 +94,7 @@ class Announcer:
         self._topics = topics
         self._group = group
         self._partitions = partitions
-        self._who = who
+        self.who = who
         self._is_together = self._is_unflushed = False
 
     @contextmanager
@@ -115,11 +118,11 @@ class Announcer:
         A record has room for some 9,000 sources; further records name the rest, and each changes nothing but
         its own sources. The answer that counts is the one that names all sources.
         """
-        taken = list(to)
+        taken, sign = list(to), sign_headers(self.who)
         for part in _fitting(sources):
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in taken:
-                self._send(self._topics.init, partition, take, self._sign)
+                self._send(self._topics.init, partition, take, sign)
         self._producer.flush(self._durable_ms)
 
     def init(
@@ -145,21 +148,22 @@ class Announcer:
                 )  # fmt: skip
                 if written:
                     self._flush()
-                self._send(self._topics.init, owner, init, self._sign)
+                self._send(self._topics.init, owner, init, sign_headers(self.who))
                 written = self._is_unflushed = True
         if written and not self._is_together:
             self._flush()
 
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
         """Send the session's clock to acker partitions."""
+        tick = Tick(self._group, name.id, name.epoch, now)
         for partition in to:
-            self._send(self._topics.init, partition, Tick(self._group, name.id, name.epoch, now), self._sign)
+            self._send(self._topics.init, partition, tick, sign_headers(self.who))
         self._producer.flush(self._durable_ms)
 
     def leave(self, name: SessionName, now: int) -> None:
         """Send the last sign of life of this process, so that a new session need not wait for its silence."""
         tick = Tick(self._group, name.id, name.epoch, now)
-        self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self._who, leaves=True))
+        self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self.who, leaves=True))
         self._producer.flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
@@ -190,15 +194,6 @@ class Announcer:
     def _flush(self) -> None:
         self._producer.flush(self._durable_ms)
         self._is_unflushed = False
-
-    @property
-    def who(self) -> Who | None:
-        """The process that the signs of life name."""
-        return self._who
-
-    @property
-    def _sign(self) -> Headers:
-        return sign_headers(self._who)
 
     def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
         self._producer.send(Outgoing(topic, partition, self._codec.encode(event), headers=headers))

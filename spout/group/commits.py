@@ -21,7 +21,6 @@ COMMIT_EVERY_MS = 3_000
 COMMIT_IDLE_MS = 500
 """With nothing pending a commit does not wait long: the process may be killed at any moment, and often is."""
 
-
 LOOK_EVERY_MS = 30_000
 """An earlier process of the session that wakes up may commit a lower offset; then we commit ours again."""
 
@@ -46,12 +45,9 @@ class Committer:
         self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
 
     def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
-        """Commit now and then, sooner when nothing is pending; return whether anything was committed.
+        """Commit now and then, sooner when nothing is pending (`idle`); return whether there was anything.
 
-        Args:
-            committable: called when it is time to commit, since it takes milliseconds for a thousand sources.
-            now_ms: wall time.
-            idle: whether nothing is pending.
+        `committable` is called when it is time, since it takes milliseconds for a thousand sources.
         """
         wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
         if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
@@ -62,26 +58,20 @@ class Committer:
         elif not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
             self._looked_ms = now_ms
             try:
-                self._look_again()
+                # but not what somebody else has moved
+                ours = (spec for spec, text in self._marked() if text == COMMITTED_BY)
+                self._committed |= self._read(ours)
             except (LogError, Unreachable):
                 self.failures += 1
         return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
-        """Commit positions above the last commit; return whether there were any.
-
-        Args:
-            committable: by source, the position below which everything is settled.
-        """
+        """Commit, by source, positions above the last commit; return whether there were any."""
         return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
 
     def committed(self) -> dict[int, int]:
         """Return the last committed offset of each source; sources without one are missing."""
         return dict(self._committed)
-
-    def _look_again(self) -> None:
-        """Read the group's commits again, except those that somebody else has moved."""
-        self._committed |= self._read(spec for spec, text in self._marked() if text == COMMITTED_BY)
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:
         """Return the sources that have a commit, each with the text beside it."""

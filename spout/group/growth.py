@@ -9,26 +9,24 @@ Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/confo
 
 from __future__ import annotations
 
-from acker.wire.events import Taken, TakeSource
-from spout.group.announce import Announcer
-from spout.group.ground import Ground
+from acker.wire.events import Taken
+from spout.group.announce import REPEAT_MS, Announcer
+from spout.group.context import PlannerContext
 from spout.group.sources import SourceSpec, look_for_sources
 from spout.group.starting import check_topic, re_created
-from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
 LOOK_EVERY_MS = 2_000
 """How often this process requests the partitions and Kafka's ids of the topics from the broker."""
 
-REPEAT_MS = 5_000
-
 
 class Growth:
     """Finds new partitions and adds them to a running session."""
 
-    def __init__(self, ground: Ground, name: SessionName, now_ms: int) -> None:
+    def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
         """Begin; the first check is `LOOK_EVERY_MS` from now."""
-        self._ground = ground
+        self._context = context
         self._name = name
         self._looked_ms = now_ms
         self._asked_ms = now_ms
@@ -63,55 +61,47 @@ class Growth:
 
     def _look(self) -> dict[int, SourceSpec]:
         """Return the new sources, once their replay topics have partitions for copies."""
-        ground = self._ground
-        tracked = ground.announcer is not None
-        found, lack = look_for_sources(ground.log, ground.spec.inputs, tracked=tracked)
-        for source, known in ground.sources.items():
-            if source in found and found[source].topic_id != known.topic_id:
-                raise re_created(found[source], known.topic_id, tracked=tracked)
+        context = self._context
+        tracked = context.announcer is not None
+        found, lack = look_for_sources(context.log, context.spec.inputs, tracked=tracked)
+        for source, former in context.sources.items():
+            if source in found and found[source].topic_id != former.topic_id:
+                raise re_created(found[source], former.topic_id, tracked=tracked)
         if lack and lack != self._lack:
-            ground.report("new_partitions_wait", {"error": lack})
+            context.report("new_partitions_wait", {"error": lack})
         self._lack = lack
-        return {} if lack else {s: spec for s, spec in found.items() if s not in ground.sources}
+        return {} if lack else {s: spec for s, spec in found.items() if s not in context.sources}
 
     def _ask(self, now: int, now_ms: int) -> list[NewSource]:
-        if self._ground.announcer is None:
+        if self._context.announcer is None:
             found, self._found = self._found, {}
             return [(spec, SourceCursor(0, 0)) for spec in found.values()]
         self._asked_ms = now_ms
-        self._answers = Answers(
-            self._ground.spec.group, self._name.id, self._ground.spec.partitions, self._found
-        )
-        self._send(self._ground.announcer, now)
+        spec = self._context.spec
+        self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
+        self._send(self._context.announcer, now)
         return []
 
     def _taken(self, now: int, now_ms: int) -> list[NewSource]:
-        if self._answers is None or self._ground.announcer is None:
+        if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
             if now_ms - self._asked_ms >= REPEAT_MS:
                 self._asked_ms = now_ms
-                self._send(self._ground.announcer, now)
+                self._send(self._context.announcer, now)
             return []
-        known = self._answers.sources()
-        for source, spec in self._found.items():  # an earlier topic of that name may have had this partition
-            check_topic(spec, known[source])
-        added = [
-            (
-                spec,
-                cursor_of(
-                    source, known[source].from_, known[source].watermarks, self._ground.spec.partitions
-                ),
-            )
-            for source, spec in self._found.items()
-        ]
+        partitions, histories = self._context.spec.partitions, self._answers.sources()
+        added: list[NewSource] = []
+        for source, spec in self._found.items():
+            check_topic(spec, histories[source])  # an earlier topic of that name may have had this partition
+            history = histories[source]
+            added.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
         self._found, self._answers = {}, None
         return added
 
     def _send(self, announcer: Announcer, now: int) -> None:
         missing = [] if self._answers is None else self._answers.missing
-        sources = [TakeSource(s, spec.place.topic, spec.topic_id, 0, 0) for s, spec in self._found.items()]
-        announcer.take(self._name, now, sources, missing)
+        announcer.take(self._name, now, [spec.taken_from(0) for spec in self._found.values()], missing)
 
 
 NewSource = tuple[SourceSpec, SourceCursor]

@@ -22,22 +22,18 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
-from acker.identity import GENERATION_MAX, generation_of, position_at
+from acker.identity import GENERATION_MAX, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
-from spout.group.announce import Announcer
-from spout.group.ground import Ground
-from spout.group.presence import Presence, described
-from spout.group.sources import SourceSpec
+from spout.group.announce import REPEAT_MS, Announcer
+from spout.group.context import PlannerContext
+from spout.group.presence import Presence, describe_session
 from spout.group.starting import check_commits, check_topic, starting_offsets
 from spout.planning.journal import Journal
-from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, KnownSource, SessionName
-
-REPEAT_MS = 5_000
-"""An unanswered `Take` is repeated this often."""
+from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
 
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
@@ -53,8 +49,8 @@ class Opened:
     Attributes:
         name: the session.
         is_restart: whether the session is that of the journal.
-        known: the ackers' state of each source that is read.
-        answers: their answers.
+        histories: the ackers' state of each source that is read.
+        answers: of all acker partitions.
         now: the first value of the clock, ms.
         later: what acker partitions wrote after their answers, in order.
         answered_at: by acker partition, the offset of its answer.
@@ -62,11 +58,11 @@ class Opened:
 
     name: SessionName
     is_restart: bool
-    known: Mapping[int, KnownSource]
+    histories: Mapping[int, SourceHistory]
     answers: Answers
     now: int
-    later: tuple[Answered, ...] = field(default=())
-    answered_at: Mapping[int, int] = field(default_factory=dict)
+    later: tuple[Answered, ...]
+    answered_at: Mapping[int, int]
 
 
 READ_TWICE: Final = (
@@ -79,15 +75,15 @@ class Opening:
     """One attempt to become a group's owner; call `read` and `step` until `opened` is not None."""
 
     def __init__(
-        self, ground: Ground, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
+        self, context: PlannerContext, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
     ) -> None:
         """Send the first `Take`.
 
         Args:
-            ground: cluster, task and sources.
+            context: cluster, task and sources.
             announcer: writes the takes.
             journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
-            new_id: id for a new session.
+            new_id: of the session, if it is a new one.
             now_ms: wall time.
 
         Raises:
@@ -95,11 +91,11 @@ class Opening:
             Disagreement: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
-        self._log = ground.log
-        self._spec = ground.spec
-        self._sources = ground.sources
+        self._log = context.log
+        self._spec = context.spec
+        self._sources = context.sources
         self._announcer = announcer
-        self._report = ground.report
+        self._report = context.report
         self._journal = journal
         self._new_id = new_id
         self._later: list[Answered] = []
@@ -108,13 +104,13 @@ class Opening:
         self._has_asked_again = False
         self._has_reported = False
         self._presence: Presence | None = None
-        if not journal.session and not self._spec.take_over:
-            spec = self._spec
+        spec = self._spec
+        if not journal.session and not spec.take_over:
             self._presence = Presence(self._log, spec.topics.init, spec.partitions, spec.group, now_ms)
         if journal.session:
             marks = journal.sources.items()
             begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
-            check_commits(self._log, self._spec.group, [self._sources[source] for source in begun])
+            check_commits(self._log, spec.group, [self._sources[source] for source in begun])
         self._begin(now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
@@ -183,18 +179,18 @@ class Opening:
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources())
-            self._draw(answers.holder, self._rewound(self._known_or_starting(answers.sources())), now_ms)
+            self._draw(answers.holder, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
-            known = answers.sources()
-            if any(known[one.source].generation > one.generation for one in self._named):
-                self._ask(self._name, self._raised(known), self._now, now_ms)
+            histories = answers.sources()
+            if any(histories[one.source].generation > one.generation for one in self._named):
+                self._ask(self._name, self._raised(histories), self._now, now_ms)
             elif self._is_stale(now_ms):
                 self._has_asked_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
             else:
                 self._open(now_ms)
         elif self._spec.take_over and self._is_restart and answers.holder > self._name:
-            self._draw(answers.holder, self._known_or_starting(answers.sources()), now_ms)
+            self._draw(answers.holder, self._continued_or_starting(answers.sources()), now_ms)
         else:
             self._refused(answers, now_ms)
 
@@ -240,9 +236,8 @@ class Opening:
 
     def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's; its clock begins no lower than any clock before it."""
-        now = max(now_ms, self._answers.clock)
         name = SessionName(holder.epoch + 1, self._new_id)
-        self._ask(name, sources, now, now_ms)
+        self._ask(name, sources, max(now_ms, self._answers.clock), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
         """Begin a new generation of the sources that are to be rewound.
@@ -257,7 +252,7 @@ class Opening:
                     f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
                     " give the input a new id in topics.yaml"
                 )
-            named[source] = self._named_from(self._sources[source], position_at(generation, offset))
+            named[source] = self._sources[source].taken_from(position_at(generation, offset))
         return named
 
     def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
@@ -272,58 +267,53 @@ class Opening:
         }
         return {**again, **self._spec.rewind}
 
-    def _raised(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+    def _raised(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name each source with the highest generation that any acker partition has.
 
         A reset that died half-way has sent it only to some of them; the others would refuse what is emitted
         in that generation.
         """
-        return {
-            one.source: TakeSource(
-                one.source, one.topic, known[one.source].topic_id, known[one.source].generation,
-                known[one.source].from_,
-            )
-            for one in self._named
-        }  # fmt: skip
+        return {one.source: self._as_before(one.source, histories[one.source]) for one in self._named}
+
+    def _as_before(self, source: int, history: SourceHistory) -> TakeSource:
+        topic = self._sources[source].place.topic
+        return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
     def _open(self, now_ms: int) -> None:
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
-        known = {s: one for s, one in self._answers.sources().items() if s in self._sources}
+        histories = {s: one for s, one in self._answers.sources().items() if s in self._sources}
         for source, spec in self._sources.items():
-            check_topic(spec, known[source])
+            check_topic(spec, histories[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
         self.opened = Opened(
-            self._name, self._is_restart, known, self._answers, now, tuple(self._later),
+            self._name, self._is_restart, histories, self._answers, now, tuple(self._later),
             dict(self._answered_at),
         )  # fmt: skip
 
-    def _check_commits(self, known: Mapping[int, KnownSource]) -> None:
+    def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
         """Refuse moved offsets of sources that have initialised positions in their present generation."""
-        marks = {
-            source: max(known[source].watermarks.values(), default=0)
-            for source in self._sources
-            if source in known
-        }
-        with_history = [source for source, mark in marks.items() if mark > known[source].from_]
-        check_commits(self._log, self._spec.group, [self._sources[source] for source in with_history])
+        begun = [
+            spec
+            for source, spec in self._sources.items()
+            if (found := histories.get(source)) and max(found.watermarks.values(), default=0) > found.from_
+        ]
+        check_commits(self._log, self._spec.group, begun)
 
-    def _known_or_starting(self, known: Mapping[int, KnownSource]) -> dict[int, TakeSource]:
+    def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name every source: with the ackers' state, or else from its starting position."""
         marks = self._journal.sources
-        fresh = [s for source, s in self._sources.items() if source not in known and source not in marks]
+        fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
         starts = starting_offsets(self._log, self._spec, fresh)
         found: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
-            if source in known:
-                entry = known[source]
-                named = TakeSource(source, spec.place.topic, entry.topic_id, entry.generation, entry.from_)
+            if source in histories:
+                found[source] = self._as_before(source, histories[source])
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
                 first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
-                named = self._named_from(spec, first)
+                found[source] = spec.taken_from(first)
             else:
-                named = self._named_from(spec, position_at(0, starts[source]))
-            found[source] = named
+                found[source] = spec.taken_from(position_at(0, starts[source]))
         return found
 
     def _journalled(self) -> dict[int, TakeSource]:
@@ -331,24 +321,16 @@ class Opening:
         marks = self._journal.sources
         added = [spec for source, spec in self._sources.items() if source not in marks]
         starts = self._log.starts([spec.place for spec in added if not spec.is_replay])
-        found = {
-            spec.source: self._named_from(spec, position_at(0, starts.get(spec.place, 0))) for spec in added
-        }
-        for source, spec in self._sources.items():
-            if source in marks:
-                found[source] = self._named_from(spec, marks[source].from_)
-        return found
-
-    @staticmethod
-    def _named_from(spec: SourceSpec, first: int) -> TakeSource:
-        return TakeSource(spec.source, spec.place.topic, spec.topic_id, generation_of(first), first)
+        firsts: dict[int, int] = {spec.source: position_at(0, starts.get(spec.place, 0)) for spec in added}
+        firsts |= {source: mark.from_ for source, mark in marks.items()}
+        return {source: spec.taken_from(firsts[source]) for source, spec in self._sources.items()}
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
         """Raise the error that explains why the session may not run."""
         partition, reason = next(iter(answers.refusals.items()))
         if answers.holder > self._name:
             spec = self._spec
-            holder = described(
+            holder = describe_session(
                 self._log, spec.topics.init, spec.partitions, spec.group, answers.holder, now_ms
             )
             raise SessionRefused(

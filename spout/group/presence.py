@@ -84,7 +84,6 @@ class Who(NamedTuple):
         return text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
 
     def __str__(self) -> str:
-        """Print for messages."""
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(" ", "seconds")
         return f"{self.application} on host {self.host}, process {self.pid}, since {since}"
 
@@ -136,14 +135,7 @@ class Presence:
     """The signs of life in one group: those of the last `SILENT_MS_MAX`, and all new ones."""
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, now_ms: int) -> None:
-        """Read for the first time.
-
-        Args:
-            log: the cluster.
-            topic: name of `_ack_init`.
-            partitions: N.
-            group: the group.
-            now_ms: wall time.
+        """Read N partitions of `_ack_init`, the topic, for the first time.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -162,11 +154,7 @@ class Presence:
             self._read(record, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Read new signs, at most once in `LOOK_EVERY_MS`.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Read new signs, at most once in `LOOK_EVERY_MS`."""
         if 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
             return
         self._looked_ms = now_ms
@@ -180,8 +168,8 @@ class Presence:
 
     def is_of(self, name: SessionName, who: Who) -> bool:
         """Return whether a process of the same application on the same host runs a session."""
-        held = (each for each in self._signs.get(name, ()) if each is not None)
-        return any((each.host, each.application) == (who.host, who.application) for each in held)
+        processes = (each for each in self._signs.get(name, ()) if each is not None)
+        return any((each.host, each.application) == (who.host, who.application) for each in processes)
 
     def newest(self, name: SessionName) -> SessionName:
         """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
@@ -235,7 +223,9 @@ class Presence:
         return None if sign.leaves else name
 
 
-def described(log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int) -> str:
+def describe_session(
+    log: Log, topic: str, partitions: int, group: str, name: SessionName, now_ms: int
+) -> str:
     """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         presence = Presence(log, topic, partitions, group, now_ms)

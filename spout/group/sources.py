@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from acker.config.settings import AckTopics, Input
 from acker.errors import TopicError
-from acker.identity import input_id_of, is_replay, source_of
+from acker.identity import generation_of, input_id_of, is_replay, source_of
 from acker.kafka.port import Log, TopicInfo, TopicPartition
-from acker.wire.events import SourceRun
+from acker.wire.events import SourceRun, TakeSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,11 @@ class SourceSpec:
         """Whether it is a partition of the input's replay topic."""
         return is_replay(self.source)
 
+    def taken_from(self, first: int) -> TakeSource:
+        """Return its entry in a `Take` that begins it at a position."""
+        return TakeSource(self.source, self.place.topic, self.topic_id, generation_of(first), first)
+
     def __str__(self) -> str:
-        """Print as ``topic/partition``."""
         return f"{self.place.topic}/{self.place.partition}"
 
 
@@ -99,7 +102,7 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
     Args:
         log: the cluster.
         inputs: the inputs to read.
-        tracked: without tracking nothing is replayed, so replay topics are left out.
+        tracked: whether to get those of replay topics too; without tracking nothing is replayed.
 
     Raises:
         TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
@@ -140,14 +143,8 @@ def look_for_sources(
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
     """Return the topic of each source in the runs."""
-    by_id = {found.id: found for found in inputs}
-    sources = {run.source for run in runs}
-    return {
-        source: by_id[input_id_of(source)].replay_topic
-        if is_replay(source)
-        else by_id[input_id_of(source)].topic
-        for source in sources
-    }
+    names = {found.id: (found.topic, found.replay_topic) for found in inputs}
+    return {run.source: names[input_id_of(run.source)][is_replay(run.source)] for run in runs}
 
 
 def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> list[SourceSpec]:
@@ -155,9 +152,5 @@ def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> lis
     info = infos.get(topic)
     if info is None:
         raise TopicError(f"topic {topic} of input {one.name} does not exist; run `windhover topics create`")
-    return [
-        SourceSpec(
-            source_of(one.id, partition, replay=replay), TopicPartition(topic, partition), info.id, one
-        )
-        for partition in range(info.partitions)
-    ]
+    places = [TopicPartition(topic, partition) for partition in range(info.partitions)]
+    return [SourceSpec(source_of(one.id, at.partition, replay=replay), at, info.id, one) for at in places]

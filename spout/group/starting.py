@@ -12,7 +12,7 @@ from acker.errors import Disagreement
 from acker.kafka.port import Log, TopicPartition
 from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.journal import Journal
-from spout.planning.session import KnownSource
+from spout.planning.session import SourceHistory
 
 COMMITTED_BY = "windhover"
 """Metadata of every offset that a spout commits; tools that move offsets leave another."""
@@ -49,13 +49,13 @@ def _offsets(
     return {**earliest, **log.committed(group, places)}
 
 
-def check_commits(log: Log, group: str, known: Iterable[SourceSpec]) -> None:
+def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:
     """Refuse to go on if somebody moved the committed offsets of sources that have history here.
 
     Raises:
         Disagreement: a committed offset is not one that a spout wrote.
     """
-    specs = {one.place: one for one in known}
+    specs = {one.place: one for one in sources}
     for place, marked in sorted(log.commit_metadata(group, specs).items()):
         if marked != COMMITTED_BY:
             raise Disagreement(
@@ -65,30 +65,22 @@ def check_commits(log: Log, group: str, known: Iterable[SourceSpec]) -> None:
             )
 
 
-def check_topic(spec: SourceSpec, known: KnownSource) -> None:
-    """Refuse a topic that was re-created since its generation began.
-
-    Raises:
-        Disagreement: Kafka has another id for the topic than the ackers do.
-    """
-    if known.topic_id != spec.topic_id:
-        raise re_created(spec, known.topic_id)
+def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
+    """Raise Disagreement if Kafka has another id for a topic than the ackers: it was re-created."""
+    if history.topic_id != spec.topic_id:
+        raise re_created(spec, history.topic_id)
 
 
 def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: bool) -> None:
-    """Refuse a checkpoint if one of its topics was re-created, before Spark reads its positions again.
-
-    Raises:
-        Disagreement: Kafka has another id for a topic than the checkpoint does.
-    """
+    """Raise Disagreement if Kafka has another id for a topic than the checkpoint: it was re-created."""
     for spec in specs:
-        known_id = journal.topics.get(spec.place.topic, spec.topic_id)
-        if known_id != spec.topic_id:
-            raise re_created(spec, known_id, tracked=tracked)
+        former_id = journal.topics.get(spec.place.topic, spec.topic_id)
+        if former_id != spec.topic_id:
+            raise re_created(spec, former_id, tracked=tracked)
 
 
-def re_created(spec: SourceSpec, known_id: str, *, tracked: bool = True) -> Disagreement:
-    """Build the error for a topic that was re-created; `known_id` was the id of the former topic."""
+def re_created(spec: SourceSpec, former_id: str, *, tracked: bool = True) -> Disagreement:
+    """Build the error for a topic that was re-created; `former_id` was the id of the former topic."""
     cure = (
         f"run `windhover offsets reset` for input {spec.input.name} to begin a new generation,"
         " then start with a fresh checkpoint"
@@ -97,5 +89,5 @@ def re_created(spec: SourceSpec, known_id: str, *, tracked: bool = True) -> Disa
     )
     return Disagreement(
         f"topic {spec.place.topic} was re-created: its id is {spec.topic_id}, group {spec.input.group} knows"
-        f" {known_id}; {cure}"
+        f" {former_id}; {cure}"
     )

@@ -9,18 +9,77 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from acker.identity import generation_of
 from acker.sorted_arrays import distinct
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
-from spout.group.announce import pieces
+from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened
-from spout.group.sibling import Sibling
-from spout.planning.cursor import SourceCursor, cursor_of
+from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.journal import Journal, SourceMark
-from spout.planning.session import SessionClock, SessionName
+from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionClock, SessionName
 from spout.planning.window import ABSENT, ACKED, Window
 from spout.tuples.intervals import IntervalSet
+
+SIBLING_MS: Final = 10_000
+"""The process before may be alive for so long after a restart: Spark ends it within seconds."""
+
+
+class Sibling:
+    """The process before, of the same session: for some seconds after a restart it may still be alive.
+
+    Each of the two processes has a clock and does not receive the other's. The next restart goes on from the
+    higher clock, and what was emitted by the lower one would suddenly be older by the difference. So while
+    the process before may be alive:
+
+    - the clock of this process moves even if it has no root pending, since the other's may move, and it is
+      sent to all acker partitions. So what the other emits by a slower clock still has its whole timeout.
+    - roots that this process emits get a longer timeout: longer by what its clock is behind wall time, and by
+      one step more.
+
+    When the other process is gone for certain, this one asks the acker partitions for its last clock.
+
+    Source: docs/design/protocol.md, rule 8.
+    """
+
+    def __init__(
+        self, group: str, name: SessionName, partitions: int, clock: SessionClock, now_ms: int
+    ) -> None:
+        """Begin at a restart, with the session of both, and the clock of this process as it began."""
+        self.question = SessionName(0, name.id + QUESTION_SUFFIX)
+        self._clock = clock
+        self._began, self._began_ms = clock.now, now_ms
+        self._asked_ms: int | None = None
+        self._answers = Answers(group, self.question.id, partitions, ())
+
+    def grace_ms(self, now_ms: int) -> int:
+        """Return how much longer the timeout of a root is that is emitted now, ms.
+
+        At the restart the other clock may have been one step ahead of the last tick, and since then it may
+        have moved by what this clock is behind wall time.
+        """
+        behind_ms = (now_ms - self._began_ms) - (self._clock.now - self._began)
+        return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
+
+    def to_ask(self, now_ms: int) -> list[int]:
+        """Return the acker partitions that should get the question for the session's clock now."""
+        if 0 <= now_ms - self._began_ms < SIBLING_MS:
+            return []
+        if self._asked_ms is not None and 0 <= now_ms - self._asked_ms < REPEAT_MS:
+            return []
+        self._asked_ms = now_ms
+        return self._answers.missing
+
+    def read(self, partition: int, taken: Taken) -> None:
+        """Read an answer; one that comes before our first question answers another process."""
+        if self._asked_ms is not None:
+            self._answers.read(partition, taken)
+
+    @property
+    def last_sent(self) -> int | None:
+        """The session's highest clock in the acker partitions, ms; None until all of them have answered."""
+        return None if self._answers.missing else self._answers.clock
 
 
 class Tenure:
@@ -29,14 +88,7 @@ class Tenure:
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
     ) -> None:
-        """Begin with nothing emitted and nothing pending.
-
-        Args:
-            name: the session; of an untracked query ``(0, "")``.
-            clock: its clock.
-            cursors: the free positions of each source.
-            partitions: N.
-        """
+        """Begin with nothing emitted and nothing pending; the name of an untracked query is ``(0, "")``."""
         self.name = name
         self.clock = clock
         self.cursors: dict[int, SourceCursor] = {}
@@ -54,11 +106,6 @@ class Tenure:
         self.window.open_source(source, cursor.next)
 
     @property
-    def is_tracked(self) -> bool:
-        """Whether the ackers know the session."""
-        return bool(self.name.id)
-
-    @property
     def is_idle(self) -> bool:
         """Whether no root is pending."""
         return not self.window.pending
@@ -69,7 +116,7 @@ class Tenure:
         Those that are not in the journal were initialised for a batch that Spark never recorded.
         """
         self.window.restore(runs, now_ms)
-        self._count_open(runs, 1)
+        self._count_open(runs)
         for source, start, end in runs:
             mark = journal.sources.get(source, SourceMark(0, 0))
             journalled = IntervalSet(mark.emitted(start, end))
@@ -83,7 +130,7 @@ class Tenure:
         is_still = self.is_idle and self.sibling is None
         now = self.clock.look(now_ms, idle=is_still)
         if is_still:
-            self.clock.told()  # the tick that follows an Init adds at most a second to its clock
+            self.clock.sent()  # the tick that follows an Init adds at most a second to its clock
         return now
 
     def grace_ms(self, now_ms: int) -> int:
@@ -95,8 +142,8 @@ class Tenure:
         if self.sibling is None:
             return
         self.sibling.read(partition, taken)
-        if (heard := self.sibling.last_told) is not None:
-            self.clock.lift(heard)
+        if (now := self.sibling.last_sent) is not None:
+            self.clock.lift(now)
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
@@ -110,8 +157,8 @@ class Tenure:
         for source, start, end in runs:
             self.cursors[source].use(start, end)
         self.window.emit(runs, now_ms)
-        if self.is_tracked:
-            self._count_open(runs, 1)
+        if self.name.id:
+            self._count_open(runs)
         else:
             for source, start, end in runs:
                 self.window.settle(source, (PositionRun(start, end),), ACKED)
@@ -130,10 +177,9 @@ class Tenure:
         return settled
 
     def ticked_partitions(self) -> list[int]:
-        """Return the acker partitions that should get the clock.
+        """Return the acker partitions where the session has pending roots, which should get the clock.
 
-        These are the ones where the session has pending roots. While the process before may be alive they are
-        all partitions, since it may have roots in any.
+        While the process before may be alive, these are all partitions: it may have roots in any.
         """
         if self.sibling is not None:
             return list(range(self._partitions))
@@ -176,27 +222,19 @@ class Tenure:
                     cursor.use(max(start, free.start), free.end)
         self.window.open_source(source, cursor.next)
 
-    def _count_open(self, runs: Iterable[SourceRun], sign: int) -> None:
+    def _count_open(self, runs: Iterable[SourceRun]) -> None:
         for owner, run in pieces(runs, self._partitions):
-            self._open[owner] += sign * (run.end - run.start)
+            self._open[owner] += run.end - run.start
 
 
 def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:
-    """Begin the tenure of a session that the ackers accepted.
-
-    Args:
-        opened: what they answered.
-        journal: the last offset of the checkpoint.
-        group: the group.
-        partitions: N.
-        now_ms: wall time.
-    """
+    """Begin the tenure of a session that the ackers accepted; `journal`: the checkpoint's last offset."""
     cursors = {
-        source: cursor_of(source, known.from_, known.watermarks, partitions)
-        for source, known in opened.known.items()
+        source: cursor_of(source, history.from_, history.watermarks, partitions)
+        for source, history in opened.histories.items()
     }
     clock = SessionClock(opened.now, now_ms)
-    clock.told()  # the acker partitions have this value already
+    clock.sent()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         tenure.sibling = Sibling(group, opened.name, partitions, clock, now_ms)

@@ -42,7 +42,7 @@ from spout.execution.fitting import RowFailure
 from spout.execution.stage_run import StageRun
 from spout.held.conditions import refuse_watermark
 from spout.held.held_plan import refuse_left_out
-from spout.publishing.delayed import NEVER_MS, Entry, Held, Places, Released, held_edges
+from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
 from spout.spark.private import arrow_schema_of, spark_type_of
@@ -214,11 +214,11 @@ class HoldTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hold rows; report after the last row was taken."""
         held: list[Held] = []
-        entry = Entry(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
+        entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for batch in batches:
             column = batch.column(batch.schema.get_field_index(ANCHOR))
             anchors = Anchors(Carry.WIDE, column)
-            places = Places(_numbers(column.field("source")), _numbers(column.field("position")))
+            places = RootPositions(_numbers(column.field("source")), _numbers(column.field("position")))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
             entry = entry._replace(first=entry.first + batch.num_rows)
             until = pc.fill_null(batch.column(batch.schema.get_field_index(UNTIL)), _DROPPED)
@@ -254,7 +254,7 @@ class AckTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Remove the anchors; report after the last row was taken."""
         acked = [Released()]
-        failures: list[tuple[Cause, Places]] = []
+        failures: list[tuple[Cause, RootPositions]] = []
         work: list[Counts] = []
         raised: list[Raised] = []
         errors: list[Cause] = []
@@ -290,10 +290,10 @@ class AckTask:
             run.finish()
         if self.ledger is not None:
             released = Released(
-                Places.together(each.places for each in acked),
+                RootPositions.together(each.places for each in acked),
                 np.concatenate([each.edges for each in acked]),
                 tuple(failures),
-                Places.together(each.touched for each in acked),
+                RootPositions.together(each.touched for each in acked),
             )
             report = TaskReport(
                 self.name,
@@ -312,11 +312,11 @@ def _emitted(counts: Counts) -> Counts:
 
 def _released(
     column: pa.Array, failed: Sequence[RowFailure], reset: Sequence[int]
-) -> tuple[Released, list[tuple[Cause, Places]]]:
+) -> tuple[Released, list[tuple[Cause, RootPositions]]]:
     """Separate the anchors of rows that passed from those of rows that failed, or only reset timeouts."""
     anchors = column.flatten()
     rows = _numbers(pc.list_parent_indices(column))
-    places = Places(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
+    places = RootPositions(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
     edges = _numbers(anchors.field("edge")).view(np.uint64)
     touched = np.isin(rows, reset)
     through = ~(touched | np.isin(rows, [row for row, _ in failed]))

@@ -27,7 +27,7 @@ from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_rows import keyed
-from spout.publishing.delayed import NEVER_MS, Held, Places
+from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
 from spout.streaming.frames import new_identity, through
@@ -72,8 +72,8 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     paths = deliveries.flatten()
     firsts = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
     kept = has_root[of_row]
-    places = Places(_numbers(roots.field("source")), _numbers(roots.field("position")))
-    own = Places(places.sources[of_row[kept]], places.positions[of_row[kept]])
+    places = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
+    own = RootPositions(places.sources[of_row[kept]], places.positions[of_row[kept]])
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, of_row[kept], edges_of(paths.filter(pa.array(kept)), own))
     indices = np.zeros(len(roots), np.int64)
@@ -88,7 +88,7 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     )
 
 
-def edges_of(paths: pa.Array, roots: Places) -> U64:
+def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
     """Return the edge of each delivery, uint64.
 
     Args:

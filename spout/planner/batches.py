@@ -13,31 +13,30 @@ from types import MappingProxyType
 from acker.errors import DataLoss
 from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
 from acker.wire.events import SourceRun
-from spout.group.ground import Ground
+from spout.group.context import PlannerContext
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
-from spout.planning.cursor import SourceCursor
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, choose_runs
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
-from spout.planning.shares import Pace
+from spout.planning.pace import BatchPace
 
 
 class Batches:
     """Plans one batch after another."""
 
     def __init__(
-        self, ground: Ground, tenure: Tenure, lane: str, targets: Mapping[int, int],
+        self, context: PlannerContext, tenure: Tenure, lane: str, targets: Mapping[int, int],
         order: OrderWatch | None = None,
     ) -> None:  # fmt: skip
         """Plan for a tenure.
 
         Args:
-            ground: cluster, task and sources.
-            tenure: the session's books.
+            context: cluster, task and sources.
+            tenure: the state of the session.
             lane: of this process alone; names what it contributes for records that left the log.
             targets: offsets beyond which sources are not read; those without one are read to their ends.
-            order: decides how partitions of ordered inputs go on; None where no input is ordered.
+            order: None where no input is ordered.
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
@@ -46,16 +45,17 @@ class Batches:
         self.replayed = 0
         self.lost_from_log = 0
         self.took_ms = 0
-        self._reach = ground.reach
-        self._spec = ground.spec
-        self._specs = ground.sources
-        self._announcer = ground.announcer
-        self._report = ground.report
+        self._reach = context.reach
+        self._spec = context.spec
+        self._specs = context.sources
+        self._announcer = context.announcer
+        self._report = context.report
         self._tenure = tenure
         self._lane = lane
         self._targets = targets
-        is_paced = ground.spec.paced and ground.announcer is not None
-        self._pace = Pace(ground.spec.timeout_ms if is_paced else 0)
+        is_paced = context.spec.paced and context.announcer is not None
+        self._timeout_ms = context.spec.timeout_ms if is_paced else 0
+        self._pace = BatchPace(self._timeout_ms)
         self._last: tuple[Journal, Journal] | None = None
         self._absences = 0
 
@@ -69,9 +69,9 @@ class Batches:
 
         Args:
             start: the offset before the batch.
-            limit: most records, or None.
+            limit: the largest number of records; None: any.
             now_ms: wall time.
-            tasks: how many read tasks the batch is cut into at most; None: as the spec says.
+            tasks: the largest number of read tasks; None: as the spec says.
 
         Returns:
             The offset behind the batch; `start` itself when there is nothing to do. A process that shall wake
@@ -88,13 +88,16 @@ class Batches:
         new, most = self._choose(limit, sum(run.end - run.start for run in old))
         gone = self._gone([*old, *new])
         now = self._tenure.look(now_ms)
-        self._initialise(new, now, now_ms)
+        if self._announcer is not None and new:
+            grace_ms = self._tenure.grace_ms(now_ms)
+            self._announcer.init(self._tenure.name, now, now_ms, new, self._specs, grace_ms=grace_ms)
+        self._tenure.emit(new, now_ms)
         self._settle_gone(gone, now)
         ranges = tuple(sorted(_without([*old, *new], gone)))
         name = self._tenure.name
         wakes = self._spec.wakes and not self.count
-        is_known = start.session == name.id and start.epoch == name.epoch and start.sources
-        if not ranges and is_known and not wakes:
+        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
+        if not ranges and goes_on and not wakes:
             return start
         end = Journal(
             name.id, name.epoch, now, tasks or self._spec.tasks,
@@ -119,33 +122,26 @@ class Batches:
         """Note that the last batch has ended, and say so when it took long."""
         took_ms = self._pace.done(now_ms)
         self.took_ms = self.took_ms if took_ms is None else took_ms
-        timeout_ms = self._spec.timeout_ms
-        if took_ms is None or not timeout_ms or self._announcer is None or took_ms * 2 < timeout_ms:
-            return
-        if not self._spec.paced:
+        timeout_ms = self._timeout_ms
+        if took_ms is None or not timeout_ms or took_ms * 2 < timeout_ms:
             return
         event = "batch_over_timeout" if took_ms >= timeout_ms else "batch_over_half_the_timeout"
         cure = "raise the input's timeout, lower max_spout_pending, or make the bolts faster"
         self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Tell whether everything there is was planned: of the inputs, or of their replay topics."""
-        sources = [source for source, one in self._specs.items() if one.is_replay == replay]
-        ends = self._readable(sources)
-        return not any(
-            self._tenure.cursors[s].free_below(
-                position_at(generation_of(self._tenure.cursors[s].from_), ends[s])
-            )
-            for s in sources
-        )
+        """Return whether everything there is was planned: of the inputs, or of their replay topics."""
+        ends = self._readable([source for source, one in self._specs.items() if one.is_replay == replay])
+        found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
+        return not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
 
     @property
     def records_max(self) -> int:
         """How many records the next batch may hold; 0: any number."""
         return self._pace.allowed() or 0
 
-    def held(self, count: int) -> None:
-        """Note that records of the last batch were held: they took none of its time."""
+    def discount(self, count: int) -> None:
+        """Note that records of the last batch were blocked: they took none of its time."""
         self._pace.discount(count)
 
     def _unjournalled(self) -> list[SourceRun]:
@@ -156,7 +152,7 @@ class Batches:
         planned = Counter[int]()
         for source, start, end in runs:
             planned[source] += end - start
-        self._turns = self._order.look(planned)
+        self._turns = self._order.turns(planned)
         self._copies = self._all_copies(planned)
         later = [run for run in runs if self._waits(run.source)]
         self._tenure.unjournalled += later
@@ -170,7 +166,7 @@ class Batches:
         between them lie the markers of their transactions, which may pass `max_spout_pending`.
 
         Args:
-            planned: of sources, how many of their pending roots are still to be emitted.
+            planned: by source, how many of its pending roots are still to be emitted.
         """
         sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
         ends = self._readable(sources)
@@ -182,7 +178,7 @@ class Batches:
         chosen: list[SourceRun] = []
         for source in sorted(sources):
             cursor, found = self._tenure.cursors[source], self._specs[source].input
-            runs = cursor.free_runs(position_at(generation_of(cursor.from_), ends[source]))
+            runs = cursor.free_runs(cursor.position_of(ends[source]))
             count = sum(run.end - run.start for run in runs)
             if under_way[found.id] and pending[found.id] + count > found.max_spout_pending:
                 del self._turns[first_source(source)]
@@ -228,21 +224,17 @@ class Batches:
         if total == 0 or not any(by_input.values()):
             return copies, most
         ends = self._readable(list(self._specs))
-        runs = choose(self._open_cursors(), ends, input_ids, Room(total, by_input), self._caps())
-        return sorted([*copies, *runs]), most
-
-    def _open_cursors(self) -> Mapping[int, SourceCursor]:
-        """Leave out ordered partitions that wait, and those of copies, of which all or none is taken."""
-        return {
+        cursors = {  # without ordered partitions that wait, and those of copies, which are chosen already
             source: cursor
             for source, cursor in self._tenure.cursors.items()
             if not (self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay))
         }
-
-    def _caps(self) -> Mapping[int, int]:
-        return {source: turn.most for source, turn in self._turns.items()}
+        caps = {source: turn.most for source, turn in self._turns.items()}
+        runs = choose_runs(cursors, ends, input_ids, Room(total, by_input), caps)
+        return sorted([*copies, *runs]), most
 
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
+        """Return the offsets up to which sources may be read now."""
         ends = self._ends(sources)
         return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
 
@@ -275,14 +267,8 @@ class Batches:
             gone.append(SourceRun(source, start, min(first, end)))
         return gone
 
-    def _initialise(self, runs: Sequence[SourceRun], now: int, now_ms: int) -> None:
-        if self._announcer is not None and runs:
-            grace_ms = self._tenure.grace_ms(now_ms)
-            self._announcer.init(self._tenure.name, now, now_ms, runs, self._specs, grace_ms=grace_ms)
-        self._tenure.emit(runs, now_ms)
-
     def _settle_gone(self, gone: Sequence[SourceRun], now: int) -> None:
-        """Contribute that what left the log is absent: it needs a verdict as everything initialised does."""
+        """Contribute that what left the log is absent: as everything initialised it needs a verdict."""
         if not gone:
             return
         count = sum(run.end - run.start for run in gone)

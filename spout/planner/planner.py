@@ -2,48 +2,60 @@
 
 1. `open` with what the checkpoint holds; `step` until `is_ready`: the acker partitions have answered.
 2. `plan` once for each micro-batch (``spout.planner.batches``).
-3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, the prefix
-   of what is settled is committed.
+3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
+   are added, and the prefix of what is settled is committed.
 
 Single-threaded; time is an argument. `poll` alone may run beside the other calls.
 
-Source: docs/design/protocol.md, sections 3, 4 and 5.1.
+Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from acker.config.settings import longest_unreachable_ms
-from acker.errors import UsageError
+from acker.errors import SessionSuperseded, Unreachable, UsageError
 from acker.identity import position_at
 from acker.kafka.port import Log, Record
-from acker.wire.events import Verdicts
-from spout.group.announce import Announcer
-from spout.group.ground import Ground, Heard, Reach, Report
+from acker.wire.causes import HELD
+from acker.wire.events import Reason, Taken, Verdicts
+from spout.group.announce import SIGNS_AT, Announcer
+from spout.group.commits import Committer
+from spout.group.context import PlannerContext, Reach, Report
+from spout.group.due import DueWatch
+from spout.group.growth import Growth
 from spout.group.opening import Opening
-from spout.group.presence import Who
+from spout.group.presence import SIGN_EVERY_MS, Who, describe_session
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import check_journal, starting_offsets
 from spout.group.tenure import Tenure, tenure_of
 from spout.planner.batches import Batches
-from spout.planner.held_group import HeldGroup
+from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
-from spout.planner.status import PlannerStatus
 from spout.planner.verdict_reader import VerdictReader
-from spout.planning.cursor import SourceCursor
+from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.session import SessionClock, SessionName
+from spout.planning.window import ABSENT, ACKED
+
+TICK_EVERY_MS = 500
+
+POSITION_BYTES = 8
+"""A lost root's position, as verdicts pack it."""
 
 
-def _nobody(_event: str, _fields: Mapping[str, object]) -> None:
-    """Drop an event."""
+class Owned(NamedTuple):
+    """The session of an owned group: its state, and what plans, commits and looks for it."""
 
-
-def _unheard(_verdicts: Verdicts) -> None:
-    """Drop verdicts: the window has settled them."""
+    tenure: Tenure
+    batches: Batches
+    committer: Committer
+    growth: Growth
+    order: OrderWatch | None
 
 
 class Planner:
@@ -51,7 +63,8 @@ class Planner:
 
     def __init__(
         self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report | None = None,
-        reach: Reach | None = None, heard: Heard = _unheard, who: Who | None = None,
+        reach: Reach | None = None, on_verdicts: Callable[[Verdicts], None] | None = None,
+        who: Who | None = None,
     ) -> None:  # fmt: skip
         """Prepare; nothing is read or written before `open`.
 
@@ -61,7 +74,7 @@ class Planner:
             new_id: never used before: id of the session that this process may draw, and of its lane.
             report: called with what a person may want to know; None: nobody is.
             reach: which records may be planned; None: what the broker has.
-            heard: called with what the ackers decided, in `step`.
+            on_verdicts: called with what the ackers decided, once it is settled, in `step`.
             who: runs the session, as others are to read it; None: it gives no name.
 
         Raises:
@@ -73,42 +86,50 @@ class Planner:
             raise UsageError(
                 "inputs with and without `ackers: 0` cannot share a read_stream; read them apart"
             )
-        self._log = log
-        self._spec = spec
-        self._new_id = new_id
-        self._report = report or _nobody
-        self._reach: Reach = log if reach is None else reach
-        self._heard = heard
-        self._who = who
         if not spec.tracked and (ordered := [found.name for found in spec.inputs if found.ordered]):
             raise UsageError(
                 f"input {ordered[0]} has an ordering, which needs tracking: without it nothing waits for its"
                 " replay; read it without tracked=False, or set ordering: none"
             )
+        self._spec = spec
+        self._new_id = new_id
+        self._who = who
+        self._on_verdicts = on_verdicts
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
+        self._context = PlannerContext(
+            log, spec, {}, None, report or (lambda _event, _fields: None), log if reach is None else reach
+        )
         self._journal = BEGINNING
-        self._specs: dict[int, SourceSpec] = {}
         self._targets: dict[int, int] = {}
         self._verdicts: VerdictReader | None = None
-        self._announcer: Announcer | None = None
         self._opening: Opening | None = None
-        self._running: HeldGroup | None = None
-        self._is_closed = False
+        self._owned: Owned | None = None
+        self._due: DueWatch | None = None
+        self._lost_below: dict[int, int] = {}
+        self._held = 0
+        self._ticked_ms: int | None = None
+        self._signed_ms = 0
+        self._has_left = self._is_closed = False
 
     @property
     def is_open(self) -> bool:
         """Whether `open` was called."""
-        return bool(self._specs)
+        return bool(self._context.sources)
 
     @property
     def is_ready(self) -> bool:
         """Whether the group is taken, so that `plan` may be called."""
-        return self._running is not None
+        return self._owned is not None
 
     @property
     def is_reading(self) -> bool:
         """Whether `poll` waits for records; without tracking there are none."""
         return self._verdicts is not None
+
+    @property
+    def sources(self) -> Mapping[int, SourceSpec]:
+        """The sources that are read, new partitions among them once they are found."""
+        return self._context.sources
 
     def open(self, journal: Journal, now_ms: int) -> None:
         """Begin to take the group.
@@ -122,27 +143,29 @@ class Planner:
             Disagreement: the broker's N is not ours, somebody moved the group's offsets, or a topic was
                 re-created.
         """
+        log, spec = self._context.log, self._spec
         self._journal = journal
-        self._specs = sources_of(self._log, self._spec.inputs, tracked=self._is_tracked)
-        if not self._spec.take_over:  # a session that takes over names the generation that a reset began
-            check_journal(self._specs.values(), journal, tracked=self._is_tracked)
+        self._context.sources.update(sources_of(log, spec.inputs, tracked=self._is_tracked))
+        if not spec.take_over:  # a session that takes over names the generation that a reset began
+            check_journal(self.sources.values(), journal, tracked=self._is_tracked)
         if not self._is_tracked:
-            self._run(self._untracked(now_ms), now_ms)
+            self._own(self._untracked(now_ms), now_ms)
             return
-        self._verdicts = VerdictReader(self._log, self._spec.topics, self._spec.partitions, self._report)
-        self._announcer = Announcer(
-            self._log, self._spec.topics, self._spec.group, self._spec.partitions, self._who,
-            durable_ms=longest_unreachable_ms(self._spec.inputs),
+        self._verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
+        announcer = Announcer(
+            log, spec.topics, spec.group, spec.partitions, self._who,
+            durable_ms=longest_unreachable_ms(spec.inputs),
         )  # fmt: skip
-        self._opening = Opening(self._ground(), self._announcer, journal, self._new_id, now_ms)
+        self._context = replace(self._context, announcer=announcer)
+        self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their ends as they are now, and no further; replays go on.
 
         Call it before `open`.
         """
-        specs = sources_of(self._log, self._spec.inputs, tracked=False)
-        ends = self._log.stable_ends([spec.place for spec in specs.values()])
+        specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
+        ends = self._context.log.stable_ends([spec.place for spec in specs.values()])
         self._targets = {source: ends[spec.place] for source, spec in specs.items()}
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
@@ -166,13 +189,17 @@ class Planner:
         """
         if self._verdicts is not None:
             self._verdicts.step(now_ms)
-        for record in records:
-            self._read(record, now_ms)
+            for record in records:
+                event = self._verdicts.decode(record)
+                if event is not None and self._opening is not None:
+                    self._opening.read(record.partition, record.offset, event)
+                elif event is not None and self._owned is not None:
+                    self._read(self._owned, record.partition, record.offset, event, now_ms)
         if self._opening is not None:
             self._opening.step(now_ms)
             self._take_up(self._opening, now_ms)
-        if self._running is not None:
-            self._running.step(now_ms)
+        if self._owned is not None:
+            self._tick(self._owned, now_ms)
         return bool(records)
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
@@ -181,68 +208,83 @@ class Planner:
 
     def together(self) -> AbstractContextManager[None]:
         """Plan several batches, each of other sources, with one wait; see `Announcer.together`."""
-        return nullcontext() if self._announcer is None else self._announcer.together()
+        return nullcontext() if self._context.announcer is None else self._context.announcer.together()
 
     def free(self) -> dict[int, int]:
         """Return the first position of each source that was never initialised; only when `is_ready`."""
-        return self._require().free()
-
-    @property
-    def sources(self) -> Mapping[int, SourceSpec]:
-        """The sources that are read, new partitions among them once they are found."""
-        return self._specs
+        return {source: cursor.first_free for source, cursor in self._require().tenure.cursors.items()}
 
     def is_drained(self) -> bool:
-        """Tell whether nothing is pending, due or left to plan; for queries that end then."""
-        return self._require().is_drained()
+        """Return whether nothing is pending, due or left to plan; for queries that end then.
+
+        It looks in this order, since a root that is lost is due before its copy is on the replay topic.
+        """
+        tenure, batches, *_ = self._require()
+        if not tenure.is_idle or tenure.unjournalled or not batches.is_all_planned(replay=False):
+            return False
+        if self._context.announcer is None:
+            return True
+        if self._due is None:
+            topic, partitions = self._spec.topics.due, self._spec.partitions
+            self._due = DueWatch(self._context.log, topic, partitions, frozenset(self.sources))
+        return self._due.is_over(self._lost_below) and batches.is_all_planned(replay=True)
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
-        self._require().commit()
+        tenure, _, committer, *_ = self._require()
+        committer.commit(tenure.committable())
 
     def leave(self) -> None:
-        """Commit what is settled and say that the query ends; what is planned after all revokes it."""
+        """Commit what is settled and write that the query ends; what is planned after all revokes it."""
         self.commit()
-        self._require().leave()
+        tenure, announcer = self._require().tenure, self._context.announcer
+        if self._has_left or announcer is None:
+            return
+        self._has_left = True
+        with suppress(Unreachable):  # then the silence that follows says it, some seconds later
+            announcer.leave(tenure.name, tenure.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
-        """Return what there is to tell; `error` says why the process stopped."""
-        if self._running is None:
+        """Return the status; `error` says why the process stopped."""
+        if self._owned is None:
             state = "failed" if error else "taking" if self.is_open else "idle"
             return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
-        state = "failed" if error else "closed" if self._is_closed else "running"
-        undecodable = 0 if self._verdicts is None else self._verdicts.undecodable
-        return replace(self._running.status(state, error, now_ms), undecodable=undecodable)
+        tenure, batches, committer, _, order = self._owned
+        window, counts = tenure.window, tenure.window.counts
+        oldest_ms = window.oldest_emitted_ms()
+        return PlannerStatus(
+            state="failed" if error else "closed" if self._is_closed else "running",
+            group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
+            batches=batches.count, emitted=window.emitted, replayed=batches.replayed,
+            pending=window.pending, acked=counts.get(ACKED, 0), absent=counts.get(ABSENT, 0),
+            failed=counts.get(Reason.FAILED, 0), timed_out=counts.get(Reason.TIMED_OUT, 0),
+            abandoned=counts.get(Reason.ABANDONED, 0), late=window.late, unknown=window.unknown,
+            undecodable=0 if self._verdicts is None else self._verdicts.undecodable,
+            lost_from_log=batches.lost_from_log,
+            oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
+            batch_ms=batches.took_ms, batch_records_max=batches.records_max, clock=tenure.clock.now,
+            committed={str(self.sources[s]): at for s, at in committer.committed().items()},
+            commit_failures=committer.failures, error=error, wall=now_ms,
+            held=self._held, waits={} if order is None else dict(order.why),
+            held_now={} if order is None else dict(order.blocked),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Commit what is settled and leave. What is open stays open: its clock stands still."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._opening is not None:
-            self._opening.close()
-        if self._running is not None:
-            self._running.close()
-        if self._announcer is not None:
-            self._announcer.close()
-        if self._verdicts is not None:
-            self._verdicts.close()
+        if self._owned is not None:
+            self.leave()
+        order = None if self._owned is None else self._owned.order
+        for part in (self._opening, self._due, order, self._context.announcer, self._verdicts):
+            if part is not None:
+                part.close()
 
-    def _require(self) -> HeldGroup:
-        if self._running is None:
+    def _require(self) -> Owned:
+        if self._owned is None:
             raise UsageError("the planner has not taken its group; step it until is_ready")
-        return self._running
-
-    def _read(self, record: Record, now_ms: int) -> None:
-        if self._verdicts is None:
-            return
-        event = self._verdicts.decode(record)
-        if event is None:
-            return
-        if self._opening is not None:
-            self._opening.read(record.partition, record.offset, event)
-        elif self._running is not None:
-            self._running.read(record.partition, record.offset, event, now_ms)
+        return self._owned
 
     def _take_up(self, opening: Opening, now_ms: int) -> None:
         """Begin to run when all acker partitions have answered."""
@@ -251,30 +293,89 @@ class Planner:
             return
         self._opening = None
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        running = self._run(tenure, now_ms, opened.answered_at)
+        owned = self._own(tenure, now_ms, opened.answered_at)
         for partition, offset, event in opened.later:
-            running.read(partition, offset, event, now_ms)
+            self._read(owned, partition, offset, event, now_ms)
         name = opened.name
-        self._report("session_began", {"session": name.id, "epoch": name.epoch, "restart": opened.is_restart})
+        fields = {"session": name.id, "epoch": name.epoch, "restart": opened.is_restart}
+        self._context.report("session_began", fields)
 
     def _untracked(self, now_ms: int) -> Tenure:
         """Begin where the journal ends, or else where the group or the options say."""
         marks = self._journal.sources
-        cursors = {s: SourceCursor(marks[s].from_, marks[s].next) for s in self._specs if s in marks}
-        fresh = [spec for source, spec in self._specs.items() if source not in marks]
-        for source, offset in starting_offsets(self._log, self._spec, fresh).items():
+        cursors = {s: SourceCursor(marks[s].from_, marks[s].next) for s in self.sources if s in marks}
+        fresh = [spec for source, spec in self.sources.items() if source not in marks]
+        for source, offset in starting_offsets(self._context.log, self._spec, fresh).items():
             cursors[source] = SourceCursor(position_at(0, offset), position_at(0, offset))
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
-    def _run(self, tenure: Tenure, now_ms: int, answered_at: Mapping[int, int] | None = None) -> HeldGroup:
-        lane = f"planner-{self._new_id}/{tenure.name.id}"
+    def _own(self, tenure: Tenure, now_ms: int, answered_at: Mapping[int, int] | None = None) -> Owned:
+        context = self._context
         is_ordered = self._is_tracked and any(found.ordered for found in self._spec.inputs)
-        order = OrderWatch(self._ground(), tenure, answered_at or {}) if is_ordered else None
-        batches = Batches(self._ground(), tenure, lane, self._targets, order)
-        self._running = HeldGroup(self._ground(), tenure, batches, now_ms, order)
-        return self._running
+        order = OrderWatch(context, tenure, answered_at or {}) if is_ordered else None
+        lane = f"planner-{self._new_id}/{tenure.name.id}"
+        batches = Batches(context, tenure, lane, self._targets, order)
+        committer = Committer(context.log, self._spec.group, context.sources)
+        committer.claim(tenure.committable())
+        self._signed_ms = now_ms  # by the Take
+        self._owned = Owned(tenure, batches, committer, Growth(context, tenure.name, now_ms), order)
+        return self._owned
 
-    def _ground(self) -> Ground:
-        return Ground(
-            self._log, self._spec, self._specs, self._announcer, self._report, self._reach, self._heard
+    def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
+        """Settle, or learn of another session."""
+        spec, tenure = self._spec, owned.tenure
+        if isinstance(event, Verdicts):
+            self._note_held(owned, partition, offset, event)
+            if tenure.settle(partition, event):
+                owned.batches.progressed(now_ms)
+            if self._on_verdicts is not None:
+                self._on_verdicts(event)
+            if event.lost:
+                self._lost_below[partition] = offset + 1
+            return
+        other = SessionName(event.epoch, event.session)
+        if event.group == spec.group and other > tenure.name:
+            self._has_left = True  # the group is another's: this process has nothing to leave
+            log = self._context.log
+            owner = describe_session(log, spec.topics.init, spec.partitions, spec.group, other, now_ms)
+            raise SessionSuperseded(
+                f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
+                f" there. Stop that query before this one is started again with {spec.way}"
+            )
+        owned.growth.read(partition, event)
+        tenure.read(partition, event)
+
+    def _note_held(self, owned: Owned, partition: int, offset: int, verdicts: Verdicts) -> None:
+        if owned.order is not None:
+            owned.order.note_lost(partition, offset, verdicts)
+        held = sum(
+            len(lost.positions) // POSITION_BYTES
+            for lost in verdicts.lost
+            if lost.error == HELD and lost.source in self.sources
         )
+        if held:
+            self._held += held
+            owned.batches.discount(held)
+
+    def _tick(self, owned: Owned, now_ms: int) -> None:
+        """Move the clock, tick where roots are open, give signs of life, commit now and then."""
+        tenure, _, committer, growth, _ = owned
+        now = tenure.look(now_ms)
+        is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
+        partitions = tenure.ticked_partitions()
+        announcer = self._context.announcer
+        if announcer is not None:
+            if is_due and partitions:
+                self._ticked_ms = self._signed_ms = now_ms
+                self._has_left = False
+                tenure.clock.sent()
+                announcer.tick(tenure.name, now, partitions)
+            if not self._has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
+                self._signed_ms = now_ms  # a sign of life where no tick is one; its clock stands still
+                announcer.tick(tenure.name, now, (SIGNS_AT,))
+            if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
+                announcer.take(tenure.sibling.question, now, (), to)
+        for one, cursor in growth.step(now, now_ms):
+            self._context.sources[one.source] = one
+            tenure.add_source(one.source, cursor)
+        committer.step(tenure.committable, now_ms, idle=tenure.is_idle)

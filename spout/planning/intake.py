@@ -1,6 +1,11 @@
-"""Choose the records of a batch: replays first, then fair shares of the inputs; a pure function.
+"""Which positions of a source were never initialised, and which of them go into the next batch; pure.
 
-Source: docs/design/protocol.md, section 5.1, "Planning".
+Each acker partition has its own watermark. So after a crash between the parts of one batch's Init some blocks
+may be initialised although lower ones are not. The free positions below the highest watermark are the *gaps*;
+they are planned before anything above it. Of what is free replays come first, then fair shares of the inputs.
+
+Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken": which position is new) and 5.1
+("Planning").
 """
 
 from __future__ import annotations
@@ -9,10 +14,86 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from acker.identity import generation_of, is_replay, position_at
+from acker.identity import (
+    ACKER_BLOCK_BITS,
+    WIRE_BLOCK_BITS,
+    acker_partition,
+    generation_of,
+    is_replay,
+    position_at,
+)
 from acker.wire.events import PositionRun, SourceRun
-from spout.planning.cursor import SourceCursor
-from spout.planning.shares import fair_shares, near_block_end
+from spout.planning.journal import SourceMark
+from spout.tuples.intervals import IntervalSet
+
+_BLOCK = 1 << ACKER_BLOCK_BITS
+
+
+class SourceCursor:
+    """One source's free positions: the gaps, and everything from `next` on."""
+
+    __slots__ = ("_gaps", "from_", "next")
+
+    def __init__(self, from_: int, next: int, gaps: IntervalSet | None = None) -> None:
+        """Create the cursor of a generation that begins at `from_`: `next` is free, and `gaps` below it."""
+        self.from_ = from_
+        self.next = next
+        self._gaps = gaps if gaps is not None else IntervalSet()
+
+    @property
+    def first_free(self) -> int:
+        """The lowest free position."""
+        gap = self._gaps.first
+        return self.next if gap is None else gap
+
+    def position_of(self, offset: int) -> int:
+        """Return the position of an offset in the cursor's generation."""
+        return position_at(generation_of(self.from_), offset)
+
+    def free_below(self, end: int) -> int:
+        """Return how many positions below `end` are free."""
+        return sum(run.end - run.start for run in self.free_runs(end))
+
+    def free_runs(self, end: int) -> list[PositionRun]:
+        """Return the free positions below `end`, ascending."""
+        runs = self._gaps.within(self.from_, end)
+        return [*runs, PositionRun(self.next, end)] if self.next < end else runs
+
+    def use(self, start: int, end: int) -> None:
+        """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""
+        self._gaps.remove(start, min(end, self.next))
+        if end > self.next:
+            self._gaps.add(self.next, start)
+            self.next = end
+
+    def mark(self) -> SourceMark:
+        """Return the source's entry for the journal."""
+        return SourceMark(self.from_, self.next, tuple(self._gaps))
+
+
+def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
+    """Find the free positions of a source.
+
+    Args:
+        source: the source.
+        from_: first position of its highest generation for the group.
+        watermarks: by acker partition, its first position of the source that was never initialised.
+        partitions: N.
+    """
+    own = {
+        p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
+    }
+    top = max(own.values(), default=from_)
+    cursor = SourceCursor(from_, top)
+    # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
+    # then the loop visits more blocks, which is all that it costs.
+    start = min((own.get(p, from_) for p in range(partitions)), default=from_)
+    free = IntervalSet()
+    while start < top:
+        end = min((start // _BLOCK + 1) * _BLOCK, top)
+        free.add(max(start, own.get(acker_partition(source, start, partitions), from_)), end)
+        start = end
+    return SourceCursor(from_, top, free) if len(free) else cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +109,7 @@ class Room:
     by_input: Mapping[int, int]
 
 
-def choose(
+def choose_runs(
     cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room,
     caps: Mapping[int, int] = MappingProxyType({}),
 ) -> list[SourceRun]:  # fmt: skip
@@ -39,12 +120,12 @@ def choose(
         ends: by source, the offset below which it may be read now.
         input_ids: by source, the id of its input.
         room: how many records may be taken.
-        caps: for some sources, how many records may be taken at most.
+        caps: of some sources, how many records may be taken at most.
 
     Returns:
-        Runs, ascending by source and start; empty if there are no records, or there is no room.
+        Runs, ascending by source and start; none without records, or without room.
     """
-    limits = {source: _limit(cursor, ends.get(source, 0)) for source, cursor in cursors.items()}
+    limits = {source: cursor.position_of(ends.get(source, 0)) for source, cursor in cursors.items()}
     free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
     free |= {source: min(free[source], cap) for source, cap in caps.items()}
     left = dict(room.by_input)
@@ -62,10 +143,6 @@ def choose(
     for source, count in sorted(shares.items()):
         runs += _first(source, cursors[source].free_runs(limits[source]), count, free[source])
     return runs
-
-
-def _limit(cursor: SourceCursor, end: int) -> int:
-    return position_at(generation_of(cursor.from_), end)
 
 
 def _gated(
@@ -92,3 +169,32 @@ def _first(source: int, free: list[PositionRun], count: int, available: int) -> 
         runs.append(SourceRun(source, start, start + taken))
         count -= end - start
     return runs
+
+
+def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
+    """Distribute a budget of records over sources, each of which has some available.
+
+    No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
+    divided goes to the sources with the lowest numbers. Sources that get nothing are missing.
+    """
+    shares: dict[int, int] = {}
+    by_size = sorted((count, source) for source, count in available.items() if count > 0)
+    left = max(0, budget)
+    for rank, (count, source) in enumerate(by_size):
+        shares[source] = min(count, left // (len(by_size) - rank))
+        left -= shares[source]
+    for source in sorted(shares):
+        more = min(left, available[source] - shares[source])
+        shares[source] += more
+        left -= more
+    return {source: share for source, share in sorted(shares.items()) if share}
+
+
+def near_block_end(start: int, count: int) -> int:
+    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest.
+
+    It returns `count` itself if more than a quarter of the records would be left out.
+    """
+    block = 1 << WIRE_BLOCK_BITS
+    whole = (start + count) // block * block - start
+    return whole if whole * 4 >= count * 3 else count

@@ -100,18 +100,18 @@ def line_up_of(value: Mapping[str, Any]) -> LineUp:
     return LineUp(by, dict(rows.tolist()), most)
 
 
-class Held(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A record that waits for its replay.
 
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes before all others.
         line: its line; None: it is in no line, or the record is gone.
-        is_held: whether it did not fail itself, and is only blocked behind another one.
+        is_blocked: whether it did not fail itself, and is only blocked behind another one.
     """
 
     origin: int
     line: int | None
-    is_held: bool
+    is_blocked: bool
 
 
 class Turn(NamedTuple):
@@ -130,7 +130,7 @@ class Turn(NamedTuple):
     why: str = ""
 
 
-def turn_of(by: str, held_max: int, waiting: Sequence[Held], unread: int, name: str) -> Turn:
+def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: int, name: str) -> Turn:
     """Decide what the next batch may read of a partition; all its written copies are still unread.
 
     With order by partition, nothing is read as long as a record waits, not even copies: they come behind that
@@ -146,7 +146,7 @@ def turn_of(by: str, held_max: int, waiting: Sequence[Held], unread: int, name: 
         unread: number of copies on the replay topic that are not read yet.
         name: the partition as ``topic/partition``, for messages.
     """
-    first = min((held.origin for held in waiting), default=-1)
+    first = min((record.origin for record in waiting), default=-1)
     if by == PARTITION or len(waiting) + unread > held_max:
         if waiting:
             lined = LineUp(PARTITION, {WHOLE: first})
@@ -154,9 +154,9 @@ def turn_of(by: str, held_max: int, waiting: Sequence[Held], unread: int, name: 
             return Turn(False, 0, lined, f"waits for {name}@{first}{full}")
         return Turn(True, 0 if unread else held_max, LineUp(by))
     lines: dict[int, int] = {}
-    for held in waiting:
-        if held.line is not None:
-            lines[held.line] = min(held.origin, lines.get(held.line, held.origin))
+    for record in waiting:
+        if record.line is not None:
+            lines[record.line] = min(record.origin, lines.get(record.line, record.origin))
     room = held_max - len(waiting) - unread
     why = "" if room else f"waits: {len(waiting) + unread:,} records wait or are held, as many as max_held"
     return Turn(True, room, LineUp(by, lines), why)

@@ -148,7 +148,7 @@ def read_tasks(
     order = order or {}
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
     count = sum(run.end - run.start for run in loose)
-    shares = cut(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
+    shares = cut_ranges(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
     made = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
     for whole in _whole(plan.ranges, order, tasks):
         lines: dict[int, LineUp] = {s: order[s] for run in whole if (s := first_source(run.source)) in order}
@@ -201,7 +201,7 @@ def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
     return [SourceRun(source, *gap) for gap in gaps if gap.start < gap.end]
 
 
-def cut(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
+def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
     """Cut ranges into at most `pieces` shares of about equal size, in order.
 
     A cut moves to the end of a range or of a wire block (32,768 positions) if one is within a quarter of a

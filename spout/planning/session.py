@@ -5,7 +5,7 @@ moves only when the process reads it, and by at most a second, so no root times 
 It does not move while no process of the session runs, or while the running one has no root pending. After
 such a pause it does not jump to wall time: another process of the session may have roots pending, which this
 one cannot know, and its clock must not be ahead of the other's. For the seconds in which two processes live,
-see `spout.group.sibling`.
+see `spout.group.tenure`.
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
 """
@@ -33,47 +33,44 @@ class SessionName(NamedTuple):
     id: str
 
     def __str__(self) -> str:
-        """Print as ``epoch/id``."""
         return f"{self.epoch}/{self.id}"
 
 
 class SessionClock:
     """The clock of a session, ms. It never falls."""
 
-    __slots__ = ("_looked_ms", "_told", "now")
+    __slots__ = ("_looked_ms", "_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
         """Go on from `now`, the highest value that is known; time before `wall_ms` does not count."""
         self.now = now
-        self._told = now
+        self._sent = now
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
         """Move the clock on to a wall time and return it.
 
-        Args:
-            wall_ms: wall time; if it went back, the clock does not move.
-            idle: whether this process has no root pending: then no tick carries the clock, so it does not
-                move.
+        It does not move if wall time went back, nor while this process has no root pending (`idle`), since
+        then no tick carries it.
         """
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
-            self.now = min(self.now + step_ms, self._told + STEP_MS_MAX)
+            self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
         self._looked_ms = wall_ms
         return self.now
 
-    def lift(self, heard: int) -> None:
+    def lift(self, now: int) -> None:
         """Go on from the clock that another process of the session sent, if that is higher."""
-        self.now = max(self.now, heard)
-        self.told()
+        self.now = max(self.now, now)
+        self.sent()
 
-    def told(self) -> None:
+    def sent(self) -> None:
         """Note that a tick or an Init with the present clock is sent: the next adds at most `STEP_MS_MAX`.
 
         Without this limit, half a second of readings between two ticks and a sleep of any length would add
         up, and a root would time out up to 1.5 s late.
         """
-        self._told = self.now
+        self._sent = self.now
 
 
 class Answers:
@@ -86,14 +83,9 @@ class Answers:
     __slots__ = ("_asked_by", "_group", "_partial", "_partitions", "_sources", "_whole")
 
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
-        """Wait for answers to the `Take` of session `asked_by`.
+        """Wait for N answers to the `Take` of session `asked_by` that names some sources.
 
-        Args:
-            group: the group.
-            asked_by: the session id in the `Take`.
-            partitions: N, the number of acker partitions.
-            sources: the sources in the `Take`. An answer that accepts without naming them all belongs to an
-                earlier `Take`.
+        An answer that accepts without naming them all belongs to an earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by
@@ -149,20 +141,20 @@ class Answers:
         """The session's pending roots, ascending."""
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
-    def sources(self) -> dict[int, KnownSource]:
+    def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
         found: dict[int, list[tuple[int, TakenSource]]] = {}
         for partition, parts in self._whole.items():
             for entry in (entry for part in parts for entry in part.sources):
                 found.setdefault(entry.source, []).append((partition, entry))
-        return {source: _known(entries) for source, entries in found.items()}
+        return {source: _history(entries) for source, entries in found.items()}
 
     def _parts(self) -> Iterable[Taken]:
         return (taken for parts in self._whole.values() for taken in parts)
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSource:
+class SourceHistory:
     """The state of a source in N acker partitions.
 
     Attributes:
@@ -178,11 +170,11 @@ class KnownSource:
     watermarks: Mapping[int, int]
 
 
-def _known(entries: Iterable[tuple[int, TakenSource]]) -> KnownSource:
+def _history(entries: Iterable[tuple[int, TakenSource]]) -> SourceHistory:
     entries = list(entries)
     generation = max(entry.generation for _, entry in entries)
     current = [entry for _, entry in entries if entry.generation == generation]
-    return KnownSource(
+    return SourceHistory(
         generation=generation,
         topic_id=current[0].topic_id,
         from_=min(entry.from_ for entry in current),

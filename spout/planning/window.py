@@ -23,12 +23,11 @@ from spout.tuples.intervals import IntervalSet
 ACKED = "ACKED"
 ABSENT = "ABSENT"
 
-
 COHORTS_MAX = 1_000
 """So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
 
 
-class Cohort(NamedTuple):
+class _Cohort(NamedTuple):
     """Ranges that were emitted together, at a wall time in ms."""
 
     emitted_ms: int
@@ -44,7 +43,7 @@ class Window:
         """Begin with nothing emitted."""
         self._pending: dict[int, IntervalSet] = {}
         self._high: dict[int, int] = {}
-        self._cohorts: deque[Cohort] = deque()
+        self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
         self._counts: Counter[str] = Counter()
         self.emitted = 0
@@ -54,12 +53,12 @@ class Window:
     @property
     def pending(self) -> int:
         """The number of pending roots."""
-        return sum(len(held) for held in self._pending.values())
+        return sum(len(each) for each in self._pending.values())
 
     @property
     def holes(self) -> int:
         """The number of intervals that the window needs: what it costs."""
-        return sum(held.holes for held in self._pending.values())
+        return sum(each.holes for each in self._pending.values())
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,31 +67,31 @@ class Window:
 
     def pending_of(self, source: int) -> int:
         """Return how many roots of a source are pending."""
-        return len(self._held(source))
+        return len(self._of(source))
 
     def open_source(self, source: int, high: int) -> None:
         """Add a source: everything below `high` was emitted, and is settled unless `restore` names it."""
-        self._held(source)
+        self._of(source)
         self._high[source] = max(high, self._high.get(source, high))
 
     def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
         """Add roots that an earlier process of this session emitted and that are still pending."""
         for source, start, end in runs:
-            self._held(source).add(start, end)
+            self._of(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
-        self._remember(Cohort(now_ms, tuple(runs)))
+        self._remember(_Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int) -> None:
         """Note that ranges were emitted at a wall time; they are pending from now on."""
         for source, start, end in runs:
-            self.emitted += self._held(source).add(start, end)
+            self.emitted += self._of(source).add(start, end)
             self._high[source] = max(end, self._high.get(source, 0))
-        self._remember(Cohort(now_ms, tuple(runs)))
+        self._remember(_Cohort(now_ms, tuple(runs)))
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: str) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
-        settled = self._held(source).remove_all(runs)
+        settled = self._of(source).remove_all(runs)
         self._counts[verdict] += settled
         above = self._high.get(source, 0)
         unknown = sum(max(0, run.end - max(run.start, above)) for run in runs)
@@ -102,12 +101,12 @@ class Window:
 
     def committable(self, source: int) -> int | None:
         """Return the position below which all that was emitted is settled; None before any emission."""
-        first = self._held(source).first
+        first = self._of(source).first
         return self._high.get(source) if first is None else first
 
     def pending_within(self, source: int, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are pending, ascending."""
-        return self._held(source).within(start, end)
+        return self._of(source).within(start, end)
 
     def oldest_emitted_ms(self) -> int | None:
         """Return the wall time at which the longest pending root was emitted, ms; None: none is pending."""
@@ -117,14 +116,14 @@ class Window:
             self._cohorts.popleft()
         return None
 
-    def _remember(self, cohort: Cohort) -> None:
+    def _remember(self, cohort: _Cohort) -> None:
         self._cohorts.append(cohort)
         if len(self._cohorts) > self._cohorts_max:
             self._cohorts = deque(filter(self._is_pending, self._cohorts))
             self._cohorts_max = max(COHORTS_MAX, 2 * len(self._cohorts))
 
-    def _is_pending(self, cohort: Cohort) -> bool:
-        return any(self._held(run.source).overlaps(run.start, run.end) for run in cohort.ranges)
+    def _is_pending(self, cohort: _Cohort) -> bool:
+        return any(self._of(run.source).overlaps(run.start, run.end) for run in cohort.ranges)
 
-    def _held(self, source: int) -> IntervalSet:
+    def _of(self, source: int) -> IntervalSet:
         return self._pending.setdefault(source, IntervalSet())

@@ -20,7 +20,7 @@ from acker.identity import I64, U64
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, Places, Released
+from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import Cause, StreamId
@@ -143,12 +143,12 @@ def _released_fields(released: Released) -> tuple[Any, ...]:
     return places, released.edges.tobytes(), failures, touched
 
 
-def _place_fields(places: Places) -> tuple[bytes, bytes]:
+def _place_fields(places: RootPositions) -> tuple[bytes, bytes]:
     return _pack(places.sources), _pack(places.positions)
 
 
-def _places(fields: tuple[bytes, bytes]) -> Places:
-    return Places(*map(_unpack, fields))
+def _places(fields: tuple[bytes, bytes]) -> RootPositions:
+    return RootPositions(*map(_unpack, fields))
 
 
 def _edges(packed: bytes) -> U64:

@@ -38,14 +38,14 @@ def _no_edges() -> U64:
     return np.empty(0, np.uint64)
 
 
-class Places(NamedTuple):
+class RootPositions(NamedTuple):
     """Positions of sources, one for one."""
 
     sources: I64
     positions: I64
 
     @classmethod
-    def together(cls, parts: Iterable[Places]) -> Places:
+    def together(cls, parts: Iterable[RootPositions]) -> RootPositions:
         """Put places together, in their order."""
         listed = list(parts)
         return cls(
@@ -53,9 +53,9 @@ class Places(NamedTuple):
             np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
         )
 
-    def at(self, rows: np.typing.NDArray[np.bool_]) -> Places:
+    def at(self, rows: np.typing.NDArray[np.bool_]) -> RootPositions:
         """Return the chosen ones."""
-        return Places(self.sources[rows], self.positions[rows])
+        return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
         """Yield each source with the places where it stands, ascending by source."""
@@ -107,10 +107,10 @@ class Released:
         touched: roots of anchors that are held on, whose timeout was reset.
     """
 
-    places: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
+    places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
     edges: U64 = field(default_factory=_no_edges)
-    failures: tuple[tuple[Cause, Places], ...] = ()
-    touched: Places = field(default_factory=lambda: Places(_no_numbers(), _no_numbers()))
+    failures: tuple[tuple[Cause, RootPositions], ...] = ()
+    touched: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
 
     def __bool__(self) -> bool:
         return bool(len(self.edges) or self.failures or len(self.touched.positions))
@@ -178,9 +178,9 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
     return Split(edges, failures, touched, Older(_summed(older_acks), _filled(older_fails), older_touched))
 
 
-def _each_once(acks: Sequence[Released]) -> tuple[Places, U64]:
+def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
     """Put acked anchors of all tasks together, each one once."""
-    places = Places.together(each.places for each in acks)
+    places = RootPositions.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
     if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
         return places, edges
@@ -189,7 +189,7 @@ def _each_once(acks: Sequence[Released]) -> tuple[Places, U64]:
     first = np.ones(len(order), np.bool_)
     first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     kept = order[first]
-    return Places(places.sources[kept], places.positions[kept]), edges[kept]
+    return RootPositions(places.sources[kept], places.positions[kept]), edges[kept]
 
 
 def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
@@ -206,7 +206,7 @@ def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64]
     return own, older
 
 
-def held_edges(places: Places, subscriptions: Iterable[int], ordinals: I64, entry: Entry) -> U64:
+def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
     """Compute the edges of tuples that are held.
 
     Two rows that Spark's operators made of one tuple must not have one edge, or they would cancel; so each
@@ -227,7 +227,7 @@ def held_edges(places: Places, subscriptions: Iterable[int], ordinals: I64, entr
     return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))
 
 
-class Entry(NamedTuple):
+class HeldAt(NamedTuple):
     """Where tuples are held: the subscription's key, the task's partition, the first row's number in it."""
 
     subscription: int

@@ -104,7 +104,7 @@ class Evaluated(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What a batch comes to, ready to be published.
 
     Attributes:

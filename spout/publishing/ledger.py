@@ -5,7 +5,7 @@ task's first attempt is not in it, since Spark drops the updates of failed attem
 only, so that reading one can never fail for want of an import.
 
 `LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
-SparkContext. What goes wrong is recorded in the value, and `ReportAccumulator.take` raises it.
+SparkContext. What goes wrong is recorded in the value, and `ReportLedger.take` raises it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -143,7 +143,7 @@ class Reports(NamedTuple):
         return self.untracked and self.plan is None
 
 
-class ReportAccumulator:
+class ReportLedger:
     """The driver's end of the accumulator."""
 
     def __init__(self, context: SparkContext) -> None:

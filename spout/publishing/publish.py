@@ -1,26 +1,34 @@
-"""From the outcome of a micro-batch to the records that tell the ackers; pure.
+"""From the outcome of a micro-batch to records on the ack topics: the only place that acks and fails.
 
 One `Acks` and at most one `Fails` for each block of 32,768 positions of one source. Records are canonical:
 everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
-again is recognised by its bytes.
+again is recognised by its bytes. The fails are durable before the acks are sent.
 
-Source: docs/design/protocol.md, section 4 ("Wire", "Fine print").
+A plan's ranges ascend, so a block is a stretch of indices: what concerns it is found by where that begins and
+ends, in one search for all blocks, however many sources and causes there are. What a batch contributes to
+roots of earlier batches is in positions already, and may be in blocks of its own.
+
+Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypedDict
 
 import numpy as np
 
-from acker.identity import I64
+from acker.config.settings import UNREACHABLE_MS, AckTopics
+from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, root_edges
+from acker.kafka.port import Log, Outgoing, Producer
+from acker.sorted_arrays import among
+from acker.wire.codec import wire_codec
 from acker.wire.events import (
     Acks,
     FailCause,
     Fails,
+    PositionRun,
     SourceRun,
     difference,
     joined_runs,
@@ -29,9 +37,9 @@ from acker.wire.events import (
     runs_of,
     united,
 )
-from spout.planning.plan import BatchPlan
-from spout.publishing.blocks import NO_POSITIONS, Block, blocks_of
-from spout.publishing.fold import Outcome
+from spout.planning.plan import BatchPlan, by_block
+from spout.publishing.delayed import Older
+from spout.publishing.fold import BatchOutcome
 from spout.tuples.collector import Cause, cut_text
 
 CAUSES_MAX = 256
@@ -39,6 +47,9 @@ CAUSES_MAX = 256
 
 BATCH_SKIPPED = "BATCH_SKIPPED"
 """The error of roots whose batch the sink had written before; see `spout.skipped`."""
+
+_NO_POSITIONS: I64 = np.empty(0, np.int64)
+_NO_VALUES: U64 = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +61,14 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class BatchLane:
     """Who publishes: `name` is ``<query id>/<session>``, `seq` the micro-batch id."""
 
     name: str
     seq: int
 
 
-def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
+def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
     """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
     message = "the sink had written this batch before; its bolts may have done something else this time"
     holes = united(absent)  # of several evaluations, between which records may have left the log
@@ -65,14 +76,14 @@ def skipped(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> Outcome:
     for source, start, end in holes:
         first = int(plan.index_of(source, np.array([start]))[0])
         left[first : first + end - start] = False
-    return Outcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
+    return BatchOutcome(plan, ((Cause("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), holes)
 
 
-def publication_of(outcome: Outcome, lane: Lane) -> Publication:
+def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
     """Write an outcome as records, ascending by source and block."""
     fails: list[Fails] = []
     acks: list[Acks] = []
-    for block in blocks_of(outcome):
+    for block in _blocks_of(outcome):
         if block.causes:
             fails.append(_fails(block, outcome.plan, lane))
         record = _acks(block, outcome.plan, lane)
@@ -81,16 +92,16 @@ def publication_of(outcome: Outcome, lane: Lane) -> Publication:
     return Publication(tuple(fails), tuple(acks))
 
 
-def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
+def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     """Write what a block's roots got; failed ones are left out, and so is a contribution of 0."""
     failed = [positions for _, positions in block.causes]
-    taken = np.concatenate([NO_POSITIONS, *failed])
+    taken = np.concatenate([_NO_POSITIONS, *failed])
     kept = ~np.isin(block.at, taken)
     at, value = block.at[kept], block.values[kept]
     said = value != 0
     elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
     return Acks(
-        **_header(block, plan, lane),
+        lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
         runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
         positions=pack_positions(at[said]),
         values=pack_values(value[said]),
@@ -98,34 +109,15 @@ def _acks(block: Block, plan: BatchPlan, lane: Lane) -> Acks:
         absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
-    )
-
-
-class _Header(TypedDict):
-    """What every record begins with."""
-
-    lane: str
-    seq: int
-    group: str
-    session: str
-    epoch: int
-    source: int
-    block: int
-
-
-def _header(block: Block, plan: BatchPlan, lane: Lane) -> _Header:
-    return _Header(
-        lane=lane.name, seq=lane.seq, group=plan.group, session=plan.session, epoch=plan.epoch,
-        source=block.source, block=block.number,
     )  # fmt: skip
 
 
-def _fails(block: Block, plan: BatchPlan, lane: Lane) -> Fails:
+def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
     causes = merge_causes(block.causes)
     return Fails(
-        **_header(block, plan, lane),
+        lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
         causes=tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes),
-    )
+    )  # fmt: skip
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
@@ -155,3 +147,172 @@ def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     first = causes[0][0]
     message = cut_text(f"and {len(causes) - 1} more, first: {first.message}")
     return Cause(first.operator, first.error, message), np.sort(np.concatenate([p for _, p in causes]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What an outcome says of one block, in positions, ascending.
+
+    `at` are the roots whose contribution, in `values`, is not their root edge; those of `runs` that it does
+    not name, and that are neither failed nor absent, have theirs.
+    """
+
+    source: int
+    number: int
+    runs: tuple[PositionRun, ...] = ()
+    causes: tuple[tuple[Cause, I64], ...] = ()
+    absent: tuple[PositionRun, ...] = ()
+    at: I64 = field(default_factory=_NO_POSITIONS.copy)
+    values: U64 = field(default_factory=_NO_VALUES.copy)
+    touched: I64 = field(default_factory=_NO_POSITIONS.copy)
+
+
+def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
+    """Cut an outcome into blocks, ascending by source and number."""
+    own = {(block.source, block.number): block for block in _own_blocks(outcome)}
+    older = {(block.source, block.number): block for block in _older_blocks(outcome.older)}
+    for key in sorted(own.keys() | older.keys()):
+        yield _joined(own.get(key, _Block(*key)), older[key]) if key in older else own[key]
+
+
+def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
+    """Cut what is said of the batch's own roots."""
+    pieces = by_block(outcome.plan.ranges)
+    absent = by_block(outcome.absent)
+    bounds = np.cumsum([0, *(sum(end - start for start, end in runs) for runs in pieces.values())])
+    at = _Positions(pieces)
+    failed, number = _flat(outcome.failed)
+    touched = outcome.touched[among(outcome.touched, outcome.partial)]
+    columns = [(each, np.searchsorted(each, bounds).tolist()) for each in (failed, outcome.partial, touched)]
+    for row, ((source, block), runs) in enumerate(pieces.items()):
+        fails, partial, reset = (slice(ends[row], ends[row + 1]) for _, ends in columns)
+        positions = at.of(outcome.partial[partial])
+        yield _Block(
+            source, block, tuple(runs),
+            _causes(outcome, at.of(failed[fails]), number[fails]),
+            tuple(absent.get((source, block), ())),
+            positions, root_edges(source, positions) ^ outcome.residual[partial], at.of(touched[reset]),
+        )  # fmt: skip
+
+
+def _older_blocks(older: Older) -> Iterator[_Block]:
+    """Cut what is said of the roots of earlier batches."""
+    for source in older.sources:
+        at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
+        failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
+        touched = older.touched.get(source, _NO_POSITIONS)
+        named = np.concatenate([at, touched, *(positions for _, positions in failed)])
+        for number in np.unique(named >> WIRE_BLOCK_BITS).tolist():
+            here = at >> WIRE_BLOCK_BITS == number
+            parts = [
+                (cause, positions[positions >> WIRE_BLOCK_BITS == number]) for cause, positions in failed
+            ]
+            causes = tuple((cause, part) for cause, part in parts if len(part))
+            reset = touched[touched >> WIRE_BLOCK_BITS == number]
+            yield _Block(source, number, causes=causes, at=at[here], values=values[here], touched=reset)
+
+
+def _joined(own: _Block, older: _Block) -> _Block:
+    """Join what is said of the roots of this batch and of earlier ones in one block; no root is in both."""
+    causes: dict[Cause, list[I64]] = {}
+    for cause, positions in (*own.causes, *older.causes):
+        causes.setdefault(cause, []).append(positions)
+    at, values = np.concatenate([own.at, older.at]), np.concatenate([own.values, older.values])
+    order = np.argsort(at)
+    return _Block(
+        own.source, own.number, own.runs,
+        tuple((cause, np.sort(np.concatenate(found))) for cause, found in causes.items()),
+        own.absent, at[order], values[order], np.sort(np.concatenate([own.touched, older.touched])),
+    )  # fmt: skip
+
+
+class _Positions:
+    """Turns indices into a plan back into positions."""
+
+    def __init__(self, pieces: Mapping[tuple[int, int], Sequence[PositionRun]]) -> None:
+        runs = [run for of_block in pieces.values() for run in of_block]
+        self._firsts = np.cumsum([0, *(end - start for start, end in runs)])[:-1]
+        self._shifts = np.array([start for start, _ in runs], np.int64) - self._firsts
+
+    def of(self, indices: I64) -> I64:
+        """Return the position of each index, one for one."""
+        if not len(indices):
+            return _NO_POSITIONS
+        positions: I64 = indices + self._shifts[np.searchsorted(self._firsts, indices, side="right") - 1]
+        return positions
+
+
+def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:
+    """Return all failed indices, ascending, and for each the number of its cause."""
+    every = np.concatenate([_NO_POSITIONS, *(indices for _, indices in failed)])
+    number = np.repeat(np.arange(len(failed)), [len(indices) for _, indices in failed])
+    order = np.argsort(every, kind="stable")
+    return every[order], number[order]
+
+
+def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[Cause, I64], ...]:
+    """Group failed positions by the numbers of their causes."""
+    if not len(positions):
+        return ()
+    order = np.argsort(number, kind="stable")
+    named, firsts = np.unique(number[order], return_index=True)
+    parts = np.split(positions[order], firsts[1:])
+    return tuple((outcome.failed[n][0], part) for n, part in zip(named.tolist(), parts, strict=True))
+
+
+class Publisher:
+    """Publishes the batches of one stream."""
+
+    def __init__(
+        self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
+    ) -> None:
+        """Prepare; the log is opened by the first batch.
+
+        Args:
+            open_log: opens the cluster.
+            topics: names of the ack topics.
+            durable_ms: how long fails, and then acks, of a batch wait until they are durable; after that the
+                query fails, and starts again.
+        """
+        self._durable_ms = durable_ms
+        self._open_log = open_log
+        self._topics = topics
+        self._codec = wire_codec()
+        self._log: Log | None = None
+        self._producer: Producer | None = None
+
+    def publish(self, publication: Publication, partitions: int) -> None:
+        """Write a batch's records and wait until they are durable.
+
+        Args:
+            publication: what to write.
+            partitions: N, the number of acker partitions.
+
+        Raises:
+            Unreachable: the records are not durable yet; publishing them again is safe.
+        """
+        for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, publication.acks)):
+            self._send(topic, records, partitions)
+
+    def close(self) -> None:
+        """Leave the log."""
+        if self._producer is not None and self._log is not None:
+            self._producer.close()
+            self._log.close()
+        self._producer = self._log = None
+
+    def _send(self, topic: str, records: Iterable[Acks | Fails], partitions: int) -> None:
+        sent = False
+        producer = self._open()
+        for record in records:
+            partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
+            producer.send(Outgoing(topic, partition, self._codec.encode(record)))
+            sent = True
+        if sent:
+            producer.flush(self._durable_ms)
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            self._log = self._open_log()
+            self._producer = self._log.producer()
+        return self._producer

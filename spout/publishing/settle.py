@@ -30,7 +30,7 @@ from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import LATE, split
-from spout.publishing.fold import Evaluated, Outcome, TaskReport, residuals
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, residuals
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import Cause
 from spout.tuples.counts import added
@@ -43,7 +43,7 @@ def settle(
     expected: Iterable[str],
     tasks_of: Callable[[int], int | None],
     moment: Moment | None = None,
-) -> Outcome:
+) -> BatchOutcome:
     """Work out what a batch comes to.
 
     Args:
@@ -115,7 +115,7 @@ class Moment:
 
 def _summed(
     plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
-) -> Outcome:
+) -> BatchOutcome:
     """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all."""
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
     late = [(report, report.held.is_late(late_ms)) for report in newest if len(report.held.indices)]
@@ -133,7 +133,7 @@ def _summed(
     not_done = [*failures, *released.failures, *too_late]
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
     held = behind((lined for report in newest for lined in report.lined), failed, partial[kept], free)
-    return Outcome(
+    return BatchOutcome(
         plan,
         _one_cause_each([*not_done, *held], free),
         partial=partial[kept],

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from acker.errors import TrackingError
-from spout.planner.sink_watch import note, note_cores
-from spout.publishing.fold import Outcome
-from spout.publishing.isolated_records import LOGGED_MAX, counted, isolated_records
+from spout.planner.mailbox import Mailbox
+from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
+from spout.publishing.fold import BatchOutcome
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import logged, moment_of, refuse_repeats
@@ -27,7 +27,7 @@ class BatchEnd:
     """A batch of a query that has ended; the name of `lane` is the query's id."""
 
     application: Application
-    lane: Lane
+    lane: BatchLane
 
     def stream(self, reports: Reports) -> Stream | None:
         """Return the one tracked stream that a batch reads, and remember that the query reads it.
@@ -42,7 +42,7 @@ class BatchEnd:
         streams = [known[name] for name in reports.streams if name in known]
         for stream in streams:
             stream.queries.add(self.lane.name)
-            note_cores(self.application.sink_folder, self.application.cores, stream.group)
+            self._mailbox(stream).put_cores(self.application.cores)
         if not reports.evaluations or reports.nothing_to_publish:
             return None
         if len(streams) != 1:
@@ -52,7 +52,7 @@ class BatchEnd:
             )
         return streams[0]
 
-    def settle(self, stream: Stream, reports: Reports) -> Outcome:
+    def settle(self, stream: Stream, reports: Reports) -> BatchOutcome:
         """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`.
 
         Raises:
@@ -73,11 +73,11 @@ class BatchEnd:
             _LOGGER.warning("tuples_too_late group=%s tuples=%d", stream.group, outcome.late)
         return outcome
 
-    def publish(self, stream: Stream, outcome: Outcome) -> None:
-        """Write the events of an outcome, add up its counts, and leave the mark for the planning process."""
+    def publish(self, stream: Stream, outcome: BatchOutcome) -> None:
+        """Write the events of an outcome, add up its counts, and write to the planning process."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
-        named = Lane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
+        named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         stream.publisher.publish(publication_of(outcome, named), outcome.plan.partitions)
         stream.late += outcome.late
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
@@ -86,4 +86,7 @@ class BatchEnd:
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
                 record.place, record.cause.operator, record.cause.error, record.cause.message, self.lane.seq,
             )  # fmt: skip
-        note(self.application.sink_folder, outcome.plan)
+        self._mailbox(stream).put_published(outcome.plan)
+
+    def _mailbox(self, stream: Stream) -> Mailbox:
+        return Mailbox(self.application.sink_folder, stream.id, stream.group)

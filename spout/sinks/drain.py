@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 
-from spout.publishing.ledger import Added, Batch, ReportAccumulator, Value
+from spout.publishing.ledger import Added, Batch, ReportLedger, Value
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -48,7 +48,7 @@ class Unread(NamedTuple):
 class Drain:
     """Follows one run of a sink's function over one batch."""
 
-    def __init__(self, ledger: ReportAccumulator, query: str, batch: int) -> None:
+    def __init__(self, ledger: ReportLedger, query: str, batch: int) -> None:
         """Begin with nothing read; what an earlier run of the same batch read does not count."""
         self._ledger = ledger
         self._batch: Batch = (_LANE + query, batch)

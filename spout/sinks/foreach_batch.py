@@ -22,7 +22,7 @@ from spout.bolts.bolts import check_runs
 from spout.held.held_plan import refuse_query_of
 from spout.publishing import publish
 from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain
 from spout.spark.private import jobs_of
@@ -109,7 +109,7 @@ class Sink:
         reports = application.reports(query, batch_id)
         if skips and (self._deterministic or reports.plan is None):
             reports = _evaluate(application, rows, query, batch_id)
-        self._publish(application, reports, Lane(query, batch_id), skips=skips)
+        self._publish(application, reports, BatchLane(query, batch_id), skips=skips)
         application.ledger.forget(query, batch_id)
 
     def _run(
@@ -138,7 +138,7 @@ class Sink:
         has_run = _jobs(rows.sparkSession.sparkContext) != jobs
         if drain is not None and _has_drained(drain, visible, batch_id, has_run=has_run):
             return False
-        found = logged(application, Lane(query, batch_id))
+        found = logged(application, BatchLane(query, batch_id))
         if found is None or found.emitted_nothing:
             return False
         if has_run:
@@ -163,14 +163,14 @@ class Sink:
             )
         return Drain(application.ledger, query, batch_id)
 
-    def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
+    def _publish(self, application: Application, reports: Reports, lane: BatchLane, *, skips: bool) -> None:
         """Settle the reports of the tasks and publish the outcome."""
         end = BatchEnd(application, lane)
         stream = end.stream(reports)
         if stream is None:
             return
         if skips and not self._deterministic and reports.plan is not None:
-            end.publish(stream, publish.skipped(reports.plan, reports.absent))
+            end.publish(stream, publish.skipped_outcome(reports.plan, reports.absent))
         else:
             end.publish(stream, end.settle(stream, reports))
 

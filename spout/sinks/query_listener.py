@@ -6,7 +6,7 @@ its roots stay open, time out and are replayed. So a crash costs replays, never 
 
 If the listener raised an error, Spark would only log it. So the error is written to the stream's file, and
 the planning process, which waits for the mark of this batch before it plans the next one, fails the query
-with it (`spout.planner.sink_watch`).
+with it (`spout.planner.mailbox`).
 
 A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
 not evaluate it again. The reports of the run that wrote the rows are lost, so the roots of the batch are
@@ -28,10 +28,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from acker.errors import TrackingError
-from spout.planner.sink_watch import listen, stop_listening
+from spout.planner.mailbox import Mailbox
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.publishing import publish
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.spark.private import session_uuid
 from spout.streaming.application import Application, Stream
@@ -83,13 +83,13 @@ class QueryListener(StreamingQueryListener):
         """Start a query and follow it; the query's first progress event waits for the lock until it is
         registered.
         """
-        folder = self._application.sink_folder
+        mailbox = self._mailbox(stream)
         with self._starting:
-            listen(folder, stream.id, stream.group)
+            mailbox.put_listener()
             try:
                 query = begin()
             except BaseException:
-                stop_listening(folder, stream.id)
+                mailbox.drop_listener()
                 raise
             self._followed[query.runId] = Followed(stream)
             self._application.started[query.id] = query
@@ -122,13 +122,13 @@ class QueryListener(StreamingQueryListener):
             if last is not None and last.runId == str(event.runId):
                 del self._application.started[str(event.id)]
             if ended is not None and ended.stream.id not in {f.stream.id for f in self._followed.values()}:
-                stop_listening(self._application.sink_folder, ended.stream.id)
+                self._mailbox(ended.stream).drop_listener()
 
     def _ended(self, followed: Followed, progress: dict[str, Any]) -> None:
         """Publish a batch from Spark's progress event."""
         if progress["runId"] in self._application.sunk:
             return  # a spout.sink within the query has published it
-        lane = Lane(progress["id"], progress["batchId"])
+        lane = BatchLane(progress["id"], progress["batchId"])
         reports = self._application.reports(lane.name, lane.seq)
         journal = batch_journal(progress)
         end = BatchEnd(self._application, lane)
@@ -148,7 +148,7 @@ class QueryListener(StreamingQueryListener):
                 "none of its records was read: the query drops its source unread (limit(0), a condition that"
                 " is never true); take that out"
             )
-        end.publish(followed.stream, publish.skipped(plan_of(followed.stream, journal)))
+        end.publish(followed.stream, publish.skipped_outcome(plan_of(followed.stream, journal)))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         """Write an error where the planning process finds it."""
@@ -157,7 +157,10 @@ class QueryListener(StreamingQueryListener):
             f" ({type(error).__name__}: {error}); its records come again"
         )
         _LOGGER.error("%s", said)
-        listen(self._application.sink_folder, stream.id, stream.group, said)
+        self._mailbox(stream).put_listener(said)
+
+    def _mailbox(self, stream: Stream) -> Mailbox:
+        return Mailbox(self._application.sink_folder, stream.id, stream.group)
 
 
 def batch_journal(progress: dict[str, Any]) -> Journal | None:

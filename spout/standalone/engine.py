@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from acker.errors import Unreachable, UsageError
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from spout.standalone.desk import Desk
 from spout.standalone.service import SpoutService
 from spout.standalone.status import SpoutStatus, status_of

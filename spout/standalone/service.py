@@ -20,15 +20,14 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.wire.events import Lost, SourceRun, Verdicts
-from spout.group.ground import Report
+from spout.group.context import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
+from spout.planner.mailbox import PlannerStatus
 from spout.planner.planner import Planner
-from spout.planner.status import PlannerStatus
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.standalone.desk import Desk
 from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
 
@@ -85,8 +84,8 @@ class SpoutService:
             take_over=take_over, way="KafkaSpout(..., take_over=True)",
         )  # fmt: skip
         self._planner = Planner(
-            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), heard=self._hear,
-            who=who,
+            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()),
+            on_verdicts=self._note_lost, who=who,
         )  # fmt: skip
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
@@ -173,7 +172,7 @@ class SpoutService:
                 return None
             number = self.desk.settlements.number
             outcome = self.desk.settlements.take(self.desk.shelf, self._around())
-        self._publisher.publish(publication_of(outcome, Lane(self._lane, number)), self._spec.partitions)
+        self._publisher.publish(publication_of(outcome, BatchLane(self._lane, number)), self._spec.partitions)
         with self._guard:
             self.durable = number
             self._guard.notify_all()
@@ -191,7 +190,7 @@ class SpoutService:
             ahead.close()
         self._log.close()
 
-    def _hear(self, verdicts: Verdicts) -> None:
+    def _note_lost(self, verdicts: Verdicts) -> None:
         self._lost += verdicts.lost
 
     def _follow(self) -> None:

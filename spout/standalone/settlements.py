@@ -14,7 +14,7 @@ import numpy as np
 from acker.identity import I64
 from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Outcome
+from spout.publishing.fold import BatchOutcome
 from spout.standalone.shelf import Shelf
 from spout.tuples.collector import Cause
 
@@ -53,7 +53,7 @@ class Settlements:
         """Add positions that were planned and have no record."""
         self._absent += runs
 
-    def take(self, shelf: Shelf, around: BatchPlan) -> Outcome:
+    def take(self, shelf: Shelf, around: BatchPlan) -> BatchOutcome:
         """Take out everything, drop its records, and begin the next publication.
 
         Args:
@@ -78,7 +78,7 @@ class Settlements:
             for cause, by in failed.items()
             if by
         )
-        outcome = Outcome(plan, causes, tuple(sorted(self._absent)))
+        outcome = BatchOutcome(plan, causes, tuple(sorted(self._absent)))
         self.confirmed, self._runs, self._failed, self._absent = [], [], {}, []
         self.number += 1
         return outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from spout.standalone.desk import Desk
 
 

@@ -30,9 +30,9 @@ from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from spout.bolts.work_done import WorkDone
 from spout.execution.safety import Safety
-from spout.publishing.ledger import ReportAccumulator, Reports
-from spout.publishing.left_open import LeftOpen
-from spout.publishing.publisher import Publisher
+from spout.publishing.batch_warnings import LeftOpen
+from spout.publishing.ledger import ReportLedger, Reports
+from spout.publishing.publish import Publisher
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
 from spout.tuples.traceback_log import TracebackLog
@@ -199,7 +199,7 @@ class Application:
     def __init__(self, context: SparkContext) -> None:
         """Register the ledger's accumulator."""
         self._context = context
-        self.ledger = ReportAccumulator(context)
+        self.ledger = ReportLedger(context)
         self.streams: dict[str, Stream] = {}
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from acker.errors import TrackingError
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.plan import BatchPlan
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.publishing.settle import Moment
 from spout.spark.private import java_query
 from spout.streaming.application import Application, Stream
@@ -56,7 +56,7 @@ class Logged(NamedTuple):
         return self.end.now + (max(0, self.began_ms - since_ms) if since_ms else 0)
 
 
-def logged(application: Application, lane: Lane) -> Logged | None:
+def logged(application: Application, lane: BatchLane) -> Logged | None:
     """Return what is logged about a batch of a running query; None when the query reads no tracked stream."""
     query = _running(application, lane.name)
     if query is None:
@@ -81,7 +81,7 @@ def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
     )  # fmt: skip
 
 
-def refuse_repeats(application: Application, lane: Lane) -> None:
+def refuse_repeats(application: Application, lane: BatchLane) -> None:
     """Check that a query writes each row of an aggregate once, so that its anchors are acked once.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from acker.units import time_ms
 from spout.group.sources import PlannerSpec, topic_names
-from spout.planner.sink_watch import cores_noted
+from spout.planner.mailbox import Mailbox
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.streaming.options import SourceOptions
@@ -54,5 +54,5 @@ def tasks_now(options: SourceOptions) -> int:
     On a cluster executors register after the query was built, and come and go; the driver writes the number
     of cores to a file after each batch.
     """
-    noted = cores_noted(Path(options.sink_folder)) if options.sink_folder else None
+    noted = Mailbox(Path(options.sink_folder), options.stream).cores() if options.sink_folder else None
     return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

@@ -50,7 +50,7 @@ class SourceOptions:
             new checkpoint takes the group from a session that is alive.
         application: name and id of the Spark application, which others that try to take the group are shown.
         status_path: file to which the planning process writes its status, or None.
-        sink_folder: where the sink marks the batches that it has published; see `spout.planner.sink_watch`.
+        sink_folder: where the sink marks the batches that it has published; see `spout.planner.mailbox`.
         schema: Spark DDL of the rows that a read task returns.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.

@@ -32,12 +32,9 @@ from pyspark.sql.types import StructType
 from acker.config.settings import longest_unreachable_ms
 from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
-from spout.execution.safety import mark_of
 from spout.group.presence import Who
-from spout.planner.activation import Activation
+from spout.planner.mailbox import Mailbox, SinkWatch, write_status
 from spout.planner.planner import Planner
-from spout.planner.sink_watch import SinkWatch
-from spout.planner.status import write_status
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
 from spout.streaming.batch_tasks import batch_tasks, planner_spec, tasks_now
@@ -191,14 +188,10 @@ class Runner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
-        self._sink = SinkWatch(
-            Path(options.sink_folder), options.group, options.stream,
-            durable_ms=longest_unreachable_ms(options.read),
-        )  # fmt: skip
-        self._activation = Activation(Path(options.sink_folder), options.stream)
+        self._mailbox = Mailbox(Path(options.sink_folder), options.stream, options.group)
+        self._sink = SinkWatch(self._mailbox, durable_ms=longest_unreachable_ms(options.read))
         self._stops_at_ends = False
         self._published_ms = 0
-        self._mark = mark_of(Path(options.sink_folder), options.stream)
         self._has_planned = False
 
     def begin_again(self, journal: Journal) -> bool:
@@ -206,7 +199,7 @@ class Runner:
         self.begin(journal)
         if not self._has_planned and self._options.sink_folder:
             try:
-                self._mark.touch()
+                self._mailbox.again.touch()
             except OSError as error:
                 _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
         return not self._has_planned
@@ -236,7 +229,7 @@ class Runner:
         """
         self.begin(start)
         self._has_planned = True
-        self._mark.unlink(missing_ok=True)
+        self._mailbox.again.unlink(missing_ok=True)
         with self._lock:
             self._wait_until_ready()
             self._wait_for_sink(start)
@@ -277,10 +270,10 @@ class Runner:
 
     def _plan(self, start: Journal, limit: int | None) -> Journal:
         self._raise_error()
-        if self._activation.is_inactive():
-            self._activation.answer()
+        if self._mailbox.is_inactive():
+            self._mailbox.put_idle()
             deadline_ms = _now_ms() + ENDING_MS_MAX
-            while self._activation.is_for_good() and _now_ms() < deadline_ms:
+            while self._mailbox.is_for_good() and _now_ms() < deadline_ms:
                 self._wait(IDLE_MS)
             return start
         return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
@@ -346,7 +339,7 @@ class Runner:
             return
         self._published_ms = now_ms
         status = self._planner.status(now_ms, str(self._error or ""))
-        if status.state == "running" and not status.pending and self._activation.is_inactive():
+        if status.state == "running" and not status.pending and self._mailbox.is_inactive():
             self._planner.leave()
         try:
             write_status(Path(path), status)

@@ -37,7 +37,8 @@ from spout.bolts.bolts import (
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
-from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
+from spout.execution.safety import Safety, limit_ms, tried_once
+from spout.planner.mailbox import Mailbox
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, Stream, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
@@ -123,9 +124,9 @@ def read_stream(
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"], carry=carry)
-    mark = mark_of(application.sink_folder, stream.id)
+    mailbox = Mailbox(application.sink_folder, stream.id)
     stream.inputs = tuple(topics.input(name) for name in names)
-    stream.safety = Safety(limit_ms(stream.inputs), str(mark))
+    stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
     if stream.tracked and tried_once(spark.sparkContext.master or ""):
         _LOGGER.warning(
             "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
@@ -184,7 +185,7 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 
 def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:
     """Return the file of the planner's status: `wanted`, or one in the application's folder."""
-    return Path(wanted) if wanted is not None else application.sink_folder / f"{stream.id}.status.json"
+    return Path(wanted) if wanted is not None else Mailbox(application.sink_folder, stream.id).status_path
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:

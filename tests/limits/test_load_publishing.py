@@ -8,14 +8,14 @@ from acker.identity import root_edges, source_of
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Evaluated, Outcome, TaskReport, failures_of, residuals
-from spout.publishing.publish import CAUSES_MAX, Lane, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of, residuals
+from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause, cause_of
 from tests.limits.work import within
 
 PARTITIONS = 1_000
-LANE = Lane("query/s1", 7)
+LANE = BatchLane("query/s1", 7)
 
 
 def plan_of(partitions: int, records: int) -> BatchPlan:
@@ -62,7 +62,7 @@ def test_failures_and_holes_in_a_thousand_partitions_are_published_in_one_pass()
     left = np.setdiff1d(failed, np.arange(0, plan.count, 10))
     causes = tuple((cause, roots) for cause, roots in causes if roots[0] in left)
     with within(cpu_seconds=10):
-        publication = publication_of(Outcome(plan, causes, holes), LANE)
+        publication = publication_of(BatchOutcome(plan, causes, holes), LANE)
     assert len(publication.acks) == PARTITIONS
     assert sum(run.end - run.start for record in publication.acks for run in record.absent) == len(holes)
     said = sum(run.end - run.start for record in publication.acks for run in record.runs)
@@ -76,7 +76,9 @@ def test_a_million_open_roots_of_a_thousand_partitions_are_published_with_their_
     rows = np.stack([every, np.zeros_like(every)], axis=1)
     with within(cpu_seconds=10):
         partial, residual = residuals(plan, [{(5,): rows}])
-        publication = publication_of(Outcome(plan, partial=partial, residual=residual, touched=partial), LANE)
+        publication = publication_of(
+            BatchOutcome(plan, partial=partial, residual=residual, touched=partial), LANE
+        )
     assert len(publication.acks) == PARTITIONS
     last = publication.acks[-1]
     assert (last.source, positions(last.positions).tolist()) == (plan.ranges[-1].source, [*range(100, 1_100)])
@@ -92,6 +94,6 @@ def test_an_exception_with_an_endless_name_does_not_burst_a_record() -> None:
     causes = tuple(
         (cause_of("split", endless(f"{n:04}" + "é" * 500)), np.arange(n, plan.count, 300)) for n in range(300)
     )
-    [first, *_] = publication_of(Outcome(plan, causes), LANE).fails
+    [first, *_] = publication_of(BatchOutcome(plan, causes), LANE).fails
     assert len(first.causes[0].error) <= MESSAGE_BYTES_MAX
     assert len(wire_codec().encode(first)) < RECORD_BYTES_MAX

@@ -18,8 +18,8 @@ from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, Outcome, TaskReport
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
@@ -91,7 +91,7 @@ def run_of(bolt: AnyBolt, **about: Any) -> StageRun:
     return StageRun(Chain((Step(type(bolt).__name__, bolt, NUMBER),), **about).stage, CONTEXT)
 
 
-def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> Outcome:
+def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOutcome:
     """Run a batch of ten records, one of which becomes a million, through a pass and another in two tasks."""
     plan = BatchPlan(GROUP, "s1", 1, 1, 0, TIMEOUT_MS, True, (SourceRun(SOURCE, 0, 10),))
     numbers = [tuples if row == ROOT else 1 for row in range(10)]
@@ -122,14 +122,14 @@ def through_a_blob(report: TaskReport) -> TaskReport:
     return decode(encode(report))
 
 
-def verdicts_of(outcome: Outcome, *, clock: int = 0) -> dict[int, str]:
+def verdicts_of(outcome: BatchOutcome, *, clock: int = 0) -> dict[int, str]:
     """Publish a batch to an acker and return its verdicts."""
     world = World()
     writer = world.session()
     writer.take()
     writer.init((0, 10))
     world.settle()
-    publication = publication_of(outcome, Lane(writer.lane, 1))
+    publication = publication_of(outcome, BatchLane(writer.lane, 1))
     for topic, records in ((TOPICS.fail, publication.fails), (TOPICS.ack, publication.acks)):
         producer = world.writer_log.producer()
         for record in records:
@@ -184,7 +184,7 @@ def test_very_many_forgotten_tuples_are_one_value() -> None:
     with within(cpu_seconds=30):
         outcome = outcome_of(Spread(), DropByHand(acks=False), 200_000)
     assert outcome.partial.tolist() == list(range(10))
-    [record] = publication_of(outcome, Lane("q/s1", 1)).acks
+    [record] = publication_of(outcome, BatchLane("q/s1", 1)).acks
     assert len(CODEC.encode(record)) < 400
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.wire.events import SourceRun, positions
-from spout.publishing.delayed import Held, Places, Released
+from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import TaskReport
 from tests.unit.spout.publishing.test_delayed import A, B, array, batch, held, open_roots, plan_of
 
@@ -41,7 +41,7 @@ def test_a_root_is_complete_when_every_tuple_of_it_was_released(script: list[Tup
             for number, (_, root, until) in enumerate(holds[since])
             if until == n
         ]
-        at = Places(array(*(source for (source, _), _ in parts)), array(*(p for (_, p), _ in parts)))
+        at = RootPositions(array(*(source for (source, _), _ in parts)), array(*(p for (_, p), _ in parts)))
         acked = Released(at, np.array([edge for _, edge in parts], np.uint64))
         reports = [TaskReport("hold", held=edges[n]), TaskReport("ack", released=acked)]
         done.append(batch(PLANS[n], *reports))
@@ -73,4 +73,4 @@ def test_a_batch_resets_the_timeouts_that_its_tasks_say_and_contributes_nothing_
 def touched(named: list[tuple[int, int]]) -> Released:
     """Reset timeouts."""
     places = [place(*each) for each in named]
-    return Released(touched=Places(array(*(s for s, _ in places)), array(*(at for _, at in places))))
+    return Released(touched=RootPositions(array(*(s for s, _ in places)), array(*(at for _, at in places))))

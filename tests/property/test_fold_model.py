@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker.identity import child_edge, root_edge, subscription_key
+from acker.identity import child_edge, root_edge
 from acker.wire.events import SourceRun
 from spout.bolts.bolts import Bolt
 from spout.bolts.collectors import OutputCollector
@@ -19,7 +19,7 @@ from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
@@ -174,9 +174,9 @@ def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
 def test_what_is_published_is_the_fold_of_what_was_acked(script: Script) -> None:
     """S26, S28, S76, P48, S166: complete if, and only if, all was received and acked and nothing failed."""
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, START, START + script.roots),))
-    evaluated, _ = performed(script, plan)
-    publication = publication_of(settle(evaluated, (), lambda stage: None), Lane("q/s", 5))
-    model = modelled(script, [subscription_key("one", "default", "two")])
+    evaluated, first = performed(script, plan)
+    publication = publication_of(settle(evaluated, (), lambda stage: None), BatchLane("q/s", 5))
+    model = modelled(script, first.leaving)
     folded = contributions(publication, SOURCE, START)
     assert failed_roots(publication, START) == model.failed
     assert folded == {
@@ -197,6 +197,6 @@ def test_the_records_do_not_depend_on_the_order_in_which_tasks_reported(
     evaluated, _ = performed(script, plan)
     shuffled = list(evaluated)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    lane = Lane("q/s", 5)
+    lane = BatchLane("q/s", 5)
     expected = publication_of(settle(evaluated, (), lambda stage: None), lane)
     assert publication_of(settle(shuffled, (), lambda stage: None), lane) == expected

@@ -18,7 +18,7 @@ from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
 from replay.records.due import Progress
 from replay.worker.intake import Intake
 from spout.group.presence import Who, sign_headers
-from spout.group.sibling import SIBLING_MS
+from spout.group.tenure import SIBLING_MS
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.session import STEP_MS_MAX, SessionClock
@@ -102,7 +102,7 @@ def test_a_tick_adds_at_most_a_second_to_the_tick_before_it() -> None:
     """
     clock = SessionClock(5_000, 100_000)
     clock.look(100_000, idle=False)
-    clock.told()
+    clock.sent()
     clock.look(100_499, idle=False)
 
     assert clock.look(160_000, idle=False) == 5_000 + STEP_MS_MAX

@@ -15,7 +15,7 @@ from acker.errors import UsageError
 from spout.builder.flux import load_topology
 from spout.builder.submitted import DRAIN_SECONDS, SubmittedTopology
 from spout.builder.topology import TopologyBuilder
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from tests.integration.spark.test_topology_spark import World, spout_of
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Count, Words
 from tests.support.brokers import Broker

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
 from acker.config.topics import load
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
 from tests.integration.spark.test_bolts_spark import DEADLINE_S, World
 from tests.support.bolts.sample_bolts import Keep, NoOrigin

@@ -19,7 +19,7 @@ from spout.builder.flux import load_topology
 from spout.builder.submitted import SubmittedTopology
 from spout.builder.topology import TopologyBuilder
 from spout.local.ports import free_port
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually

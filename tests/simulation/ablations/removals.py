@@ -36,7 +36,7 @@ from acker.wire.events import Acks, SourceRun
 from replay.records.due import PROGRESS_KEY
 from replay.worker.partition import VerdictPartition
 from spout.planning.plan import BatchPlan
-from spout.publishing.publish import Lane as PublishLane
+from spout.publishing.publish import BatchLane
 from tests.simulation.world.cluster import Client
 
 Replaced = list[tuple[Any, str, Any]]
@@ -88,7 +88,7 @@ def failed_left_out() -> Replaced:
     """Name failed roots in the acks as well, and apply acks first."""
     original = spout.publishing.publish._acks
 
-    def _acks(block: Any, plan: BatchPlan, lane: PublishLane) -> Acks:
+    def _acks(block: Any, plan: BatchPlan, lane: BatchLane) -> Acks:
         return original(replace(block, causes=()), plan, lane)
 
     return [(spout.publishing.publish, "_acks", _acks), *fail_beats_zero()]

@@ -27,8 +27,7 @@ from acker.wire.events import SourceRun, Take
 from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
-from spout.planning.cursor import SourceCursor, cursor_of
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, SourceCursor, choose_runs, cursor_of
 from spout.planning.session import SessionClock
 from spout.planning.window import Window
 from spout.tuples.collector import Delivery
@@ -145,9 +144,9 @@ def max_pending() -> Replaced:
 
     def unlimited(cursors: Any, ends: Any, input_ids: Any, room: Room, caps: Any) -> list[SourceRun]:
         boundless = Room(room.total, dict.fromkeys(room.by_input, 1 << 30))
-        return choose(cursors, ends, input_ids, boundless, caps)
+        return choose_runs(cursors, ends, input_ids, boundless, caps)
 
-    return [(spout.planner.batches, "choose", unlimited)]
+    return [(spout.planner.batches, "choose_runs", unlimited)]
 
 
 def restored_pending() -> Replaced:

@@ -19,11 +19,10 @@ from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, topic_names
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
-from spout.planning.plan import BatchPlan, ReadTask, cut, read_tasks
+from spout.planning.plan import BatchPlan, ReadTask, cut_ranges, read_tasks
 from spout.publishing import publish
-from spout.publishing.fold import Evaluated, Outcome
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.fold import BatchOutcome, Evaluated
+from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from tests.simulation.truth.facts import FAILED, Evaluation, Holder, Journalled, SpoutLook
@@ -50,7 +49,7 @@ class Running:
     end: Journal
     phase: str = "read"
     plan: BatchPlan | None = None
-    outcome: Outcome | None = None
+    outcome: BatchOutcome | None = None
     results: dict[tuple[int, int], Evaluation] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     skips: bool = False
@@ -202,7 +201,7 @@ class QueryProcess(Process):
             ranges=batch_ranges(running.start, end),
         )  # fmt: skip
         names = topic_names(self._spec.inputs, plan.ranges)
-        tasks = [ReadTask(plan, share, names) for share in cut(plan.ranges, end.tasks)]
+        tasks = [ReadTask(plan, share, names) for share in cut_ranges(plan.ranges, end.tasks)]
         if end.order:
             tasks = read_tasks(plan, names, end.tasks, end.order)
         tasks = tasks or [ReadTask(plan, (), {})]
@@ -223,7 +222,7 @@ class QueryProcess(Process):
         running.skips = self.world.options.skipping_sink and running.batch in self.checkpoint.written
         if running.skips and not self.vouches:
             absent = [run for each in evaluations for run in each.report.absent]
-            running.outcome = publish.skipped(plan, absent)
+            running.outcome = publish.skipped_outcome(plan, absent)
         else:
             running.outcome = settle(evaluations, (), lambda _: None)
             running.results |= _held(running.outcome)
@@ -273,7 +272,7 @@ class QueryProcess(Process):
     def _publish(self, running: Running) -> None:
         if running.outcome is None:
             raise UsageError("a batch is published before it was evaluated")
-        lane = Lane(f"{self.checkpoint.query}/{running.end.session}", running.batch)
+        lane = BatchLane(f"{self.checkpoint.query}/{running.end.session}", running.batch)
         is_late = self.world.truth.has_gone_on(self._input.group, lane.name, lane.seq)
         self._publisher.publish(publication_of(running.outcome, lane), self._spec.partitions)
         if is_late:  # another driver has published a later batch, so that nothing of this one counts
@@ -291,7 +290,7 @@ def _rank(run: SourceRun, record: Record) -> tuple[int, bool, int]:
     return first, False, origin_of(record.headers, "lines", partition_of(first)) or 0
 
 
-def _held(outcome: Outcome) -> dict[tuple[int, int], Evaluation]:
+def _held(outcome: BatchOutcome) -> dict[tuple[int, int], Evaluation]:
     """Return what the driver failed since it stood behind a record that failed."""
     held: dict[tuple[int, int], Evaluation] = {}
     for cause, indices in outcome.failed:

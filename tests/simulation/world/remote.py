@@ -10,8 +10,7 @@ import numpy as np
 
 from acker.identity import WIRE_BLOCK_BITS
 from acker.wire.events import Acks, pack_positions, pack_values
-from spout.publishing.publish import Publication
-from spout.publishing.publisher import Publisher
+from spout.publishing.publish import Publication, Publisher
 from tests.simulation.world.durable import Store
 from tests.simulation.world.process import Process, Setting
 

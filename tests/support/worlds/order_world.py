@@ -24,7 +24,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.publishing.fold import Evaluated, TaskReport, failures_of
-from spout.publishing.publish import Lane, publication_of
+from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.collector import Cause
@@ -231,7 +231,7 @@ class OrderWorld(World):
         outcome = settle(reports, (), lambda _stage: None)
         absent = tuple(sorted({*outcome.absent}))
         publication = publication_of(
-            replace(outcome, absent=absent), Lane("q/" + outcome.plan.session, self.batches)
+            replace(outcome, absent=absent), BatchLane("q/" + outcome.plan.session, self.batches)
         )
         producer, codec, names = self.log.producer(), wire_codec(), self.topics.ack_topics
         for topic, records in ((names.fail, publication.fails), (names.ack, publication.acks)):

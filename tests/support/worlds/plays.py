@@ -47,9 +47,8 @@ from spout.inspect.operate import GroupOperation, moves, run
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Outcome
-from spout.publishing.publish import Lane, publication_of
-from spout.publishing.publisher import Publisher
+from spout.publishing.fold import BatchOutcome
+from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.collector import Cause
 
@@ -248,8 +247,8 @@ def _work(topics: Topics, start: Journal, end: Journal, publisher: Publisher, ba
     group = next(iter(topics.inputs.values())).group
     plan = BatchPlan(group, end.session, end.epoch, 1, end.now, 30_000, True, ranges)
     failed = ((Cause("split", "ValueError", "bad"), np.array([0])),) if batch == 1 else ()
-    lane = Lane(f"{end.session}/{end.session}", batch)
-    publisher.publish(publication_of(Outcome(plan, failed), lane), 1)
+    lane = BatchLane(f"{end.session}/{end.session}", batch)
+    publisher.publish(publication_of(BatchOutcome(plan, failed), lane), 1)
 
 
 def _read(topics: Topics, ranges: Sequence[SourceRun]) -> None:

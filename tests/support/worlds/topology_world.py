@@ -21,8 +21,8 @@ from spout.execution.stage_run import StageRun
 from spout.isolation.isolation import IsolatedRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, Outcome, TaskReport
-from spout.publishing.publish import Lane, Publication, publication_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import settle
 from spout.topology.stage_pass import Parts, StagePass, passes_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
@@ -76,14 +76,14 @@ class Ran:
         evaluated: every report.
     """
 
-    outcome: Outcome
+    outcome: BatchOutcome
     rows: list[pa.RecordBatch]
     evaluated: list[Evaluated] = field(default_factory=list)
 
     @property
     def publication(self) -> Publication:
         """The records of the batch."""
-        return publication_of(self.outcome, Lane("q/s", 5))
+        return publication_of(self.outcome, BatchLane("q/s", 5))
 
     @property
     def values(self) -> list[tuple[Any, ...]]:

@@ -7,7 +7,6 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import (
-    HEADER_BYTES,
     MESSAGE_BYTES,
     Finding,
     Level,
@@ -18,6 +17,7 @@ from acker.provisioning.topic_specs import (
     plan,
     required_topics,
 )
+from acker.wire.codec import HEADER_BYTES
 
 FILE = """
 acker: {partitions: 3, replication_factor: 3}

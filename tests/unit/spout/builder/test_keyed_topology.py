@@ -21,9 +21,9 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, entered
 from spout.isolation.isolation import IsolatedRun
-from spout.planner.activation import Activation
-from spout.publishing.delayed import Places as Held
+from spout.planner.mailbox import Mailbox
 from spout.publishing.delayed import Released, split
+from spout.publishing.delayed import RootPositions as Held
 from spout.publishing.fold import TaskReport
 from spout.topology.keyed_graph import check_trigger, told_of
 from spout.topology.stage_pass import StagePass
@@ -385,10 +385,10 @@ def test_what_a_keyed_bolt_receives_is_counted_by_the_stream_that_it_reads() -> 
 
 def test_a_topology_that_stops_for_good_lets_spark_wait(tmp_path: Path) -> None:
     """Or the batches of ticks would go on, and the end of the query would interrupt one."""
-    activation = Activation(tmp_path, "stream")
-    activation.deactivate()
-    assert (activation.is_inactive(), activation.is_for_good()) == (True, False)
-    activation.deactivate(for_good=True)
-    assert activation.is_for_good()
-    activation.activate()
-    assert (activation.is_inactive(), activation.is_for_good()) == (False, False)
+    mailbox = Mailbox(tmp_path, "stream", "g")
+    mailbox.deactivate()
+    assert (mailbox.is_inactive(), mailbox.is_for_good()) == (True, False)
+    mailbox.deactivate(for_good=True)
+    assert mailbox.is_for_good()
+    mailbox.activate()
+    assert (mailbox.is_inactive(), mailbox.is_for_good()) == (False, False)

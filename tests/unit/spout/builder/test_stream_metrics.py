@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from spout.builder.streams import StreamStatus, stream_metrics
-from spout.planner.status import PlannerStatus
+from spout.planner.mailbox import PlannerStatus
 from spout.runtime.metrics import Scraped
 from spout.tuples.collector import StreamId
 from spout.tuples.counts import Counted, Measure, What

@@ -31,6 +31,7 @@ from spout.demo.words import (
     origin_number,
     python_topics,
 )
+from spout.planner.mailbox import PlannerStatus
 
 GOOD = Outcome(
     records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
@@ -147,12 +148,12 @@ def test_the_lines_of_the_table_add_up(outcome: Outcome) -> None:
 
 
 def test_the_line_says_that_it_is_throttled_when_a_batch_took_too_long() -> None:
-    status = {"pending": 12_000.0, "batch_ms": 3_100.0}
+    status = PlannerStatus("running", "g", pending=12_000, batch_ms=3_100)
     line = status_line(status, Tally(copies=3, dead_letters=1), 52_000.4, 5_000)
     assert line == (
         "52,000 records/s  pending 12,000  replayed 3  dead 1  throttled: batch took 3.1 s of 5 s timeout"
     )
-    assert "throttled" not in status_line({**status, "batch_ms": 1_300.0}, Tally(), 0, 5_000)
+    assert "throttled" not in status_line(replace(status, batch_ms=1_300), Tally(), 0, 5_000)
     assert "throttled" not in status_line(status, Tally(), 0, 0)
 
 

@@ -13,10 +13,11 @@ from acker.wire.events import SourceRun
 from replay.policy.disposition import Action, Rule, action_of
 from spout.bolts.work_done import WorkDone
 from spout.builder.submitted import TopologyStatus, topology_metrics
-from spout.execution.safety import Safety, limit_ms, mark_of, tried_once
+from spout.execution.safety import Safety, limit_ms, tried_once
+from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Outcome
-from spout.publishing.isolated_records import counted, isolated_records
+from spout.publishing.batch_warnings import counted, isolated_records
+from spout.publishing.fold import BatchOutcome
 from spout.tuples.collector import Cause
 from spout.tuples.culprits import HUNG, WORKER_DIED
 
@@ -33,12 +34,12 @@ inputs:
 
 
 def test_a_task_isolates_when_it_is_tried_again_or_its_batch_is_run_again(tmp_path: Path) -> None:
-    mark = mark_of(tmp_path, "stream")
+    mark = Mailbox(tmp_path, "stream", "g").again
     safety = Safety(mark=str(mark))
     assert [safety.isolates(tries) for tries in (0, 1, 2)] == [False, True, True]
     mark.touch()
     assert safety.isolates(0)
-    assert not Safety(mark=str(mark_of(tmp_path, "other"))).isolates(0)
+    assert not Safety(mark=str(Mailbox(tmp_path, "other", "g").again)).isolates(0)
     assert not Safety().isolates(0)
 
 
@@ -72,7 +73,7 @@ def test_isolated_records_are_named_by_their_place_and_counted() -> None:
     )
     plan = BatchPlan("g", "s", 1, 4, 0, 0, True, ranges)
     died, hung = Cause("split", WORKER_DIED, "SIGSEGV"), Cause("split", HUNG, "took long")
-    outcome = Outcome(
+    outcome = BatchOutcome(
         plan,
         (
             (died, np.array([0, 9, 10])),

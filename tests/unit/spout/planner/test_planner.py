@@ -10,7 +10,7 @@ from acker.errors import DataLoss, Disagreement, SessionRefused, SessionSupersed
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import SourceRun
-from spout.group.sibling import SIBLING_MS
+from spout.group.tenure import SIBLING_MS
 from spout.planning.journal import BEGINNING
 from spout.planning.session import STEP_MS_MAX
 from tests.support.worlds.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from acker.identity import acker_partition, position_at, source_of
 from acker.wire.events import PositionRun, SourceRun
-from spout.planning.cursor import SourceCursor, cursor_of
-from spout.planning.intake import Room, choose
-from spout.planning.shares import (
-    FIRST_BATCH_RECORDS_MAX,
-    PROBE_RECORDS,
-    TIMEOUT_SHARE,
-    Pace,
+from spout.planning.intake import (
+    Room,
+    SourceCursor,
+    choose_runs,
+    cursor_of,
     fair_shares,
     near_block_end,
 )
+from spout.planning.pace import FIRST_BATCH_RECORDS_MAX, PROBE_RECORDS, TIMEOUT_SHARE, BatchPace
 from spout.tuples.intervals import IntervalSet
 
 A, B = source_of(1, 0), source_of(1, 1)
@@ -57,25 +56,25 @@ def test_a_share_ends_with_a_block_when_that_gives_up_less_than_a_quarter() -> N
 
 def test_replays_come_before_new_records() -> None:
     """docs/design/protocol.md, section 5.1; P9."""
-    taken = choose(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, IDS, Room(60, {1: 1_000}))
+    taken = choose_runs(cursors(a=0, b=0, replay=5), {A: 100, B: 100, REPLAY: 25}, IDS, Room(60, {1: 1_000}))
     assert taken == [SourceRun(A, 0, 20), SourceRun(B, 0, 20), SourceRun(REPLAY, 5, 25)]
 
 
 def test_never_more_is_taken_than_may_be_pending() -> None:
     """S65: with the window full nothing is taken."""
-    assert choose(cursors(a=0), {A: 100}, IDS, Room(None, {1: 0})) == []
-    assert choose(cursors(a=0), {A: 100}, IDS, Room(None, {1: 30})) == [SourceRun(A, 0, 30)]
+    assert choose_runs(cursors(a=0), {A: 100}, IDS, Room(None, {1: 0})) == []
+    assert choose_runs(cursors(a=0), {A: 100}, IDS, Room(None, {1: 30})) == [SourceRun(A, 0, 30)]
 
 
 def test_a_partition_without_records_leaves_its_share_to_the_others() -> None:
     """S121: one partition never blocks another."""
-    assert choose(cursors(a=0, b=7), {A: 100, B: 7}, IDS, Room(50, {1: 1_000})) == [SourceRun(A, 0, 50)]
+    assert choose_runs(cursors(a=0, b=7), {A: 100, B: 7}, IDS, Room(50, {1: 1_000})) == [SourceRun(A, 0, 50)]
 
 
 def test_gaps_are_taken_before_what_lies_above() -> None:
     """What a crash between two parts left out comes first."""
     cursor = SourceCursor(0, 100, IntervalSet([(20, 30), (50, 60)]))
-    found = choose({A: cursor}, {A: 200}, IDS, Room(25, {1: 1_000}))
+    found = choose_runs({A: cursor}, {A: 200}, IDS, Room(25, {1: 1_000}))
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
         cursor.use(run.start, run.end)
@@ -85,15 +84,15 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
 def test_everything_is_taken_when_there_is_room_for_everything() -> None:
     """Nothing is left behind for the sake of a block's end."""
     cursor = SourceCursor(0, 40_000, IntervalSet([(0, 30_000)]))
-    found = choose({A: cursor}, {A: 80_000}, IDS, Room(None, {1: 1_000_000}))
+    found = choose_runs({A: cursor}, {A: 80_000}, IDS, Room(None, {1: 1_000_000}))
     assert found == [SourceRun(A, 0, 30_000), SourceRun(A, 40_000, 80_000)]
 
 
 def test_an_end_below_the_cursor_takes_nothing() -> None:
     """An end that went back, and a generation whose offsets begin anew."""
-    assert choose(cursors(a=100), {A: 40}, IDS, Room(None, {1: 10})) == []
+    assert choose_runs(cursors(a=100), {A: 40}, IDS, Room(None, {1: 10})) == []
     at = position_at(3, 10)
-    found = choose({A: SourceCursor(at, at)}, {A: 12}, IDS, Room(None, {1: 10}))
+    found = choose_runs({A: SourceCursor(at, at)}, {A: 12}, IDS, Room(None, {1: 10}))
     assert found == [SourceRun(A, at, at + 2)]
 
 
@@ -130,7 +129,7 @@ def test_positions_used_out_of_order_leave_a_gap() -> None:
 
 def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:
     """docs/design/protocol.md, section 5.1: 10,000, then what the measured rate allows."""
-    pace = Pace(30_000)
+    pace = BatchPace(30_000)
     assert pace.allowed() == FIRST_BATCH_RECORDS_MAX == 10_000
     pace.emitted(10_000, 0)
     assert pace.done(500) == 500
@@ -140,7 +139,7 @@ def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -
 
 def test_a_trickle_does_not_make_the_next_batch_small() -> None:
     """Three records in 200 ms say nothing about a rate."""
-    pace = Pace(30_000)
+    pace = BatchPace(30_000)
     pace.emitted(10_000, 0)
     pace.done(500)
     pace.emitted(3, 1_000)
@@ -152,7 +151,7 @@ def paced(
     timeout_ms: int, fixed_ms: float, record_ms: float, batches: int, slow: dict[int, int] | None = None
 ) -> list[tuple[int, int]]:
     """Let batches run one after another, some of which take another time, and return records and ms."""
-    pace, now_ms, ran = Pace(timeout_ms), 0, []
+    pace, now_ms, ran = BatchPace(timeout_ms), 0, []
     for number in range(batches):
         count = pace.allowed() or 0
         took_ms = (slow or {}).get(number, round(fixed_ms + record_ms * count))
@@ -165,7 +164,7 @@ def paced(
 
 def test_a_batch_that_took_too_long_makes_the_next_one_small() -> None:
     """However few records it had."""
-    pace = Pace(4_000)
+    pace = BatchPace(4_000)
     pace.emitted(1_000, 0)
     pace.done(500)
     pace.emitted(1_000, 1_000)
@@ -187,7 +186,7 @@ def test_a_first_batch_of_a_minute_is_not_judged_and_the_third_behind_it_is_larg
 
 def test_a_slow_batch_of_records_that_are_slow_makes_batches_small_for_good() -> None:
     """From 100,000 to 1,000 records/s: a quarter of 5 s holds a thousand."""
-    pace, now_ms, took_ms = Pace(5_000), 0, []
+    pace, now_ms, took_ms = BatchPace(5_000), 0, []
     for number in range(14):
         count = pace.allowed() or 0
         pace.emitted(count, now_ms)
@@ -219,7 +218,7 @@ def test_after_a_slow_batch_the_next_three_recover(
 
 def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> None:
     """A machine so busy that every batch takes 4 s: shrinking would end at one record at a time."""
-    pace = Pace(5_000)
+    pace = BatchPace(5_000)
     now_ms, sizes = 0, []
     for _ in range(12):
         count = min(pace.allowed() or 0, 2_500)
@@ -232,7 +231,7 @@ def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> No
 
 def sizes_while(took_ms: Callable[[int, int], float], batches: int) -> list[int]:
     """Run batches under a timeout of 5 s; `took_ms` gets the number of one and its records."""
-    pace, now_ms, sizes = Pace(5_000), 0, []
+    pace, now_ms, sizes = BatchPace(5_000), 0, []
     for number in range(batches):
         sizes.append(pace.allowed() or 0)
         pace.emitted(sizes[-1], now_ms)
@@ -267,7 +266,7 @@ def test_one_record_in_a_batch_is_never_the_end_of_it() -> None:
 
 def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
     """At 100 ms for a record and a timeout of 30 s, some 70 records are a quarter of it."""
-    pace = Pace(30_000)
+    pace = BatchPace(30_000)
     now_ms = 0
     for _ in range(6):
         count = pace.allowed() or 0
@@ -279,4 +278,4 @@ def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
 
 def test_without_a_timeout_no_batch_is_too_large() -> None:
     """S61: 0 means never."""
-    assert Pace(0).allowed() is None
+    assert BatchPace(0).allowed() is None

@@ -15,12 +15,11 @@ from acker.errors import Disagreement, UsageError
 from acker.identity import source_of
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
-from spout.planning.cursor import SourceCursor
-from spout.planning.intake import Room, choose
+from spout.planning.intake import Room, SourceCursor, choose_runs
 from spout.planning.journal import Journal, SourceMark, journal_of
-from spout.planning.order import Gate, Held, Lined, LineUp, behind, line_of_key, turn_of
+from spout.planning.order import Gate, Lined, LineUp, WaitingRecord, behind, line_of_key, turn_of
+from spout.planning.pace import BatchPace
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
-from spout.planning.shares import Pace
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
@@ -46,26 +45,32 @@ def test_the_line_of_a_key_is_the_same_in_every_process() -> None:
 
 
 def test_by_key_a_turn_names_the_first_that_waits_of_each_line() -> None:
-    waiting = [Held(5, A, False), Held(3, A, True), Held(9, B, False), Held(1, None, False)]
+    waiting = [
+        WaitingRecord(5, A, False),
+        WaitingRecord(3, A, True),
+        WaitingRecord(9, B, False),
+        WaitingRecord(1, None, False),
+    ]
     turn = turn_of("key", 100, waiting, 6, "t/0")
     assert turn == (True, 90, LineUp("key", {A: 3, B: 9}), "")
 
 
 def test_by_key_a_partition_waits_for_room_but_not_its_copies() -> None:
-    turn = turn_of("key", 3, [Held(5, A, False), Held(6, A, True)], 1, "t/0")
+    turn = turn_of("key", 3, [WaitingRecord(5, A, False), WaitingRecord(6, A, True)], 1, "t/0")
     assert (turn.takes_copies, turn.most) == (True, 0)
     assert turn.why == "waits: 3 records wait or are held, as many as max_held"
 
 
 def test_beyond_max_held_a_partition_waits_as_a_whole() -> None:
-    waiting = [Held(5, A, False), Held(6, A, True)]
+    waiting = [WaitingRecord(5, A, False), WaitingRecord(6, A, True)]
     turn = turn_of("key", 2, waiting, 1, "t/0")
     assert turn == (False, 0, LineUp("partition", {0: 5}), "waits for t/0@5; 3 wait, max_held is 2")
     assert turn_of("key", 2, [], 3, "t/0") == (True, 0, LineUp("key"), "")
 
 
 def test_a_partition_waits_for_its_first_record_then_takes_the_copies_then_what_is_new() -> None:
-    assert turn_of("partition", 9, [Held(7, None, True), Held(5, None, False)], 4, "t/0") == (
+    waiting = [WaitingRecord(7, None, True), WaitingRecord(5, None, False)]
+    assert turn_of("partition", 9, waiting, 4, "t/0") == (
         False, 0, LineUp("partition", {0: 5}), "waits for t/0@5",
     )  # fmt: skip
     assert turn_of("partition", 9, [], 4, "t/0") == (True, 0, LineUp("partition"), "")
@@ -231,14 +236,14 @@ def test_a_copy_tells_its_origin_and_one_of_another_partition_none() -> None:
 
 def test_no_more_of_a_source_is_chosen_than_its_cap() -> None:
     cursors = {source: SourceCursor(0, 0) for source in (65_536, 65_537)}
-    runs = choose(
+    runs = choose_runs(
         cursors, dict.fromkeys(cursors, 100), dict.fromkeys(cursors, 1), Room(50, {1: 1_000}), {65_536: 3}
     )
     assert runs == [SourceRun(65_536, 0, 3), SourceRun(65_537, 0, 47)]
 
 
 def test_what_was_held_does_not_make_the_next_batch_larger() -> None:
-    pace = Pace(4_000)
+    pace = BatchPace(4_000)
     pace.emitted(1_000, 0)
     pace.discount(900)
     pace.done(100)

@@ -15,7 +15,7 @@ from acker.errors import Disagreement, TrackingError
 from acker.identity import position_at
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.journal import BEGINNING, Journal, SourceMark, batch_ranges, journal_of
-from spout.planning.plan import BatchPlan, cut, read_tasks
+from spout.planning.plan import BatchPlan, cut_ranges, read_tasks
 
 BLOCK = 32_768
 RANGES = (
@@ -59,7 +59,7 @@ def test_a_position_outside_the_plan_is_refused(source: int, position: int) -> N
 @given(ranges(), st.integers(1, 9))
 def test_shares_are_the_ranges_in_order_and_none_is_empty(found: tuple[SourceRun, ...], pieces: int) -> None:
     """Nothing is lost, doubled or moved by the cutting."""
-    shares = cut(found, pieces)
+    shares = cut_ranges(found, pieces)
     assert len(shares) <= pieces
     assert all(run.start < run.end for share in shares for run in share)
     joined: list[SourceRun] = []
@@ -75,7 +75,7 @@ def test_shares_are_the_ranges_in_order_and_none_is_empty(found: tuple[SourceRun
 def test_no_share_is_much_larger_than_the_others(found: tuple[SourceRun, ...], pieces: int) -> None:
     """At most half as much again as an even share."""
     total = sum(run.end - run.start for run in found)
-    for share in cut(found, pieces):
+    for share in cut_ranges(found, pieces):
         assert sum(run.end - run.start for run in share) <= total / pieces * 1.5 + 2
 
 

@@ -34,7 +34,7 @@ def test_a_look_adds_at_most_a_second_however_long_the_process_slept() -> None:
     """Rule 8."""
     clock = SessionClock(5_000, 100_000)
     assert clock.look(100_400, idle=False) == 5_400
-    clock.told()
+    clock.sent()
     assert clock.look(160_400, idle=False) == 6_400
 
 

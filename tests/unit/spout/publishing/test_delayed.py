@@ -14,9 +14,9 @@ from acker.wire.events import Acks, SourceRun, positions, values
 from spout.planning.journal import Journal, SourceMark
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import LATE, Entry, Held, Places, Released, held_edges
+from spout.publishing.delayed import LATE, Held, HeldAt, Released, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
-from spout.publishing.publish import Lane, Publication, publication_of
+from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.collector import Cause
@@ -45,8 +45,8 @@ def array(*numbers: int) -> I64:
 def held(plan: BatchPlan, *roots: int, until_ms: int = 1_000, fails_late: bool = False) -> Held:
     """Hold a tuple of each root, by index; a root that comes twice is held twice."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
-    places = Places(array(*(at[root][0] for root in roots)), array(*(at[root][1] for root in roots)))
-    edges = held_edges(places, (7,), array(*range(len(roots))), Entry(11, 0, 0))
+    places = RootPositions(array(*(at[root][0] for root in roots)), array(*(at[root][1] for root in roots)))
+    edges = held_edges(places, (7,), array(*range(len(roots))), HeldAt(11, 0, 0))
     return Held(array(*roots), edges, np.full(len(roots), until_ms), fails_late)
 
 
@@ -54,7 +54,9 @@ def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> Releas
     """Ack some of what was held."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
     roots = [at[index] for index in tuples.indices.tolist()][rows]
-    places = Places(array(*(source for source, _ in roots)), array(*(position for _, position in roots)))
+    places = RootPositions(
+        array(*(source for source, _ in roots)), array(*(position for _, position in roots))
+    )
     return Released(places, tuples.edges[rows])
 
 
@@ -64,7 +66,7 @@ def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publi
     sent = [decode(encode(report)) for report in (*reads, *reports)]
     evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))
-    return publication_of(outcome, Lane("q/s", 1))
+    return publication_of(outcome, BatchLane("q/s", 1))
 
 
 def sums(*batches: Publication) -> dict[Root, int]:
@@ -182,7 +184,7 @@ def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
     holding = Evaluated(2, 2, 0, TaskReport("hold", held=own))
     reads = Evaluated(1, 1, 0, TaskReport("read_stream", plan=SECOND, ranges=SECOND.ranges))
     outcome = settle([reads, holding, *tasks], (), lambda _stage: None, Moment(SECOND, 0))
-    assert open_roots(opened, publication_of(outcome, Lane("q/s", 2))) == set()
+    assert open_roots(opened, publication_of(outcome, BatchLane("q/s", 2))) == set()
 
 
 def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> None:
@@ -205,7 +207,7 @@ def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
         evaluations = [Evaluated(stage, 0, 0, read) for stage, read in zip(stages, reports, strict=True)]
         evaluations += [Evaluated(stage, 0, 0, side) for stage, side in zip(stages, sides, strict=True)]
         outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
-        first = publication_of(outcome, Lane("q/s", 1))
+        first = publication_of(outcome, BatchLane("q/s", 1))
         assert open_roots(first) == {(A, 10), (A, 11), (A, 12)}
         left = batch(NOTHING, TaskReport("ack", released=released(FIRST, bought)))
         assert open_roots(first, left) == {(A, 11), (A, 12)}
@@ -238,7 +240,7 @@ def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
     outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
     assert outcome.lost == 2
     assert outcome.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
-    publication = publication_of(outcome, Lane("q/s", 1))
+    publication = publication_of(outcome, BatchLane("q/s", 1))
     assert not {(A, 12), (A, 13), (A, 14), (B, 5)} & sums(publication).keys()
     assert {(A, 10), (B, 6)} <= sums(publication).keys()
 
@@ -247,7 +249,7 @@ def touched(plan: BatchPlan, *roots: int) -> Released:
     """Reset the timeouts of held roots, by index."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
     sources, places = zip(*(at[root] for root in roots), strict=True)
-    return Released(touched=Places(array(*sources), array(*places)))
+    return Released(touched=RootPositions(array(*sources), array(*places)))
 
 
 def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
@@ -309,10 +311,10 @@ def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:
 
 def test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own() -> None:
     """Two equal edges would cancel, and their root be acked while both are held."""
-    places = Places(array(A, A, A), array(10, 10, 10))
-    edges = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 0))
-    more = held_edges(places, (), array(0, 0, 0), Entry(11, 0, 3))
-    other = held_edges(places, (), array(0, 0, 0), Entry(11, 1, 0))
+    places = RootPositions(array(A, A, A), array(10, 10, 10))
+    edges = held_edges(places, (), array(0, 0, 0), HeldAt(11, 0, 0))
+    more = held_edges(places, (), array(0, 0, 0), HeldAt(11, 0, 3))
+    other = held_edges(places, (), array(0, 0, 0), HeldAt(11, 1, 0))
     assert len({*edges.tolist(), *more.tolist(), *other.tolist()}) == 9
 
 

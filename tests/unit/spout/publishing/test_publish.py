@@ -20,16 +20,22 @@ from acker.wire.events import Acks, Fails, SourceRun, positions, values
 from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
-from spout.publishing.fold import Outcome
-from spout.publishing.publish import CAUSES_MAX, Lane, merge_causes, publication_of, skipped
-from spout.publishing.publisher import Publisher
+from spout.publishing.fold import BatchOutcome
+from spout.publishing.publish import (
+    CAUSES_MAX,
+    BatchLane,
+    Publisher,
+    merge_causes,
+    publication_of,
+    skipped_outcome,
+)
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
 from tests.limits.work import within
 from tests.support.memory.cluster import MemoryCluster
 
 A, B = 1 << 16, 1 << 16 | 1
 BLOCK = 1 << WIRE_BLOCK_BITS
-LANE = Lane("q/s", 3)
+LANE = BatchLane("q/s", 3)
 BAD = Cause("split", "ValueError", "bad")
 
 
@@ -45,7 +51,7 @@ def indices(*roots: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def test_a_batch_that_all_succeeded_is_runs_and_nothing_else() -> None:
     """Rule 5: one record for each block, and every position of the plan in one run."""
-    publication = publication_of(Outcome(plan_of(SourceRun(A, 5, BLOCK + 9), SourceRun(B, 1, 4))), LANE)
+    publication = publication_of(BatchOutcome(plan_of(SourceRun(A, 5, BLOCK + 9), SourceRun(B, 1, 4))), LANE)
     assert publication.fails == ()
     assert [(r.source, r.block, r.runs) for r in publication.acks] == [
         (A, 0, ((5, BLOCK),)),
@@ -60,14 +66,14 @@ def test_a_batch_that_all_succeeded_is_runs_and_nothing_else() -> None:
 def test_failed_roots_are_left_out_of_the_acks() -> None:
     """Rule 4."""
     plan = plan_of(SourceRun(A, 10, 20))
-    publication = publication_of(Outcome(plan, ((BAD, indices(0, 4, 5)),)), LANE)
+    publication = publication_of(BatchOutcome(plan, ((BAD, indices(0, 4, 5)),)), LANE)
     assert [c.operator for c in publication.fails[0].causes] == ["split"]
     assert positions(publication.fails[0].causes[0].positions).tolist() == [10, 14, 15]
     assert publication.acks[0].runs == ((11, 14), (16, 20))
 
 
 def test_a_block_of_which_all_failed_has_no_acks() -> None:
-    publication = publication_of(skipped(plan_of(SourceRun(A, 10, 20))), LANE)
+    publication = publication_of(skipped_outcome(plan_of(SourceRun(A, 10, 20))), LANE)
     assert publication.acks == ()
     assert publication.fails[0].causes[0].error == "BATCH_SKIPPED"
     assert len(positions(publication.fails[0].causes[0].positions)) == 10
@@ -75,7 +81,7 @@ def test_a_block_of_which_all_failed_has_no_acks() -> None:
 
 def test_a_skipped_batch_fails_what_has_a_record_and_nothing_else() -> None:
     plan = plan_of(SourceRun(A, 10, 14), SourceRun(B, 3, 6))
-    publication = publication_of(skipped(plan, [SourceRun(B, 4, 5)]), LANE)
+    publication = publication_of(skipped_outcome(plan, [SourceRun(B, 4, 5)]), LANE)
     assert [positions(f.causes[0].positions).tolist() for f in publication.fails] == [
         [10, 11, 12, 13],
         [3, 5],
@@ -87,14 +93,14 @@ def test_a_skipped_batch_whose_records_leave_the_log_between_two_evaluations_is_
     """Each evaluation reports what it did not find; what any of them missed is absent, named once."""
     plan = plan_of(SourceRun(A, 10, 20))
     holes = [SourceRun(A, 10, 13), SourceRun(A, 10, 15), SourceRun(A, 16, 17)]
-    [record] = publication_of(skipped(plan, holes), LANE).acks
+    [record] = publication_of(skipped_outcome(plan, holes), LANE).acks
     assert record.absent == ((10, 15), (16, 17))
 
 
 def test_a_root_that_failed_before_it_left_the_log_is_lost_and_not_absent() -> None:
     """It failed in the first evaluation of the batch; the second did not find it any more."""
     plan = plan_of(SourceRun(A, 10, 20))
-    publication = publication_of(Outcome(plan, ((BAD, indices(3)),), (SourceRun(A, 10, 15),)), LANE)
+    publication = publication_of(BatchOutcome(plan, ((BAD, indices(3)),), (SourceRun(A, 10, 15),)), LANE)
     assert positions(publication.fails[0].causes[0].positions).tolist() == [13]
     assert (publication.acks[0].absent, publication.acks[0].runs) == (((10, 13), (14, 15)), ((15, 20),))
 
@@ -102,7 +108,7 @@ def test_a_root_that_failed_before_it_left_the_log_is_lost_and_not_absent() -> N
 def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
     plan = plan_of(SourceRun(A, 10, 20))
     residual = np.array([7, root_edge(A, 16)], np.uint64)
-    outcome = Outcome(
+    outcome = BatchOutcome(
         plan, (), (SourceRun(A, 12, 13), SourceRun(A, 13, 14)), indices(1, 6), residual, indices(1, 2)
     )
     [record] = publication_of(outcome, LANE).acks
@@ -115,7 +121,7 @@ def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
 
 def test_ranges_of_one_block_share_a_record() -> None:
     plan = plan_of(SourceRun(A, 10, 12), SourceRun(A, 14, 15), SourceRun(A, 15, 16))
-    assert [r.runs for r in publication_of(Outcome(plan), LANE).acks] == [((10, 12), (14, 16))]
+    assert [r.runs for r in publication_of(BatchOutcome(plan), LANE).acks] == [((10, 12), (14, 16))]
 
 
 @settings(max_examples=200, deadline=None)
@@ -129,7 +135,9 @@ def test_every_position_of_a_plan_is_said_once(data: st.DataObject) -> None:
     at = [position for run in runs for position in range(run.start, run.end)]
     of = {k: indices(*(i for i, each in enumerate(kind) if each == k)) for k in "fpa"}
     absent = tuple(SourceRun(A, at[i], at[i] + 1) for i in of["a"].tolist())
-    outcome = Outcome(plan, ((BAD, of["f"]),), absent, of["p"], np.full(len(of["p"]), 5, np.uint64), of["p"])
+    outcome = BatchOutcome(
+        plan, ((BAD, of["f"]),), absent, of["p"], np.full(len(of["p"]), 5, np.uint64), of["p"]
+    )
     publication = publication_of(outcome, LANE)
     said: dict[int, str] = {}
     for record in publication.acks:
@@ -180,15 +188,15 @@ def test_the_largest_record_of_a_block_stays_below_the_brokers_limit(kind: str) 
     plan = plan_of(SourceRun(A, start, start + BLOCK))
     every = np.arange(BLOCK)
     if kind == "partial":
-        outcome = Outcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every)
+        outcome = BatchOutcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every)
     elif kind == "failed":
         message = "é" * (MESSAGE_BYTES_MAX // 2)
         causes = [(Cause("b" * 50, "E" * 50, f"{n:04}{message}"[:250]), every[n::400]) for n in range(400)]
-        outcome = Outcome(plan, tuple(causes))
+        outcome = BatchOutcome(plan, tuple(causes))
     else:
         absent = tuple(SourceRun(A, start + n, start + n + 1) for n in range(0, BLOCK, 4))
         odd = every[2::4]
-        outcome = Outcome(plan, (), absent, odd, np.full(len(odd), 5, np.uint64), odd)
+        outcome = BatchOutcome(plan, (), absent, odd, np.full(len(odd), 5, np.uint64), odd)
     codec = wire_codec()
     publication = publication_of(outcome, LANE)
     assert max(len(codec.encode(r)) for r in (*publication.acks, *publication.fails)) < RECORD_BYTES_MAX
@@ -197,7 +205,7 @@ def test_the_largest_record_of_a_block_stays_below_the_brokers_limit(kind: str) 
 def test_a_million_roots_are_published_in_time() -> None:
     """The driver must not become what limits the rate: the work is a record for each block."""
     blocks = range(1_000 // BLOCK, -(-251_000 // BLOCK))
-    outcome = Outcome(plan_of(*(SourceRun(A + p, 1_000, 251_000) for p in range(4))))
+    outcome = BatchOutcome(plan_of(*(SourceRun(A + p, 1_000, 251_000) for p in range(4))))
     codec = wire_codec()
     with within(cpu_seconds=1):
         publication = publication_of(outcome, LANE)
@@ -219,7 +227,7 @@ def test_the_fails_are_durable_before_the_acks_are_sent() -> None:
         cluster.create_topic(name, 4)
     publisher = Publisher(cluster.log, topics())
     plan = plan_of(SourceRun(A, 10, 20))
-    publisher.publish(publication_of(Outcome(plan, ((BAD, indices(0)),)), LANE), 4)
+    publisher.publish(publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE), 4)
     partition = acker_partition(A, 10, 4)
     reader = cluster.log().reader(committed=True)
     found = {}
@@ -259,7 +267,7 @@ def test_no_ack_is_sent_before_the_fails_are_durable() -> None:
     publisher = Publisher(StuckLog, topics())  # type: ignore[arg-type, return-value]
     plan = plan_of(SourceRun(A, 10, 20))
     with pytest.raises(Unreachable):
-        publisher.publish(publication_of(Outcome(plan, ((BAD, indices(0)),)), LANE), 4)
+        publisher.publish(publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE), 4)
     assert producer.sent == [topics().fail]
 
 
@@ -280,7 +288,7 @@ def test_a_query_waits_for_the_broker_for_as_long_as_its_inputs_say() -> None:
     durable_ms = longest_unreachable_ms(found.inputs_of("g"))
     log: Any = CountingLog
     plan = plan_of(SourceRun(A, 10, 20))
-    outcome = publication_of(Outcome(plan, ((BAD, indices(0)),)), LANE)
+    outcome = publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE)
     Publisher(log, topics(), durable_ms=durable_ms).publish(outcome, 4)
     Announcer(log(), topics(), "g", 4, durable_ms=durable_ms).tick(SessionName(1, "s"), 5, [0])
 

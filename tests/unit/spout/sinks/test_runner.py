@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acker.config.topics import parse
-from spout.planner.status import PlannerStatus, read_status
+from spout.planner.mailbox import PlannerStatus, read_status
 from spout.streaming.options import SourceOptions
 from spout.streaming.source import Runner
 
@@ -48,7 +48,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
     planner: Any = Planner(pending)
     monkeypatch.setattr(runner, "_planner", planner)
     if inactive:
-        runner._activation.deactivate()
+        runner._mailbox.deactivate()
     runner._publish(1_000)
     found = read_status(path)
     assert found is not None

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from acker.errors import UsageError
-from spout.planner.sink_watch import cores_noted
+from spout.planner.mailbox import Mailbox
 from spout.publishing.ledger import Reports
-from spout.publishing.publish import Lane
+from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Application, Stream
 
@@ -70,8 +70,8 @@ def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) ->
     made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
     for seq, cores in enumerate((2, 6)):
         made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
-        BatchEnd(made, Lane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
-        assert cores_noted(tmp_path) == cores
+        BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+        assert Mailbox(tmp_path, "first", "g").cores() == cores
 
 
 class Seq(list[SimpleNamespace]):

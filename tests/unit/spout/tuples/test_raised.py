@@ -28,7 +28,7 @@ from spout.isolation.isolation import IsolatedRun
 from spout.publishing.blob import VERSION, decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.ledger import LedgerParam, Reports, add, is_local
-from spout.publishing.publish import Lane, merge_causes
+from spout.publishing.publish import BatchLane, merge_causes
 from spout.runtime.recurring import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
@@ -429,7 +429,7 @@ def test_the_driver_logs_what_the_tasks_of_a_batch_raised(caplog: pytest.LogCapt
     stream = Stream("stream", "g", True, 4, cast("Any", None), cast("Any", None))
     application = SimpleNamespace(tasks_of=lambda stage: None)
     for batch in (7, 8):
-        end = BatchEnd(cast("Any", application), Lane("query", batch))
+        end = BatchEnd(cast("Any", application), BatchLane("query", batch))
         end.settle(stream, Reports(frozenset({"stream"}), tuple(ran.evaluated), untracked=False))
     [record] = caplog.records
     assert record.levelno == logging.WARNING

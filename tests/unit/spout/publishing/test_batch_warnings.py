@@ -12,8 +12,8 @@ from spout.bolts.bolts import Bolt
 from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
-from spout.publishing.fold import Evaluated, Outcome, TaskReport
-from spout.publishing.left_open import TELL_MS, LeftOpen, left_open
+from spout.publishing.batch_warnings import TELL_MS, LeftOpen, left_open
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.tuples.collector import Cause, Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
@@ -84,7 +84,7 @@ def test_a_root_that_failed_elsewhere_waits_for_no_timeout() -> None:
 def test_what_is_held_on_purpose_is_no_ones_fault() -> None:
     """`spout.hold` and `spout.keyed` list apart what waits; its sum misses an edge all the same."""
     plan = run(two("-", "-"), LINES, print).outcome.plan
-    outcome = Outcome(plan, partial=np.array([0, 1]), residual=np.array([5, 6], np.uint64))
+    outcome = BatchOutcome(plan, partial=np.array([0, 1]), residual=np.array([5, 6], np.uint64))
     assert left_open([Evaluated(0, 0, 0, TaskReport("hold"))], outcome) == {}
 
 
@@ -96,7 +96,7 @@ def test_an_evaluation_that_does_not_count_names_nobody() -> None:
 def test_a_best_effort_root_is_not_told_of() -> None:
     """Whatever was done to it, it was acked with its batch: the settled batch does not list it."""
     ran = run(two("a", "-"), LINES, print)
-    free = Outcome(ran.outcome.plan, partial=np.array([3]), residual=np.array([9], np.uint64))
+    free = BatchOutcome(ran.outcome.plan, partial=np.array([3]), residual=np.array([9], np.uint64))
     assert {b: r.tolist() for b, r in left_open(ran.evaluated, free).items()} == {"first": [3]}
 
 
@@ -142,7 +142,7 @@ def test_a_bolt_is_told_of_at_once_and_then_once_a_minute(caplog: pytest.LogCapt
 def test_failures_of_the_batch_do_not_hide_the_other_roots() -> None:
     ran = run(two("a", "-"), LINES, print)
     cause = Cause("other", "ValueError", "")
-    failed = Outcome(
+    failed = BatchOutcome(
         ran.outcome.plan,
         ((cause, np.array([0])),),
         partial=ran.outcome.partial,

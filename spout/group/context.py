@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from acker.kafka.port import Log, TopicPartition
-from acker.wire.events import Verdicts
 from spout.group.announce import Announcer
 from spout.group.sources import PlannerSpec, SourceSpec
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Called with an event's name and its fields; the caller decides what happens to them, such as logging."""
-
-Heard = Callable[[Verdicts], None]
-"""Called with every record of verdicts, once it has settled the window."""
 
 
 class Reach(Protocol):
@@ -29,7 +25,7 @@ class Reach(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PlannerContext:
     """The cluster, the task, and the connection to the ackers.
 
     Attributes:
@@ -39,7 +35,6 @@ class Ground:
         announcer: writes to the ack topics; None where nothing is tracked.
         report: called with events that may interest a person.
         reach: which records can be planned.
-        heard: called with what the ackers decided.
     """
 
     log: Log
@@ -48,4 +43,3 @@ class Ground:
     announcer: Announcer | None
     report: Report
     reach: Reach
-    heard: Heard

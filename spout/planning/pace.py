@@ -1,4 +1,4 @@
-"""How many records a batch takes, and from which source: fair shares, and what the timeout allows.
+"""How many records a batch may have so that it ends within a quarter of the timeout; pure.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -6,16 +6,12 @@ Source: docs/design/protocol.md, section 5.1, "Planning".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-
-from acker.identity import WIRE_BLOCK_BITS
 
 FIRST_BATCH_RECORDS_MAX = 10_000
 """A batch has at most this many records before any batch was measured."""
 
 TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
-
 
 PROBE_RECORDS = 1_000
 """Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""
@@ -33,43 +29,7 @@ SIZES_DIFFER = 1.5
 """Two batches show which part of the time is fixed only if one is at least this many times as large."""
 
 
-def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources.
-
-    No source gets more than it has. What it leaves goes to the others in equal parts, and what cannot be
-    divided goes to the sources with the lowest numbers.
-
-    Args:
-        available: number of records of each source.
-        budget: number of records to take from all together, 0 or more.
-
-    Returns:
-        How many records to take from each source, ascending by source; sources without any are missing.
-    """
-    shares: dict[int, int] = {}
-    by_size = sorted((count, source) for source, count in available.items() if count > 0)
-    left = max(0, budget)
-    for rank, (count, source) in enumerate(by_size):
-        shares[source] = min(count, left // (len(by_size) - rank))
-        left -= shares[source]
-    for source in sorted(shares):
-        more = min(left, available[source] - shares[source])
-        shares[source] += more
-        left -= more
-    return {source: share for source, share in sorted(shares.items()) if share}
-
-
-def near_block_end(start: int, count: int) -> int:
-    """Return how many records to take so that they end with a wire block, since whole blocks fold fastest.
-
-    It returns `count` itself if more than a quarter of the records would be left out.
-    """
-    block = 1 << WIRE_BLOCK_BITS
-    whole = (start + count) // block * block - start
-    return whole if whole * 4 >= count * 3 else count
-
-
-class Pace:
+class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
     A batch's time runs from its Init to its first verdict or to the planning of the next batch, whichever is
@@ -89,23 +49,8 @@ class Pace:
       batch shows more, and costs little if records really are that slow.
     """
 
-    __slots__ = (
-        "_batches",
-        "_count",
-        "_emitted_ms",
-        "_ends",
-        "_is_first",
-        "_is_probe",
-        "_seen",
-        "_timeout_ms",
-    )
-
     def __init__(self, timeout_ms: int) -> None:
-        """Begin without measurements.
-
-        Args:
-            timeout_ms: the shortest timeout of the sources, ms; 0: there is none, and no batch is too large.
-        """
+        """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
         self._seen: dict[int, tuple[int, int]] = {}  # by the size's power of two, newest last: (records, ms)
         self._ends: dict[int, int] = {}  # of each size: which batch it was
@@ -192,7 +137,7 @@ def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, l
         points: records and ms of batches, the newest last.
 
     Returns:
-        Both times, 0 or more, in ms; and the batches that they explain.
+        Both times, ms; and the batches that they explain.
     """
     count, took_ms = points[-1]
     lines = [(0.0, took_ms / count), (float(took_ms), 0.0)]

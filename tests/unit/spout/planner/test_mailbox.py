@@ -11,15 +11,7 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.wire.events import SourceRun
-from spout.planner.sink_watch import (
-    LATE_MS,
-    LISTENER_LATE_MS,
-    SinkWatch,
-    listen,
-    note,
-    note_cores,
-    stop_listening,
-)
+from spout.planner.mailbox import LATE_MS, LISTENER_LATE_MS, Mailbox, SinkWatch
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
 from spout.planning.plan import BatchPlan
 from spout.streaming.batch_tasks import tasks_now
@@ -42,13 +34,13 @@ def journalled(offset: Journal) -> Journal:
 def publish(folder: Path, offset: Journal) -> None:
     """Do what the sink does when it has published a batch."""
     plan = BatchPlan("g", offset.session, offset.epoch, 1, 0, 0, True, offset.ranges)
-    note(folder, plan)
+    Mailbox(folder, "stream", "g").put_published(plan)
 
 
 @pytest.fixture
 def watch(tmp_path: Path) -> SinkWatch:
     """A watch over an empty folder."""
-    return SinkWatch(tmp_path, "g")
+    return SinkWatch(Mailbox(tmp_path, "stream", "g"))
 
 
 def test_a_batch_is_owed_until_its_sink_has_published_it(watch: SinkWatch, tmp_path: Path) -> None:
@@ -70,7 +62,7 @@ def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(tmp_pa
     options = SourceOptions(topics, ("lines",), "s", parallelism=2, sink_folder=str(tmp_path))
     assert tasks_now(options) == 2, "nobody has said anything yet"
     for cores in (6, 1):
-        note_cores(tmp_path, cores, "g")
+        Mailbox(tmp_path, "s", "g").put_cores(cores)
         assert tasks_now(options) == cores
     assert tasks_now(replace(options, min_partitions=8)) == 8
 
@@ -99,7 +91,7 @@ def test_another_session_on_the_same_stream_pays_for_itself_only(watch: SinkWatc
 
 
 def test_the_mark_is_left_where_the_folder_was_cleaned_away(tmp_path: Path) -> None:
-    watch = SinkWatch(tmp_path / "gone", "g")
+    watch = SinkWatch(Mailbox(tmp_path / "gone", "stream", "g"))
     watch.planned(batch(0, 10))
     publish(tmp_path / "gone", batch(0, 10))
     publish(tmp_path / "gone", batch(10, 10))  # nothing was read, so nothing is said of it
@@ -120,16 +112,17 @@ def test_the_error_names_the_group_and_the_cure(watch: SinkWatch) -> None:
 
 def test_a_listener_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
     """Spark swallows what a listener raises: its file is the only way to the planning process."""
-    watch = SinkWatch(tmp_path, "g", "stream", durable_ms=40_000)
+    mailbox = Mailbox(tmp_path, "stream", "g")
+    watch = SinkWatch(mailbox, durable_ms=40_000)
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
-    listen(tmp_path, "stream", "g")
+    mailbox.put_listener()
     # it flushes fails, then acks; a planner that gives up before would hide the reason
     assert (watch.late_ms, watch.failure()) == (2 * 40_000 + LISTENER_LATE_MS, None)
-    listen(tmp_path, "other", "g", "not ours")
+    Mailbox(tmp_path, "other", "g").put_listener("not ours")
     assert watch.failure() is None
-    listen(tmp_path, "stream", "g", "batch 3 could not be published")
+    mailbox.put_listener("batch 3 could not be published")
     with pytest.raises(TrackingError, match="batch 3 could not be published"):
         raise watch.failure() or AssertionError("it says nothing")
-    stop_listening(tmp_path, "stream")
-    stop_listening(tmp_path, "stream")
+    mailbox.drop_listener()
+    mailbox.drop_listener()
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)

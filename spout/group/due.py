@@ -1,0 +1,148 @@
+"""The lost roots that wait for their replay, read from `_ack_due`.
+
+The topic lists the waiting roots; its key ``progress`` has the verdict up to which the replay worker has
+taken them over. A root leaves the list in the transaction that writes its copy or its dead letter. So once
+nothing of a group is in the list, every copy is on the replay topic.
+
+Source: docs/design/protocol.md, sections 5.1 (`availableNow`) and 5.4; `spout.planner.order_watch` says when
+what is read here is exact.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from acker.errors import UnknownVersion
+from acker.identity import first_source, input_id_of, offset_of, partition_of
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.service.passed_over import CURE, is_passed_over
+from replay.records.due import Due, Pause, Progress, sound
+from replay.records.headers import parse_location
+from replay.worker.fetch import RecordPlace
+from spout.runtime.follow import Follower
+
+PATIENCE_MS: Final = 10
+READ_MAX: Final = 200_000
+"""Records of one call: a planning process does not wait, and the next call reads the rest."""
+
+
+class DueReader(ABC):
+    """Follows N partitions of the topic from their beginning.
+
+    Attributes:
+        taken_over: by verdict partition, the first record that no replay worker has taken over completely.
+    """
+
+    def __init__(self, log: Log, topic: str, partitions: int) -> None:
+        """Prepare; nothing is read before `read`."""
+        self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
+        self._log = log
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        self._follower = Follower(log, places, READ_MAX, patience_ms=PATIENCE_MS)
+
+    def read(self) -> bool:
+        """Read on; return whether everything was read that was stable at the time of this call.
+
+        Raises:
+            UnknownVersion: a newer replay worker wrote a record.
+            Unreachable: the broker does not answer.
+        """
+        for record in self._follower.look():
+            self._take(record)
+        return self._follower.is_whole
+
+    def close(self) -> None:
+        """Leave."""
+        self._follower.close()
+
+    def _take(self, record: Record) -> None:
+        try:
+            value = None if record.value is None else sound(record)
+        except UnknownVersion as error:
+            if not is_passed_over(self._log, record):
+                place = f"{record.topic}/{record.partition}@{record.offset}"
+                raise UnknownVersion(
+                    f"{place}: {error}; if a newer replay worker wrote it, run the spout with that version;"
+                    f" {CURE}"
+                ) from error
+            value = None
+        if isinstance(value, Progress):
+            self.taken_over[record.partition] = value.next
+        elif not isinstance(value, Pause):
+            self._put(record, value)
+
+    @abstractmethod
+    def _put(self, record: Record, due: Due | None) -> None:
+        """Note a record and the root in it; None: a tombstone, or garbage, which does have a value."""
+
+
+class DueWatch(DueReader):
+    """Whether a lost root of some sources still waits, for queries that end when none does."""
+
+    def __init__(self, log: Log, topic: str, partitions: int, sources: frozenset[int]) -> None:
+        """Follow N partitions of the topic, for the roots of some sources."""
+        super().__init__(log, topic, partitions)
+        self._sources = sources
+        self._waiting: set[tuple[int, bytes]] = set()
+
+    def is_over(self, lost_below: Mapping[int, int]) -> bool:
+        """Return whether nothing waits; False too as long as not everything was read.
+
+        Args:
+            lost_below: by verdict partition, the offset behind the last verdict of a lost root.
+        """
+        if not self.read():
+            return False
+        behind = any(self.taken_over[partition] < offset for partition, offset in lost_below.items())
+        return not behind and not self._waiting
+
+    def _put(self, record: Record, due: Due | None) -> None:
+        name = record.partition, record.key or b""
+        if record.value is None:
+            self._waiting.discard(name)
+        elif due is not None and due.source in self._sources:
+            self._waiting.add(name)
+
+
+class WaitingRoot(NamedTuple):
+    """A root that waits for its replay.
+
+    Attributes:
+        origin: the place where its record was first emitted; None: unknown.
+        place: the place from which to read it: of the record, or of its last copy.
+        is_blocked: whether it waited behind another record, and did not fail itself.
+    """
+
+    origin: RecordPlace | None
+    place: RecordPlace
+    is_blocked: bool
+
+
+class DueEntries(DueReader):
+    """The waiting roots of some inputs, by partition, for what is read in order."""
+
+    def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
+        """Follow N partitions of the topic, for the roots of some inputs, by their ids."""
+        super().__init__(log, topic, partitions)
+        self._inputs = frozenset(inputs)
+        self._waiting: dict[int, dict[bytes, WaitingRoot]] = {}
+        self._source_of: dict[bytes, int] = {}
+
+    def of(self, source: int) -> Sequence[WaitingRoot]:
+        """Return the waiting roots of a partition; `source` is its source, not that of its copies."""
+        return list(self._waiting.get(source, {}).values())
+
+    def _put(self, record: Record, due: Due | None) -> None:
+        key = record.key or b""
+        before = self._source_of.pop(key, None)
+        if before is not None:
+            self._waiting[before].pop(key, None)
+        if due is not None and input_id_of(due.source) in self._inputs:
+            source = first_source(due.source)
+            found = parse_location(due.origin)
+            self._source_of[key] = source
+            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
+            root = WaitingRoot(None if found is None else RecordPlace(*found), place, due.last_was_blocked)
+            self._waiting.setdefault(source, {})[key] = root

@@ -1,0 +1,317 @@
+"""The mailbox between a driver, its planning process and its tasks: one small file for each kind of message.
+
+Spark's callbacks carry offsets and errors, and nothing else. Driver and planning process run on one machine,
+so they leave each other files in a folder of the application (the status where the user wants it). A file
+needs no port, survives its writer, and is replaced whole, so nobody reads half of one.
+
+| message | file | from | to |
+|---|---|---|---|
+| this batch is published | ``<session>`` | the sink, or the listener | planning process |
+| a listener publishes, or why it could not | ``<stream>.listens`` | the listener | planning process |
+| how many cores there are | ``cores`` | the driver, after a batch | planning process |
+| plan no batch | ``<stream>.inactive`` | the driver | planning process |
+| nor let Spark run one without records | ``<stream>.last`` | the driver | planning process |
+| the last batch has ended | ``<stream>.idle`` | planning process | the driver |
+| the status | ``<stream>.status.json`` | planning process | the driver, operators |
+| the batch is run again | ``<stream>.again`` | planning process | tasks on this machine |
+
+Source: docs/design/protocol.md, sections 5.1 and 5.2 ("The ledger that is published").
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from acker.config.settings import UNREACHABLE_MS
+from acker.errors import TrackingError, UsageError
+from acker.wire.events import SourceRun
+from spout.planning.journal import Journal
+from spout.planning.plan import BatchPlan
+
+LATE_MS = 5_000
+"""A batch counts as published past the sink when its message is not there after this long: a sink that was
+called from a thread of its own, and not waited for, may still be at it."""
+
+LISTENER_LATE_MS = 10_000
+"""The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
+then it says that it failed; only one that is gone says nothing."""
+
+
+class Mailbox:
+    """The messages of one `read_stream` call.
+
+    Attributes:
+        again: the file that is there while a batch is run again; only its path goes to the tasks.
+        status_path: the status file, where the user names no other.
+        group: the group that the stream reads, for messages of errors.
+    """
+
+    def __init__(self, folder: Path, stream: str, group: str = "") -> None:
+        """Name the files of a stream in a folder of the application."""
+        self.again = folder / f"{stream}.again"
+        self.status_path = folder / f"{stream}.status.json"
+        self.group = group
+        self._folder = folder
+        self._listens = folder / f"{stream}.listens"
+        self._cores = folder / "cores"
+        self._inactive = folder / f"{stream}.inactive"
+        self._last = folder / f"{stream}.last"
+        self._idle = folder / f"{stream}.idle"
+
+    # -- this batch is published
+
+    def put_published(self, plan: BatchPlan) -> None:
+        """Say that a batch is published; one without positions had nothing to publish.
+
+        Raises:
+            TrackingError: the file cannot be written.
+        """
+        if plan.ranges:
+            self._put(self._folder / plan.session, _name(plan.ranges))
+
+    def is_published(self, session: str, ranges: Sequence[SourceRun]) -> bool:
+        """Return whether a batch with these ranges is the last that a session has published."""
+        return _text(self._folder / session) == _name(ranges)
+
+    # -- a listener publishes, or why it could not
+
+    def put_listener(self, failure: str = "") -> None:
+        """Say that a listener publishes the batches of the stream, or why it could not.
+
+        Raises:
+            TrackingError: the file cannot be written.
+        """
+        self._put(self._listens, failure)
+
+    def drop_listener(self) -> None:
+        """Say that no listener publishes the batches of the stream any more."""
+        self._listens.unlink(missing_ok=True)
+
+    def listener(self) -> str | None:
+        """Return why the stream's listener failed, empty while it has not; None: there is none."""
+        return _text(self._listens)
+
+    # -- how many cores there are
+
+    def put_cores(self, cores: int) -> None:
+        """Say how many cores the application has now: executors come and go.
+
+        Raises:
+            TrackingError: the file cannot be written.
+        """
+        if self.cores() != cores:
+            self._put(self._cores, str(cores))
+
+    def cores(self) -> int | None:
+        """Return how many cores there were when the last batch ended; None: no batch has."""
+        text = _text(self._cores)
+        return None if text is None else int(text)
+
+    # -- Storm's deactivate and activate: no batch is planned, while verdicts are read and the clock ticks
+
+    def deactivate(self, *, for_good: bool = False) -> None:
+        """Let no further batch be planned.
+
+        Args:
+            for_good: nor may Spark run one without records, as it does all the time where bolts tick: whoever
+                ends the query then interrupts none. The planning process keeps Spark waiting for its answer.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        self._idle.unlink(missing_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if for_good:
+                self._last.touch()
+            self._inactive.touch()
+        except OSError as error:
+            raise UsageError(
+                f"{self._inactive} cannot be written ({error.strerror}), so the topology stays active"
+            ) from error
+
+    def activate(self) -> None:
+        """Let batches be planned again."""
+        for path in (self._last, self._inactive, self._idle):
+            path.unlink(missing_ok=True)
+
+    def is_inactive(self) -> bool:
+        """Return whether no batch may be planned."""
+        return self._inactive.exists()
+
+    def is_for_good(self) -> bool:
+        """Return whether Spark may not run a batch without records either."""
+        return self._last.exists()
+
+    def put_idle(self) -> None:
+        """Answer that the last batch has ended, since Spark asks for the next one only then."""
+        if not self._idle.exists():
+            self._idle.touch()
+
+    def is_idle(self) -> bool:
+        """Return whether the topology is inactive and nothing of it runs."""
+        return self.is_inactive() and self._idle.exists()
+
+    def _put(self, path: Path, text: str) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)  # a cleaner of temporary files may have taken it
+            _replace(path, text)
+        except OSError as error:
+            raise TrackingError(
+                f"{path} cannot be written ({error.strerror}), so the planner of group {self.group} cannot"
+                " know that its batch was published; make room there, then start the query again"
+            ) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file whole."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _name(ranges: Sequence[SourceRun]) -> str:
+    """Name a batch by its first position: a session emits each one once."""
+    return f"{ranges[0].source}@{ranges[0].start}"
+
+
+class SinkWatch:
+    """Whether the sink still owes the last batch that this process has planned.
+
+    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
+    come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
+    the sink has returned, so the message of this one is there, or comes within `late_ms` from a listener.
+    Not looked for are a batch without positions, which leaves nothing to publish, and one that an earlier
+    process has planned, such as the one that a restart runs again.
+    """
+
+    def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
+        """Watch a stream's mailbox; `durable_ms`: as for `Publisher`."""
+        self._mailbox = mailbox
+        self._listener_late_ms = 2 * durable_ms + LISTENER_LATE_MS
+        self._owed: Journal | None = None
+
+    def planned(self, end: Journal) -> None:
+        """Note the offset behind a batch that was planned; nobody owes an untracked one."""
+        self._owed = end if end.session and end.ranges else None
+
+    def is_owed(self, start: Journal) -> bool:
+        """Return whether the batch that ends at `start` has ended and is not published."""
+        if self._owed is None or start != self._owed:
+            return False
+        if self._mailbox.is_published(self._owed.session, self._owed.ranges):
+            self._owed = None
+        return self._owed is not None
+
+    @property
+    def late_ms(self) -> int:
+        """How long to wait for the message of a batch."""
+        return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
+
+    def failure(self) -> TrackingError | None:
+        """Return why the stream's listener could not publish a batch; None: it could."""
+        said = self._mailbox.listener()
+        return TrackingError(said) if said else None
+
+    def refusal(self) -> TrackingError:
+        """Return the error of a batch that is owed for good."""
+        return TrackingError(
+            f"group {self._mailbox.group}: a batch of its tracked stream has ended and nothing of it was"
+            " acked or failed, so all of its records would time out and come again; write it with"
+            " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerStatus:
+    """A planning process as it is now.
+
+    Attributes:
+        state: ``idle``, ``taking`` (waiting for ackers), ``running``, ``failed``, or ``closed``; Spark kills
+            the process at the end of a query, so the last one that is written is mostly ``running``.
+        group: the group.
+        session: id of the session, empty before it is known; likewise `epoch`.
+        epoch: see `session`.
+        batches: micro-batches planned by this process.
+        emitted: roots emitted by this process, copies on replay topics included.
+        replayed: of these, copies on replay topics.
+        pending: roots without a verdict.
+        acked: roots settled ACKED while this process ran; the next four likewise.
+        absent: see `acked`.
+        failed: see `acked`.
+        timed_out: see `acked`.
+        abandoned: see `acked`.
+        late: verdicts for roots that were settled before.
+        unknown: verdicts for roots that this session never emitted.
+        undecodable: records of the verdict topic that no acker wrote; they were passed over.
+        lost_from_log: records that left the log before they were read (`on_data_loss: skip`).
+        oldest_pending_ms: how long the longest pending root has waited, ms; 0: none is pending.
+        batch_ms: how long the last batch took whose end was seen, ms; 0: none yet.
+        batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
+            timeout; 0: any number.
+        clock: the session's clock, ms.
+        committed: offset committed last, by ``topic/partition``.
+        commit_failures: commits that failed and were tried again.
+        held: roots that were held back while this process ran, behind a record that waits (`ordering`); each
+            of them is among `failed`.
+        held_now: of each partition of an ordered input how many of its records wait behind another, by
+            ``topic/partition``, when it was last looked at.
+        waits: what partitions of ordered inputs wait for, those that go on left out.
+        error: why it stopped; empty while it runs.
+        wall: when this was written, wall time in ms.
+    """
+
+    state: str
+    group: str
+    session: str = ""
+    epoch: int = 0
+    batches: int = 0
+    emitted: int = 0
+    replayed: int = 0
+    pending: int = 0
+    acked: int = 0
+    absent: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    abandoned: int = 0
+    late: int = 0
+    unknown: int = 0
+    undecodable: int = 0
+    lost_from_log: int = 0
+    oldest_pending_ms: int = 0
+    batch_ms: int = 0
+    batch_records_max: int = 0
+    clock: int = 0
+    committed: Mapping[str, int] = field(default_factory=dict)
+    commit_failures: int = 0
+    held: int = 0
+    held_now: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    wall: int = 0
+
+
+def write_status(path: Path, status: PlannerStatus) -> None:
+    """Replace the status file.
+
+    Raises:
+        OSError: the folder is not there or cannot be written.
+    """
+    _replace(path, json.dumps(asdict(status)) + "\n")
+
+
+def read_status(path: Path) -> PlannerStatus | None:
+    """Return what a status file says; None: the planning process has not written one yet."""
+    text = _text(path)
+    return None if text is None else PlannerStatus(**json.loads(text))

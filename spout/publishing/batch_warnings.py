@@ -1,0 +1,153 @@
+"""What the driver logs of a batch by name: bolts that left roots open, and records that were isolated.
+
+A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout. A report
+lists, as outstanding, every tuple that a bolt left open, and what was emitted on it: the whole tree misses
+them. The bolt that is named is the one that received the tuple, not those that acked what was emitted on it.
+Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are listed apart, and are not logged. Storm says
+nothing until the timeout (S81).
+
+A record is isolated when it ended or hung a process. A task knows a root by its index; the driver has the
+batch's plan, and so the record's place in its topic.
+
+Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from acker.config.topics import Input
+from acker.identity import I64, input_id_of, offset_of, partition_of, subscription_key
+from acker.sorted_arrays import among, distinct
+from acker.units import duration_text
+from replay.records.headers import location
+from spout.group.sources import topic_names
+from spout.planning.plan import BatchPlan
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.tuples.collector import Cause
+from spout.tuples.counts import What
+from spout.tuples.culprits import HUNG, WORKER_DIED
+
+TELL_MS: Final = 60_000
+"""A bolt that goes on leaving tuples open is logged this often."""
+
+LOGGED_MAX: Final = 100
+"""Isolated records of one batch that are logged by name; more are counted only."""
+
+_NONE: I64 = np.empty(0, np.int64)
+_ISOLATED: Final = (WORKER_DIED, HUNG)
+_LOGGER = logging.getLogger("windhover.spout")
+
+
+class LeftOpen:
+    """Logs what the bolts of one stream leave open: of each one at once, and then once a minute at most."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        """Begin with nothing logged."""
+        self._now_ms = now_ms
+        self._logged_ms: dict[tuple[str, str], int] = {}
+        self._unlogged: dict[tuple[str, str], int] = {}
+
+    def tell(
+        self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
+    ) -> None:
+        """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
+        for bolt, roots in left_open(evaluations, outcome).items():
+            key = query, bolt
+            count = self._unlogged[key] = self._unlogged.get(key, 0) + len(roots)
+            now_ms = self._now_ms()
+            if key in self._logged_ms and now_ms - self._logged_ms[key] < TELL_MS:
+                continue
+            self._logged_ms[key], self._unlogged[key] = now_ms, 0
+            _LOGGER.warning(
+                "left_open operator=%s roots=%d first=%s: bolt %r neither acked nor failed tuples of these"
+                " roots; %s",
+                bolt, count, places(outcome.plan, inputs)(int(roots[0])), bolt, _end_of(outcome),
+            )  # fmt: skip
+
+
+def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
+    """Return which roots of a batch each bolt left open, as ascending indices.
+
+    Roots that failed are left out, which need no timeout, and those that are best effort, which have none.
+    """
+    failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
+    waiting = outcome.partial[~among(outcome.partial, failed)]
+    found: dict[str, list[I64]] = {}
+    for each in evaluations:
+        for bolt, roots in _left(each.report):
+            found.setdefault(bolt, []).append(roots)
+    # an evaluation that does not count has left open nothing of these
+    here = {bolt: distinct(np.concatenate(parts)) for bolt, parts in found.items()}
+    kept = {bolt: roots[among(roots, waiting)] for bolt, roots in sorted(here.items())}
+    return {bolt: roots for bolt, roots in kept.items() if len(roots)}
+
+
+def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
+    """Yield the bolts of a report that left tuples open, with the indices of their roots."""
+    if not report.outstanding:
+        return
+    receivers = {
+        subscription_key(stream.component, stream.stream, bolt): bolt
+        for what, bolt, stream in report.counts
+        if what is What.EXECUTED
+    }
+    found = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
+    for path, rows in report.outstanding.items():
+        parents = found.get(path[:-1], set()) if path else set()
+        own = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
+        if own:
+            bolt = receivers.get(path[-1], report.operator) if path else report.head
+            yield bolt, np.array(own, np.int64)
+
+
+def _end_of(outcome: BatchOutcome) -> str:
+    timeout_ms = outcome.plan.timeout_ms
+    if not timeout_ms:
+        return "they stay open, since their input has no timeout"
+    return f"they time out, the first after {duration_text(timeout_ms)}, and are replayed"
+
+
+class IsolatedRecord(NamedTuple):
+    """A record that ended or hung a process: its place, ``topic/partition@offset``, and why it failed."""
+
+    place: str
+    cause: Cause
+
+
+def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
+    """Name what was isolated in a batch; inputs that are not given leave their source's number."""
+    place = places(outcome.plan, inputs)
+    for cause, roots in outcome.failed:
+        if cause.error in _ISOLATED:
+            yield from (IsolatedRecord(place(root), cause) for root in roots.tolist())
+
+
+def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
+    """Return what names the record of a root, by its index: ``topic/partition@offset``."""
+    known = {each.id for each in inputs}
+    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in known))
+    firsts = plan.starts()
+
+    def place(root: int) -> str:
+        at = max(number for number, first in enumerate(firsts) if first <= root)
+        run = plan.ranges[at]
+        offset = offset_of(run.start + root - firsts[at])
+        return location(topics.get(run.source, str(run.source)), partition_of(run.source), offset)
+
+    return place
+
+
+def counted(outcome: BatchOutcome) -> Mapping[str, int]:
+    """Count the isolated records of a batch, by error."""
+    found = Counter[str]()
+    for cause, roots in outcome.failed:
+        if cause.error in _ISOLATED:
+            found[cause.error] += len(roots)
+    return found

@@ -47,7 +47,7 @@ PURE = [
     "spout/inspect/letter_rows.py", "spout/inspect/lookup.py", "spout/planning/window.py",
     "spout/planning/plan.py", "spout/tuples/collector.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/blocks.py", "spout/standalone/store.py",
-    "spout/standalone/appetite.py", "spout/topology/graph.py", "spout/topology/stages.py",
+    "spout/topology/graph.py", "spout/topology/stages.py",
     "spout/topology/routing.py", "spout/bolts/emitting.py", "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
     "spout/topology/keyed_graph.py", "spout/tuples/origins.py",

@@ -40,7 +40,7 @@ class MessageReader(Protocol):
         """Close the reader."""
 
 
-class Taken(NamedTuple):
+class PlannedRecords(NamedTuple):
     """Records that were planned and leave the buffer: messages of one source, with their positions."""
 
     source: int
@@ -126,8 +126,8 @@ class ReadAhead:
 
     def show(self, sources: Iterable[int]) -> None:
         """Allow only these sources to be planned."""
-        wanted = set(sources)
-        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in wanted)
+        shown = set(sources)
+        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where partitions begin from which needed records have left; 0 for the others."""
@@ -141,7 +141,7 @@ class ReadAhead:
         """Return whether a partition is read here."""
         return place in self._buffers
 
-    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[Taken], list[SourceRun]]:
+    def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
         """Take the planned records of a partition out of the buffer.
 
         Args:
@@ -153,7 +153,7 @@ class ReadAhead:
         """
         buffer = self._buffers[place]
         shift = run.start - offset_of(run.start)
-        expected, taken, absent = run.start, list[Taken](), list[SourceRun]()
+        expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()
         while buffer.messages:
             messages, offsets = buffer.messages.popleft()
             at = offsets + shift
@@ -164,7 +164,7 @@ class ReadAhead:
             if low < high:
                 absent += holes(run.source, expected, at[low:high])
                 expected = int(at[high - 1]) + 1
-                taken.append(Taken(run.source, messages[low:high], at[low:high]))
+                taken.append(PlannedRecords(run.source, messages[low:high], at[low:high]))
             if high < len(at):
                 break
         if expected < run.end:
@@ -202,9 +202,6 @@ class ReadAhead:
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 
-Ask = Callable[[ReadAhead, list[TopicPartition]], Mapping[TopicPartition, int]]
-
-
 class Reaches:
     """The inputs of a group as one `Reach`."""
 
@@ -220,9 +217,13 @@ class Reaches:
         """Return the offsets up to which partitions may be planned, as `ReadAhead.stable_ends`."""
         return self._of(partitions, ReadAhead.stable_ends)
 
-    def _of(self, partitions: Iterable[TopicPartition], ask: Ask) -> Mapping[TopicPartition, int]:
-        asked = list(partitions)
-        found = dict.fromkeys(asked, 0)
+    def _of(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[ReadAhead, list[TopicPartition]], Mapping[TopicPartition, int]],
+    ) -> Mapping[TopicPartition, int]:
+        places = list(partitions)
+        found = dict.fromkeys(places, 0)
         for one in self._inputs:
-            found |= ask(one, [place for place in asked if one.holds(place)])
+            found |= ask(one, [place for place in places if one.holds(place)])
         return found

@@ -50,7 +50,7 @@ class Segment:
         return MessageRows(self.messages, self.source, self.positions)
 
 
-class Shelf:
+class ItemRecords:
     """The segments with items that are not settled yet."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Shelf:
         return Run(segment.first, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
-        """Return items as segments of their own; all of them must be in the shelf."""
+        """Return items as segments of their own; all of them must be here."""
         return [segment.part(start, end) for segment, start, end, _ in self._pieces(runs)]
 
     def positions(self, runs: Iterable[tuple[int, int]]) -> dict[int, I64]:

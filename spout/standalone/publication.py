@@ -15,13 +15,13 @@ from acker.identity import I64
 from acker.wire.events import Run, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import Outcome
-from spout.standalone.shelf import Shelf
+from spout.standalone.item_records import ItemRecords
 from spout.tuples.collector import Cause
 
 _NONE: I64 = np.empty(0, np.int64)
 
 
-class Settlements:
+class NextPublication:
     """Settlements that wait to be published.
 
     Attributes:
@@ -53,11 +53,11 @@ class Settlements:
         """Add positions that were planned and have no record."""
         self._absent += runs
 
-    def take(self, shelf: Shelf, around: BatchPlan) -> Outcome:
+    def take(self, records: ItemRecords, around: BatchPlan) -> Outcome:
         """Take out everything, drop its records, and begin the next publication.
 
         Args:
-            shelf: the records of the items.
+            records: of the items.
             around: group, session and clock; its ranges are replaced.
 
         Returns:
@@ -66,10 +66,10 @@ class Settlements:
         singles = np.array(self.confirmed, np.int64)
         singles.sort()
         runs = [*self._runs, *runs_of(singles)]
-        confirmed = shelf.positions(runs)
-        failed = {cause: shelf.positions(found) for cause, found in sorted(self._failed.items())}
+        confirmed = records.positions(runs)
+        failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
-            shelf.let_go(found)
+            records.let_go(found)
         ranges = _ranges([confirmed, *failed.values()], self._absent)
         plan = replace(around, ranges=ranges)
         index = plan.index()

@@ -58,7 +58,7 @@ class Drain:
         """Return the same rows, with a drain behind them."""
         # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
-        followed = arrow_udf(condition, "boolean")  # the stub requires the kind
+        followed = arrow_udf(condition, "boolean")  # type: ignore[call-overload]  # the stub requires the kind
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
         keeps = followed.asNondeterministic()
         # In a column, which has the batch's partition; as an argument of the function it would be the task's.

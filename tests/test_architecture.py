@@ -44,7 +44,7 @@ PURE = [
     "acker/provisioning/topic_specs.py", "acker/provisioning/topic_times.py", "acker/kafka/rights.py",
     "acker/provisioning/roles.py", "replay/policy/backoff.py", "replay/policy/disposition.py",
     "replay/worker/schedule.py", "replay/records/dead_letter.py", "replay/records/letters.py",
-    "spout/inspect/letter_rows.py", "spout/inspect/lookup.py", "spout/planning/window.py",
+    "spout/inspect/letter_rows.py", "spout/inspect/story.py", "spout/planning/window.py",
     "spout/planning/plan.py", "spout/tuples/collector.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/blocks.py", "spout/standalone/store.py",
     "spout/topology/graph.py", "spout/topology/stages.py",

@@ -10,10 +10,21 @@ import typer
 
 from spout.cli.opening import opened, time_given
 from spout.cli.operate import DEFAULT_CONFIG, Config, wall_ms
-from spout.inspect.tables import UNKNOWN, As, Column, Output, clear, count, encoded, printable, span, write
+from spout.inspect.tables import (
+    UNKNOWN,
+    As,
+    Column,
+    OutputFormat,
+    clear,
+    count,
+    encoded,
+    printable,
+    span,
+    write,
+)
 
 if TYPE_CHECKING:
-    from spout.inspect.trail import Here, Trail
+    from spout.inspect.trail import RecordPlace, Trail
 
 FOUND: Final = 5
 
@@ -45,10 +56,10 @@ Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many 
 
 def inspect(
     place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
-    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Show everything about one record: every attempt, where it is now, and when it will be replayed."""
-    from spout.inspect.lookup import report
+    from spout.inspect.story import story_of
     from spout.inspect.trail import Trail
 
     if (place is None) is (key is None):
@@ -62,9 +73,9 @@ def inspect(
                 found = trail.origin(place)
             else:
                 found, notes = _with_key(trail, topics, key or "", since, inputs)
-            stories = [report(trail.follow(here), wall_ms()) for here in found]
+            stories = [story_of(trail.follow(here), wall_ms()) for here in found]
             _clear(watch, output)
-            if output is not Output.TABLE:
+            if output is not OutputFormat.TABLE:
                 typer.echo(encoded(stories, output).rstrip("\n"))
             else:
                 for story in stories:
@@ -75,7 +86,7 @@ def inspect(
 
 def roots(
     older_than: OlderThan = "0s", group: Group = None, limit: Limit = 100, exit_code: ExitCode = False,
-    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """List open roots, the oldest first."""
     from acker.service.view import Observer
@@ -98,27 +109,27 @@ def roots(
             _clear(watch, output)
             write(found.rows, ROOTS, output)
             _say([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
-            if output is Output.TABLE:
+            if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
                 typer.echo(f"{total:,} open roots{more}")
     return FOUND if exit_code and total else 0
 
 
-def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
+def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
-    from spout.inspect.overview import Overview, missing_lives, more_of
+    from spout.inspect.overview import Overview, missing_processes, notes_on
 
     with opened(config, "status") as (topics, log):
         overview = Overview(log, topics)
         try:
             for _ in _looks(watch):
-                rows = overview.look(wall_ms())
+                rows = overview.rows(wall_ms())
                 _clear(watch, output)
                 write(rows, STATUS, output)
-                if output is Output.TABLE:
-                    for line in more_of(rows):
+                if output is OutputFormat.TABLE:
+                    for line in notes_on(rows):
                         typer.echo(printable(line))
-                _say([*missing_lives(rows, topics), *overview.of_no_input()])
+                _say([*missing_processes(rows, topics), *overview.of_no_input()])
         finally:
             overview.close()
     return 0
@@ -132,36 +143,36 @@ def _looks(watch: float | None) -> Iterator[None]:
         yield
 
 
-def _clear(watch: float | None, output: Output) -> None:
+def _clear(watch: float | None, output: OutputFormat) -> None:
     """Clear the screen before a table is printed again."""
-    if watch is not None and output is Output.TABLE:
+    if watch is not None and output is OutputFormat.TABLE:
         clear()
 
 
 def _with_key(
     trail: Trail, topics: Any, key: str, since: str | None, inputs: list[str] | None
-) -> tuple[list[Here], list[str]]:
+) -> tuple[list[RecordPlace], list[str]]:
     from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.letter_rows import key_of
+    from spout.inspect.letter_rows import parse_key
 
     since_ms = time_given("--from", since, wall_ms())
     if since_ms is None:
         raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
-    found: list[Here] = []
+    found: list[RecordPlace] = []
     notes: list[str] = []
     for one in inputs_named(topics, inputs or ()):
-        more, unread = trail.with_key(one, key_of(key), since_ms, RECORDS_SHOWN - len(found))
+        more, unread = trail.with_key(one, parse_key(key), since_ms, RECORDS_SHOWN - len(found))
         found, notes = [*found, *more], [*notes, *unread]
     return found, notes
 
 
 def _print_story(story: dict[str, Any]) -> None:
-    from spout.inspect.lookup import ATTEMPTS
+    from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
         if not isinstance(value, list):
             typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
-    write(story["attempts"], ATTEMPTS, Output.TABLE)
+    write(story["attempts"], ATTEMPTS, OutputFormat.TABLE)
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
             told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")

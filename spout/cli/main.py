@@ -190,13 +190,13 @@ def topics_repair(
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
     from acker.kafka.cluster import KafkaLog
     from spout.cli.dlq import system_user
-    from spout.inspect.repair import pass_over, unreadable
+    from spout.inspect.repair import find_unreadable, pass_over
 
     if execute and not why:
         raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
     topics = _load(file)
     with closing(KafkaLog(topics.kafka, client_id="windhover-repair")) as log:
-        found = list(unreadable(log, topics))
+        found = list(find_unreadable(log, topics))
         for one in found:
             typer.echo(str(one))
         left = [one for one in found if not one.is_marked]
@@ -279,10 +279,10 @@ def replay_resume(
     """Resume an input that its breaker paused; waiting roots are replayed or become dead letters."""
     from acker.kafka.cluster import KafkaLog
     from replay.handling.resume import resume
-    from spout.inspect.operate import input_called
+    from spout.inspect.operate import tracked_input
 
     topics = _load(config)
-    found = input_called(topics, name)
+    found = tracked_input(topics, name)
     with closing(KafkaLog(topics.kafka, client_id="windhover-resume")) as log:
         ended = resume(log, topics, found.id)
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
-    from spout.inspect.operate import Move, Operation
+    from spout.inspect.operate import GroupSession, Move
 
 DEFAULT_CONFIG: Final = Path("topics.yaml")
 
@@ -48,11 +48,11 @@ def release(
     """Take a group over without a successor: its open roots are replayed."""
     from acker.config.topics import load
     from acker.kafka.cluster import KafkaLog
-    from spout.inspect.operate import run
+    from spout.inspect.operate import run_to_end
 
     topics = load(config, os.environ)
     with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
-        run(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
+        run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -68,10 +68,10 @@ def offsets_reset(
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
     from acker.config.topics import load
     from acker.kafka.cluster import KafkaLog
-    from spout.inspect.operate import input_called, moves, run
+    from spout.inspect.operate import moves, run_to_end, tracked_input
 
     topics = load(config, os.environ)
-    found = input_called(topics, name)
+    found = tracked_input(topics, name)
     place, at_ms = _place(to)
     with closing(KafkaLog(topics.kafka, client_id="windhover-offsets-reset")) as log:
         plan = moves(log, found, place, at_ms=at_ms)
@@ -81,7 +81,7 @@ def offsets_reset(
             typer.echo("nothing was changed; with --execute it is done")
             return 0
         operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
-        run(operation, wall_ms)
+        run_to_end(operation, wall_ms)
     typer.echo(f"input {name} is reset; {_NEXT}")
     return 0
 
@@ -109,15 +109,15 @@ def _place(to: str) -> tuple[str | int, int | None]:
 
 def _operation(
     log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
-) -> Operation:
+) -> GroupSession:
     """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
     from spout.group.presence import Who
-    from spout.inspect.operate import Operation
+    from spout.inspect.operate import GroupSession
 
     def report(event: str, fields: Mapping[str, object]) -> None:
         typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
 
-    return Operation(
+    return GroupSession(
         log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
         who=Who.here(f"windhover {command}", wall_ms()), report=report,
     )  # fmt: skip

@@ -161,7 +161,7 @@ class Observer:
 
     def _note_acks(self) -> None:
         """Remember when roots were acked completely; the ackers shorten that log while it is read."""
-        for record in self._acks.look():
+        for record in self._acks.read():
             event = self._codec.decode(record.value)
             if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
                 found = self._acked_at.setdefault(event.source, [])

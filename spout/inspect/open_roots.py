@@ -67,7 +67,7 @@ def open_roots(
     return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown)
 
 
-def name_of(one: Input, source: int, position: int) -> str:
+def root_name(one: Input, source: int, position: int) -> str:
     """Return a root's name for people: input or replay topic, and its generation if that is not the first."""
     topic = one.replay_topic if is_replay(source) else one.name
     generation = generation_of(position)
@@ -77,7 +77,7 @@ def name_of(one: Input, source: int, position: int) -> str:
 
 def _row(found: OpenRange, view: AckerView, one: Input, position: int, now_ms: int) -> dict[str, Any]:
     return {
-        "root": name_of(one, found.source, position),
+        "root": root_name(one, found.source, position),
         "input": one.name,
         "group": found.group,
         "age_ms": max(0, now_ms - found.emitted_ms),

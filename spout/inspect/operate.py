@@ -40,25 +40,23 @@ class Move:
         place: the partition in Kafka.
         committed: the offset that the group has committed; None if it has none.
         offset: the offset from which it begins again.
-        asked: the requested offset, if the log does not have it; else None.
-        held: first offset of the log, and its end.
+        requested: the requested offset, if the log does not have it; else None.
+        log_range: first offset of the log, and its end.
     """
 
     source: int
     place: TopicPartition
     committed: int | None
     offset: int
-    asked: int | None = None
-    held: tuple[int, int] = (0, 0)
+    requested: int | None = None
+    log_range: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
         """Describe in a line what happens."""
-        if self.asked is None:
+        if self.requested is None:
             return self._what_happens()
-        first, end = self.held
-        return (
-            f"{self._what_happens()}; {self.asked:,} was asked for, and the log has {first:,} to {end:,} here"
-        )
+        log = f"the log has {self.log_range[0]:,} to {self.log_range[1]:,} here"
+        return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:
         here = f"{self.place.topic}/{self.place.partition}"
@@ -85,7 +83,7 @@ def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
     return found
 
 
-def input_called(topics: Topics, name: str) -> Input:
+def tracked_input(topics: Topics, name: str) -> Input:
     """Return a tracked input by its name.
 
     Raises:
@@ -125,9 +123,9 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
     for spec in specs:
         first, end = starts[spec.place], ends[spec.place]
         offset = min(max(wanted[spec.place], first), end)
-        asked = to if at_ms is None and isinstance(to, int) and to != offset else None
+        requested = to if at_ms is None and isinstance(to, int) and to != offset else None
         before = committed.get(spec.place)
-        found_moves.append(Move(spec.source, spec.place, before, offset, asked, (first, end)))
+        found_moves.append(Move(spec.source, spec.place, before, offset, requested, (first, end)))
     return found_moves
 
 
@@ -142,7 +140,7 @@ def _wanted(
     return starts if to == "earliest" else ends
 
 
-class Operation:
+class GroupSession:
     """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
 
     def __init__(
@@ -201,7 +199,7 @@ class Operation:
         self._planner.close()
 
 
-def run(operation: Operation, clock: Callable[[], int]) -> None:
+def run_to_end(operation: GroupSession, clock: Callable[[], int]) -> None:
     """Step an operation to its end; the ackers have a minute to answer.
 
     Args:

@@ -50,7 +50,7 @@ class Unreadable(NamedTuple):
         return f"{where}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{done}"
 
 
-def unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
+def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
     """Yield the records of `_ack_verdict`, `_ack_due` and `_ack_state` that stop their readers.
 
     Raises:
@@ -101,7 +101,7 @@ def _of(place: TopicPartition, records: Iterator[Record], codec: Codec[Any]) -> 
                 found[record.offset] = record
             except CodecError:
                 continue
-    yield from (_told(place, record, kind_of(record.value), marked) for record in found.values())
+    yield from (_unreadable(place, record, kind_of(record.value), marked) for record in found.values())
 
 
 def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unreadable]:
@@ -123,10 +123,10 @@ def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unre
             found.pop(part, None)
         else:
             found.setdefault(part, []).append((record, kind))
-    yield from (_told(place, record, kind, marked) for each in found.values() for record, kind in each)
+    yield from (_unreadable(place, record, kind, marked) for each in found.values() for record, kind in each)
 
 
-def _told(place: TopicPartition, record: Record, kind: str, marked: set[int]) -> Unreadable:
+def _unreadable(place: TopicPartition, record: Record, kind: str, marked: set[int]) -> Unreadable:
     value = record.value or b""
     first = value[:FIRST_BYTES].hex(" ")
     return Unreadable(place, record.offset, len(value), first, kind, record.offset in marked)

@@ -34,10 +34,10 @@ class Follower:
         Args:
             log: the cluster.
             places: the partitions.
-            read_max: how many records one call of `look` reads at most.
+            read_max: how many records one call of `read` reads at most.
             first: where to begin in each; None: at the log starts.
             committed: whether to read only committed records, and nothing behind an open transaction.
-            patience_ms: a call of `look` ends early when no record arrives for this long.
+            patience_ms: a call of `read` ends early when no record arrives for this long.
         """
         self._log = log
         self._read_max = read_max
@@ -48,7 +48,7 @@ class Follower:
         self._reader.assign(self._at)
         self.is_whole = False
 
-    def look(self) -> Iterator[Record]:
+    def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
 
         Raises:

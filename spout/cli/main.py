@@ -304,8 +304,7 @@ def up(
     brokers: Brokers = 1,
 ) -> int:
     """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
-    from spout.local.up import UpOptions
-    from spout.local.up import up as run_up
+    from spout.local.up import UpOptions, run_up
 
     options = UpOptions(config, port, directory, broker_only, brokers)
     return run_up(options, os.environ, _say)
@@ -323,7 +322,7 @@ def demo(
     config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
 ) -> int:
     """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
-    from spout.demo.run import run as run_demo
+    from spout.demo.run import run_demo
     from spout.demo.stage import DemoOptions
 
     options = DemoOptions(
@@ -350,7 +349,7 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
     from spout.runtime import logs
 
     logs.configure(debug=bool(context.find_root().params.get("debug")))
-    return logs.tell
+    return logs.log_event
 
 
 def _serve(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -15,13 +13,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from spout.demo.observer import Tally
+from spout.demo.observer import OutcomeCounts
+from spout.planner.status import PlannerStatus, read_status
 from spout.planning.shares import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""
 
-SPEED_LOOKS = 30
+SPEED_UPDATES = 30
 """Over how many updates, of 0.1 s each, the speed is computed."""
 
 BAR_CELLS = 40
@@ -32,40 +31,30 @@ quarter of the timeout, and batches vary around it.
 """
 
 
-def read_status(path: Path) -> dict[str, float]:
-    """Read the planner's status file; empty while there is none yet.
-
-    The planner replaces the whole file, so a reader never gets half of one.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return {key: value for key, value in data.items() if isinstance(value, int | float)}
-
-
-def status_line(status: Mapping[str, float], tally: Tally, per_second: float, timeout_ms: int) -> str:
+def status_line(
+    status: PlannerStatus | None, counts: OutcomeCounts, per_second: float, timeout_ms: int
+) -> str:
     """Describe the progress in a line.
 
     Args:
-        status: the planner's, numbers only; empty while there is none.
-        tally: the observer's counts.
+        status: the planner's; None while there is none.
+        counts: the observer's counts.
         per_second: records done per second, over the last updates.
         timeout_ms: the input's; 0: never.
     """
     parts = [
         f"{per_second:,.0f} records/s",
-        f"pending {int(status.get('pending', 0)):,}",
-        f"replayed {tally.copies:,}",
-        f"dead {tally.dead_letters:,}",
+        f"pending {status.pending if status else 0:,}",
+        f"replayed {counts.copies:,}",
+        f"dead {counts.dead_letters:,}",
     ]
-    took_ms = status.get("batch_ms", 0)
+    took_ms = status.batch_ms if status else 0
     if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
         parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
     return "  ".join(parts)
 
 
-class Progress:
+class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
@@ -85,9 +74,9 @@ class Progress:
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
         self._printed_at = 0.0
-        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_LOOKS)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> DemoProgress:
         if self._live is not None:
             self._live.start()
         return self
@@ -98,13 +87,13 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, records_done: int, tally: Tally) -> None:
+    def show(self, records_done: int, counts: OutcomeCounts) -> None:
         """Show the present counts."""
         now = time.monotonic()
         self._seen.append((now, records_done))
         since, done = self._seen[0]
         per_second = (records_done - done) / (now - since) if now > since else 0.0
-        line = status_line(read_status(self._status_path), tally, per_second, self._timeout_ms)
+        line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
         of = f"{records_done:,} of {self._total:,}"
         if self._live is not None:
             row = Table.grid(padding=(0, 1))

@@ -47,7 +47,7 @@ SPECIAL_LINES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DemoLine:
     """One record of the demo: its key, which decides what happens to it, and its text."""
 
     key: bytes
@@ -102,11 +102,11 @@ def keys_at(records: int) -> dict[int, bytes]:
     return chosen
 
 
-def demo_lines(text: list[str], records: int) -> Iterator[Line]:
+def demo_lines(text: list[str], records: int) -> Iterator[DemoLine]:
     """Yield `records` lines: the text, repeated as often as needed; special lines have their key."""
     special = keys_at(records)
     for index, line in enumerate(islice(cycle(text), records)):
-        yield Line(special.get(index, PLAIN), line)
+        yield DemoLine(special.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:

@@ -10,7 +10,7 @@ HOST = "127.0.0.1"
 """The broker's only address. It is not `localhost`, which may mean ::1 first."""
 
 
-class Door(NamedTuple):
+class Listener(NamedTuple):
     """A further listener: its name, its port, and the port that clients are told to use."""
 
     name: str
@@ -36,7 +36,7 @@ class Member:
 def server_properties(
     port: int,
     controller_ports: Mapping[int, int],
-    doors: Sequence[Door] = (),
+    extra: Sequence[Listener] = (),
     further: Mapping[str, str] | None = None,
     *,
     node_id: int = 1,
@@ -46,13 +46,13 @@ def server_properties(
     Args:
         port: of the plain listener; it is also the advertised port.
         controller_ports: the port of each node's controller, by node id, its own included.
-        doors: further listeners.
+        extra: further listeners.
         further: settings that come after the others, and so override them.
         node_id: its own id.
     """
-    controller_port = controller_ports[node_id]
-    listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_port), *(door[:2] for door in doors)]
-    advertised = [("PLAINTEXT", port), *((door.name, door.advertised_port) for door in doors)]
+    listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_ports[node_id])]
+    listeners += [(each.name, each.port) for each in extra]
+    advertised = [("PLAINTEXT", port), *((each.name, each.advertised_port) for each in extra)]
     text = _SETTINGS.format(
         node_id=node_id,
         voters=",".join(f"{each}@{HOST}:{at}" for each, at in controller_ports.items()),

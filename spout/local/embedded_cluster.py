@@ -44,7 +44,7 @@ class EmbeddedCluster:
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
         environ: as for `EmbeddedBroker`.
         progress: as for `EmbeddedBroker`.
-        doors: as for `EmbeddedBroker`, for each broker in turn; None: none.
+        listeners: as for `EmbeddedBroker`, for each broker in turn; None: none.
         settings: as for `EmbeddedBroker`; the same for all brokers.
         jvm: as for `EmbeddedBroker`; for each broker.
 
@@ -60,7 +60,7 @@ class EmbeddedCluster:
         *,
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
-        doors: Sequence[Mapping[str, int | None]] | None = None,
+        listeners: Sequence[Mapping[str, int | None]] | None = None,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
@@ -86,7 +86,7 @@ class EmbeddedCluster:
                 ports[node_id],
                 environ=environ,
                 progress=progress,
-                doors=doors[node_id - 1] if doors else None,
+                listeners=listeners[node_id - 1] if listeners else None,
                 settings={**settings_of_a_cluster(brokers), **(settings or {})},
                 jvm=jvm,
                 member=Member(node_id, controllers, self._cluster_id()),

@@ -43,10 +43,10 @@ def find(environ: Mapping[str, str]) -> Java:
     Raises:
         Unreachable: there is none; the message lists what was found instead.
     """
-    return choose(candidates(environ))
+    return first_supported(candidates(environ))
 
 
-def choose(homes: Iterable[tuple[str, Path]]) -> Java:
+def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
     """Return the first of some (origin, home) that runs and has a supported version.
 
     Raises:

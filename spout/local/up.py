@@ -49,7 +49,7 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
-def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
     1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
@@ -81,10 +81,10 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         ended = _first_to_end([*brokers, *children])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
-            say(f"{ended.obituary().splitlines()[0]}; starting it again")
+            say(f"{ended.how_it_ended().splitlines()[0]}; starting it again")
             ended.restart()
             ended = _first_to_end([*brokers, *children])
-        raise Unreachable(ended.obituary())
+        raise Unreachable(ended.how_it_ended())
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 """Longer than a service may need to finish its step and commit."""
 
-_LOOK_EVERY_S = 0.05
+_CHECK_EVERY_S = 0.05
 
 
 class Child:
@@ -105,7 +105,7 @@ class Child:
         if self.alive():
             return
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
-        self._process = tether.start(
+        self._process = tether.spawn(
             tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
         )
 
@@ -120,17 +120,17 @@ class Child:
         deadline = time.monotonic() + timeout_s
         while not self.ready():
             try:
-                self._process.wait(_LOOK_EVERY_S)
+                self._process.wait(_CHECK_EVERY_S)
             except subprocess.TimeoutExpired:
                 if time.monotonic() < deadline:
                     continue
-            raise Unreachable(self.obituary(timeout_s))
+            raise Unreachable(self.how_it_ended(timeout_s))
 
     def ready(self) -> bool:
         """Whether its log shows, since its last start, that it owns partitions, or works."""
-        return self._said(f"{self.kind}.ready")
+        return self._has_logged(f"{self.kind}.ready")
 
-    def obituary(self, timeout_s: float = 0.0) -> str:
+    def how_it_ended(self, timeout_s: float = 0.0) -> str:
         """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
         code = self.exit_code
         how = f"is not ready after {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
@@ -150,7 +150,7 @@ class Child:
         if self._process is not None:
             tether.kill(self._process)
 
-    def _said(self, event: str) -> bool:
+    def _has_logged(self, event: str) -> bool:
         """Whether its log has an event since the last start; lines that are not JSON are other output."""
         with self.log.open("rb") as file:
             file.seek(self._started_at_byte)

@@ -89,7 +89,7 @@ def silence() -> None:
     logging.basicConfig(handlers=[logging.NullHandler()], force=True)
 
 
-def tell(event: str, **fields: Any) -> None:
+def log_event(event: str, **fields: Any) -> None:
     """Log an event, ``<part>.<what happened>``, at its level."""
     logger = structlog.get_logger()
     if event.partition(".")[2] in WARNINGS:

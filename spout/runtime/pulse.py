@@ -41,7 +41,7 @@ class Pulse:
         self.work = None
 
 
-class Lookout:
+class OverdueCalls:
     """Finds calls that take too long, from samples.
 
     A call counts from the sample that first sees it, so that it is never found too early.

@@ -34,9 +34,7 @@ from spout.tuples.columns import ANCHOR
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
 
-_WAY_OUT = (
-    "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
-)
+_CURE = "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
 
 _SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=None)
 
@@ -96,7 +94,7 @@ class Sink:
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         application = Application.of(rows.sparkSession)
-        _see_plan(application, rows, query, batch_id)
+        _check_plan(application, rows, query, batch_id)
         stream = application.stream_of(query)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
@@ -143,7 +141,7 @@ class Sink:
             return False
         if has_run:
             raise TrackingError(
-                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_WAY_OUT}"
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
         return True
 
@@ -199,7 +197,7 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
+def _check_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
     """Check the query's plan in the first batch of a run, before anything of it is written."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if query and run not in application.sunk:
@@ -223,7 +221,7 @@ def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool)
     if unread.partitions:
         raise TrackingError(
             f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
-            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_WAY_OUT}"
+            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_CURE}"
         )
     return True
 

@@ -152,12 +152,12 @@ class QueryListener(StreamingQueryListener):
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         """Write an error where the planning process finds it."""
-        said = (
+        message = (
             f"batch {batch} of group {stream.group} was written, and could not be published"
             f" ({type(error).__name__}: {error}); its records come again"
         )
-        _LOGGER.error("%s", said)
-        listen(self._application.sink_folder, stream.id, stream.group, said)
+        _LOGGER.error("%s", message)
+        listen(self._application.sink_folder, stream.id, stream.group, message)
 
 
 def batch_journal(progress: dict[str, Any]) -> Journal | None:

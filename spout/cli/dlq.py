@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spout.cli.opening import opened, time_given
-from spout.cli.operate import DEFAULT_CONFIG, Config, Execute, wall_ms
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    FOUND,
+    Config,
+    Execute,
+    ExitCode,
+    opened,
+    parse_time,
+    system_user,
+    wall_ms,
+)  # fmt: skip
 from spout.inspect.tables import As, OutputFormat, encoded, printable, write
 
 if TYPE_CHECKING:
@@ -22,9 +29,7 @@ if TYPE_CHECKING:
     from replay.records.letters import Deed, Filter
     from spout.inspect.dead_letters import FoundLetters, HandlingResult
 
-FOUND: Final = 5
-
-TELL_EVERY_MS: Final = 5_000
+PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
 
 dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.", no_args_is_help=True)
@@ -59,7 +64,6 @@ By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the 
 Why = Annotated[str, typer.Option("--why", help="For what reason; it is kept.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="FoundLetters shown at most.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="FoundLetters a second at most.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
 
 
 @dlq_app.command("list")
@@ -73,11 +77,11 @@ def dlq_list(
     from spout.inspect.letter_rows import LIST, letter_row
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _look(config, inputs, places, wanted)
+    letters = _find(config, inputs, places, wanted)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
-    _say_what_is_missing(letters, len(letters.found) - len(shown))
+    _print_missing(letters, len(letters.found) - len(shown))
     return FOUND if exit_code and letters.found else 0
 
 
@@ -115,9 +119,9 @@ def dlq_stats(
     from spout.inspect.letter_rows import STATS, stats_of
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _look(config, inputs, None, wanted)
+    letters = _find(config, inputs, None, wanted)
     write(stats_of(letters.found, wall_ms()), STATS, output)
-    _say_what_is_missing(letters, 0)
+    _print_missing(letters, 0)
     return 0
 
 
@@ -165,7 +169,7 @@ def _handle(
         if not execute:
             letters = _read(topics, log, inputs, places, wanted)
             write([letter_row(found) for found in letters.found[:_SHOWN]], LIST[:-1], OutputFormat.TABLE)
-            _say_what_is_missing(letters, max(0, len(letters.found) - _SHOWN))
+            _print_missing(letters, max(0, len(letters.found) - _SHOWN))
             typer.echo(f"{_many(len(letters.found))} would be {deed.lower()}; with --execute it is done")
             return 0
         outcome = carry_out(
@@ -173,20 +177,12 @@ def _handle(
             Order(deed, wanted, by or system_user(), why), Pace(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), progress=_progress(),
         )  # fmt: skip
-    _say_outcome(deed, outcome)
+    _print_result(deed, outcome)
     return 0
 
 
 _SHOWN: Final = 20
 """How many letters a dry run lists."""
-
-
-def system_user() -> str:
-    """Return the name of the operating system's user."""
-    try:
-        return f"system user {getpass.getuser()}"
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return f"system user {os.getuid()}"
 
 
 def _filter(
@@ -203,7 +199,7 @@ def _filter(
         raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
     return Filter(
         error=cause, operator=operator, dead=_reason(reason), key=wanted_key,
-        since_ms=time_given("--since", since, now_ms), until_ms=time_given("--until", until, now_ms),
+        since_ms=parse_time("--since", since, now_ms), until_ms=parse_time("--until", until, now_ms),
         handled=handled,
     )  # fmt: skip
 
@@ -219,7 +215,7 @@ def _reason(text: str | None) -> str | None:
         raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
 
 
-def _say_outcome(deed: Deed, outcome: HandlingResult) -> None:
+def _print_result(deed: Deed, outcome: HandlingResult) -> None:
     typer.echo(f"{_many(outcome.done)} {deed.lower()}")
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
@@ -231,7 +227,7 @@ def _many(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _say_what_is_missing(letters: FoundLetters, hidden: int) -> None:
+def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
     if hidden:
         typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
@@ -242,15 +238,15 @@ def _say_what_is_missing(letters: FoundLetters, hidden: int) -> None:
 
 
 def _progress() -> Callable[[int], None]:
-    told_ms = wall_ms()
+    printed_ms = wall_ms()
 
-    def tell(done: int) -> None:
-        nonlocal told_ms
-        if wall_ms() - told_ms >= TELL_EVERY_MS:
-            told_ms = wall_ms()
+    def progress(done: int) -> None:
+        nonlocal printed_ms
+        if wall_ms() - printed_ms >= PROGRESS_EVERY_MS:
+            printed_ms = wall_ms()
             typer.echo(f"{done:,} so far", err=True)
 
-    return tell
+    return progress
 
 
 def _print_letter(one: dict[str, Any]) -> None:
@@ -266,7 +262,7 @@ def _print_letter(one: dict[str, Any]) -> None:
     write(one["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _look(
+def _find(
     config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
 ) -> FoundLetters:
     with opened(config, "dlq") as (topics, log):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spout.cli.opening import opened, time_given
-from spout.cli.operate import DEFAULT_CONFIG, Config, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, ExitCode, opened, parse_time, wall_ms
 from spout.inspect.tables import (
     UNKNOWN,
     As,
@@ -25,8 +24,6 @@ from spout.inspect.tables import (
 
 if TYPE_CHECKING:
     from spout.inspect.trail import RecordPlace, Trail
-
-FOUND: Final = 5
 
 RECORDS_SHOWN: Final = 10
 """How many records of one key are shown, the first ones."""
@@ -50,7 +47,6 @@ Since = Annotated[str | None, typer.Option("--from", help="With --key: from this
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
 Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many seconds, until Ctrl-C.")]
 
 
@@ -67,7 +63,7 @@ def inspect(
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     with opened(config, "inspect") as (topics, log):
-        for _ in _looks(watch):
+        for _ in _rounds(watch):
             trail, notes = Trail(log, topics), list[str]()
             if place is not None:
                 found = trail.origin(place)
@@ -80,7 +76,7 @@ def inspect(
             else:
                 for story in stories:
                     _print_story(story)
-            _say([*notes, *([] if stories else [f"no record with key {key} was found"])])
+            _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])])
     return 0
 
 
@@ -102,13 +98,13 @@ def roots(
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = Observer(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
         total = 0
-        for _ in _looks(watch):
+        for _ in _rounds(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = found.total, found.total - len(found.rows)
             unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
             _clear(watch, output)
             write(found.rows, ROOTS, output)
-            _say([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
+            _print_notes([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
                 typer.echo(f"{total:,} open roots{more}")
@@ -122,20 +118,20 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
     with opened(config, "status") as (topics, log):
         overview = Overview(log, topics)
         try:
-            for _ in _looks(watch):
+            for _ in _rounds(watch):
                 rows = overview.rows(wall_ms())
                 _clear(watch, output)
                 write(rows, STATUS, output)
                 if output is OutputFormat.TABLE:
                     for line in notes_on(rows):
                         typer.echo(printable(line))
-                _say([*missing_processes(rows, topics), *overview.of_no_input()])
+                _print_notes([*missing_processes(rows, topics), *overview.of_no_input()])
         finally:
             overview.close()
     return 0
 
 
-def _looks(watch: float | None) -> Iterator[None]:
+def _rounds(watch: float | None) -> Iterator[None]:
     """Yield once, or again every `watch` seconds."""
     yield
     while watch is not None:
@@ -155,7 +151,7 @@ def _with_key(
     from spout.inspect.dead_letters import inputs_named
     from spout.inspect.letter_rows import parse_key
 
-    since_ms = time_given("--from", since, wall_ms())
+    since_ms = parse_time("--from", since, wall_ms())
     if since_ms is None:
         raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
     found: list[RecordPlace] = []
@@ -175,12 +171,12 @@ def _print_story(story: dict[str, Any]) -> None:
     write(story["attempts"], ATTEMPTS, OutputFormat.TABLE)
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
-            told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
-            typer.echo(f"{name.replace('_', ' '):>14}  {printable(told)}")
-    _say(story["not_read"])
+            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
+            typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
+    _print_notes(story["not_read"])
 
 
-def _say(notes: list[str]) -> None:
+def _print_notes(notes: list[str]) -> None:
     """Print on stderr what was not read, so that stdout has only rows."""
     for note in notes:
         typer.echo(f"note: {note}", err=True)

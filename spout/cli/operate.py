@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from spout.cli.common import DEFAULT_CONFIG, Config, Execute, opened, wall_ms
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
     from spout.inspect.operate import GroupSession, Move
 
-DEFAULT_CONFIG: Final = Path("topics.yaml")
-
 offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
 
-Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
 To = Annotated[
     str,
     typer.Option(
@@ -30,7 +25,6 @@ To = Annotated[
         " partition does not hold becomes the nearest that it holds, and the output says so.",
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
 TakeOver = Annotated[
     bool,
     typer.Option(
@@ -46,12 +40,9 @@ def release(
     take_over: TakeOver = False,
 ) -> int:
     """Take a group over without a successor: its open roots are replayed."""
-    from acker.config.topics import load
-    from acker.kafka.cluster import KafkaLog
     from spout.inspect.operate import run_to_end
 
-    topics = load(config, os.environ)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
+    with opened(config, "release") as (topics, log):
         run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
@@ -66,14 +57,11 @@ def offsets_reset(
     take_over: TakeOver = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
-    from acker.config.topics import load
-    from acker.kafka.cluster import KafkaLog
     from spout.inspect.operate import moves, run_to_end, tracked_input
 
-    topics = load(config, os.environ)
-    found = tracked_input(topics, name)
     place, at_ms = _place(to)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-offsets-reset")) as log:
+    with opened(config, "offsets-reset") as (topics, log):
+        found = tracked_input(topics, name)
         plan = moves(log, found, place, at_ms=at_ms)
         for move in plan:
             typer.echo(str(move))
@@ -121,8 +109,3 @@ def _operation(
         log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
         who=Who.here(f"windhover {command}", wall_ms()), report=report,
     )  # fmt: skip
-
-
-def wall_ms() -> int:
-    """Return wall time, for the services that a command runs."""
-    return time.time_ns() // 1_000_000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spout.builder.submitted import SubmittedTopology
 
-LOOK_SECONDS = 1
+CHECK_SECONDS = 1
 """How often a signal is checked for, in seconds."""
 
 File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
@@ -47,7 +47,7 @@ PyFiles = Annotated[
 ]
 
 
-def submit(
+def submit_topology(
     file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
 ) -> int:
     """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
@@ -111,7 +111,7 @@ def _until_ended(running: SubmittedTopology) -> int:
 
     with Signals() as signals:
         while signals.received is None and running.query is not None and running.query.isActive:
-            running.await_termination(LOOK_SECONDS)
+            running.await_termination(CHECK_SECONDS)
         if signals.received is not None:
             running.pause()
             typer.echo("stopping: no new tuples are emitted; what runs finishes")

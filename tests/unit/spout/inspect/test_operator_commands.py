@@ -20,7 +20,7 @@ from acker.wire.events import Reason
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
-from spout.cli.opening import time_given
+from spout.cli.common import parse_time
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
 from tests.support.worlds import planning
 from tests.support.worlds.replay_world import LETTERS, World, topics
@@ -238,12 +238,12 @@ def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.Cap
 
 
 def test_a_time_is_read_as_a_time_or_as_how_long_ago() -> None:
-    assert time_given("--since", None, 10) is None
-    assert time_given("--since", "1.5s", 10_000) == 8_500
-    assert time_given("--since", "9d", 10_000) == 0
-    assert time_given("--since", "1970-01-01T00:00:01Z", 10_000) == 1_000
+    assert parse_time("--since", None, 10) is None
+    assert parse_time("--since", "1.5s", 10_000) == 8_500
+    assert parse_time("--since", "9d", 10_000) == 0
+    assert parse_time("--since", "1970-01-01T00:00:01Z", 10_000) == 1_000
     with pytest.raises(typer.BadParameter):
-        time_given("--since", "yesterday", 10_000)
+        parse_time("--since", "yesterday", 10_000)
 
 
 def test_what_came_out_of_a_topic_is_no_command_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

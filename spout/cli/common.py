@@ -45,11 +45,7 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
 
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
-    """Parse a time, or a duration before now; None without a text.
-
-    Raises:
-        typer.BadParameter: it is neither.
-    """
+    """Parse a time, or a duration before now; None without a text."""
     from acker.units import duration_ms, time_ms
 
     if text is None:

@@ -1,12 +1,18 @@
 """The command ``windhover``: arguments in, exit code out.
 
-========== ========================================================= exit code what happened ==========
-========================================================= 0 done 1 a check failed, or an unexpected error 2
-usage: the call itself is wrong 3 the broker, or a part of Windhover, cannot be reached 4 topics.yaml or the
-topics are wrong 5 the condition of --exit-code is true 70 something hung, and the process ended itself; or it
-did not end in time after a signal 130, 143 ended by SIGINT, SIGTERM after a clean stop 142 the same as 70
-(killed by SIGALRM), where C code kept the interpreter's lock ==========
-=========================================================
+========= ================================================================================================
+exit code what happened
+========= ================================================================================================
+0         done
+1         a check failed, or an unexpected error
+2         usage: the call itself is wrong
+3         the broker, or a part of Windhover, cannot be reached
+4         topics.yaml or the topics are wrong
+5         the condition of --exit-code is true
+70        something hung, and the process ended itself; or it did not end in time after a signal
+130, 143  ended by SIGINT, SIGTERM after a clean stop
+142       the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
+========= ================================================================================================
 
 A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an acker
 never loads Spark.
@@ -79,16 +85,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
-    """Run a command.
-
-    Args:
-        arguments: the arguments behind the command's name.
-        command: the command; the tools of the checkout run theirs with the same errors and exit codes.
-        name: its name on the command line.
-
-    Returns:
-        The exit code; see the table above.
-    """
+    """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
     debug = "--debug" in arguments
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False)
@@ -352,16 +349,7 @@ def demo(
     from spout.demo.run import run_demo
     from spout.demo.stage import DemoOptions
 
-    options = DemoOptions(
-        records=records,
-        input=input_file,
-        rate=rate,
-        json=json,
-        keep=keep,
-        bootstrap=bootstrap,
-        port=port,
-        config=config,
-    )
+    options = DemoOptions(records, input_file, rate, json, keep, bootstrap, port, config)
     return run_demo(options, os.environ)
 
 

@@ -80,11 +80,7 @@ def submit_topology(
 
 
 def _shipped(named: str | None) -> list[Path]:
-    """Return the files of ``--py-files``.
-
-    Raises:
-        UsageError: one is not there, or Spark's workers would not find it.
-    """
+    """Return the files of ``--py-files``; refuse those that Spark's workers would not find."""
     if named is None:
         return []
     from acker.errors import UsageError
@@ -101,11 +97,7 @@ def _shipped(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
-    """Wait for the end, or for a signal.
-
-    Raises:
-        WindhoverError: the query failed.
-    """
+    """Wait for the end, or for a signal."""
     from acker.errors import WindhoverError
     from spout.runtime.process import Signals
 

@@ -50,10 +50,6 @@ class DemoOutcome:
     records_per_second: float
     bootstrap: str
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields as values for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -192,7 +188,7 @@ def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) ->
             + ("" if check.passed else f": {check.found}")
         )
     if stage.options.json:
-        out.out(json.dumps(outcome.as_dict()), highlight=False)
+        out.out(json.dumps(asdict(outcome)), highlight=False)
 
 
 def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:

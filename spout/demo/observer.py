@@ -46,7 +46,6 @@ class OutcomeObserver:
     """Follows one input from the beginning of its topics."""
 
     def __init__(self, log: Log, topics: Topics, source: Input) -> None:
-        """Start at the beginning of all topics that show the outcome of the records of `source`."""
         self.counts = OutcomeCounts()
         self.dead_lines: list[bytes] = []
         self.copies_by_origin: Counter[str] = Counter()
@@ -114,7 +113,6 @@ class OutcomeObserver:
         }
 
     def close(self) -> None:
-        """Close the readers."""
         self._acks.close()
         self._reader.close()
 

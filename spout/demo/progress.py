@@ -34,14 +34,7 @@ quarter of the timeout, and batches vary around it.
 def status_line(
     status: PlannerStatus | None, counts: OutcomeCounts, per_second: float, timeout_ms: int
 ) -> str:
-    """Describe the progress in a line.
-
-    Args:
-        status: the planner's; None while there is none.
-        counts: the observer's counts.
-        per_second: records done per second, over the last updates.
-        timeout_ms: the input's; 0: never.
-    """
+    """Describe the progress in a line; `timeout_ms` 0: the records never time out."""
     parts = [
         f"{per_second:,.0f} records/s",
         f"pending {status.pending if status else 0:,}",
@@ -58,14 +51,6 @@ class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
-        """Show progress on `console`, from the planner's status file and the observer's counts.
-
-        Args:
-            console: the console to write to.
-            status_path: the planner's status file.
-            total: how many records there are to do.
-            timeout_ms: the input's; 0: never.
-        """
         self._console = console
         self._status_path = status_path
         self._total = total

@@ -61,15 +61,8 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
     topology. 4. Produce, watch, and kill the acker at a quarter. 5. Stop, count, judge.
 
-    Args:
-        options: the options of the command line.
-        environ: this process's environment; the children get it with the broker's address added.
-
     Returns:
         0 when every check is passed, 1 otherwise.
-
-    Raises:
-        WindhoverError: bad input, or a part that does not answer; its `exit_code` distinguishes them.
     """
     console = Console(stderr=True)
     text = lines_of_file(options.input) if options.input else python_topics()
@@ -83,7 +76,8 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
         outcome, judged = judge(stage, observer, lines, seconds)
         if options.keep:
             print_report(stage, outcome, judged)
-            _keep(stage)
+            stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
+            threading.Event().wait()
     # behind the last output of all parts, so that the JSON object is the last line
     print_report(stage, outcome, judged)
     return 0 if all(check.passed for check in judged) else 1
@@ -165,11 +159,7 @@ def _run_topology(
 
 
 def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
-    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers.
-
-    Raises:
-        Unreachable: it did not end in time.
-    """
+    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers."""
     deadline = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
         _raise_what_failed(stage, query)
@@ -225,8 +215,3 @@ def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
             f"the query ended by itself: {query.exception()}; Spark's log ends with:\n"
             f"{last_lines(stage.folder / SPARK_LOG)}"
         )
-
-
-def _keep(stage: Stage) -> None:
-    stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
-    threading.Event().wait()

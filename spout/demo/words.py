@@ -61,11 +61,7 @@ def python_topics() -> list[str]:
 
 
 def lines_of_file(path: Path) -> list[str]:
-    """Read a text file, blank lines dropped.
-
-    Raises:
-        UsageError: no such file, not UTF-8 text, or nothing but blank lines.
-    """
+    """Read a text file, blank lines dropped; `UsageError` if it cannot be read, or has no other line."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -81,12 +77,9 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def keys_at(records: int) -> dict[int, bytes]:
-    """Return which of `records` lines are special.
+    """Return which of `records` lines are special: their index to their key; all others are plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
-
-    Returns:
-        Index of the line (0 to `records` - 1) to its key; lines that are not in it are plain.
     """
     if records < 4:
         return {}
@@ -135,7 +128,6 @@ class CheckLine(Bolt):
     output = "origin long, line string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
-        """Keep the collector."""
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -201,7 +193,6 @@ class WordTable:
     """A table (origin, ordinal) -> word; of several rows with one identity the last one counts."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._written: list[pa.Table] = []
 
     def upsert(self, rows: pa.Table) -> None:

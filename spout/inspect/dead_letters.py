@@ -41,11 +41,7 @@ class HandlingResult:
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
-    """Return the tracked inputs with these names, topics or dead-letter topics; without names all.
-
-    Raises:
-        UsageError: a name is that of no tracked input.
-    """
+    """Return the tracked inputs with these names, topics or dead-letter topics; without names all."""
     tracked = [one for one in topics.inputs.values() if one.tracked]
     for name in names:
         if not any(name in _names(one) for one in tracked):
@@ -55,13 +51,10 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
 
 
 def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> list[tuple[Input, Filter]]:
-    """Return for each input a filter of its letters.
+    """Return for each input a filter of its letters; without places it is `wanted` for all inputs.
 
-    Args:
-        inputs: the inputs to search.
-        places: letters by their own place (``sentences.g.dlq/0@17``), or by their origin
-            (``sentences/3@1042``, with the name of the input or of its topic); empty: all letters.
-        wanted: further conditions.
+    A place is a letter's own (``sentences.g.dlq/0@17``), or that of its origin (``sentences/3@1042``, with
+    the name of the input or of its topic).
 
     Raises:
         UsageError: a place cannot be parsed, or is of no input.
@@ -111,17 +104,9 @@ def carry_out(
     log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: Pace,
     *, clock: Callable[[], int], sleep_ms: Callable[[int], None], progress: Callable[[int], None],
 ) -> HandlingResult:  # fmt: skip
-    """Handle the letters that the filters match.
+    """Handle the letters that the filters of `meant` match; those filters replace the order's own.
 
-    Args:
-        log: the cluster.
-        topics: the installation.
-        meant: inputs, each with a filter of its letters.
-        order: what to do; the filters of `meant` replace its own.
-        pace: how fast.
-        clock: wall time, ms.
-        sleep_ms: waits.
-        progress: called after each transaction with the number of letters handled so far.
+    `progress` is called after each transaction with the number of letters handled so far.
 
     Raises:
         Aborted: nothing of the last transaction was written; repeat the command.

@@ -128,21 +128,12 @@ def bytes_text(value: bytes | None) -> str:
 
 
 def parse_key(text: str) -> bytes:
-    """Parse a key in the format of `bytes_text`.
-
-    Raises:
-        ValueError: it begins with ``0x`` and is not hexadecimal.
-    """
+    """Parse a key in the format of `bytes_text`; ValueError after ``0x`` without hexadecimal digits."""
     return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
 
 
 def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
-    """Count letters by input, cause of death, error, operator, age and key.
-
-    Args:
-        found: the letters.
-        now_ms: wall time.
-    """
+    """Count letters by input, cause of death, error, operator, age and key."""
     dimensions: tuple[tuple[str, Callable[[FoundLetter], str]], ...] = (
         ("input", lambda one: one.input),
         ("dead", lambda one: one.letter.dead),

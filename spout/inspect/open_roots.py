@@ -39,14 +39,9 @@ class OpenRoots:
 def open_roots(
     observer: Observer, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
 ) -> OpenRoots:
-    """Collect the open roots from all acker partitions.
+    """Collect the oldest open roots of some inputs from all acker partitions, at most `limit`.
 
-    Args:
-        observer: reads the acker partitions.
-        inputs: the inputs whose roots are returned.
-        older_than_ms: only roots that have been open for this time or longer.
-        limit: how many are returned, the oldest.
-        now_ms: wall time.
+    Only roots that have been open for `older_than_ms` or longer count; `now_ms` is wall time.
     """
     names = {one.id: one for one in inputs}
     views = [observer.look(number) for number in range(observer.partitions)]

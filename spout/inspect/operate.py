@@ -36,8 +36,6 @@ class Move:
     """What a rewind does to one partition.
 
     Attributes:
-        source: the partition on the wire.
-        place: the partition in Kafka.
         committed: the offset that the group has committed; None if it has none.
         offset: the offset from which it begins again.
         requested: the requested offset, if the log does not have it; else None.
@@ -52,7 +50,6 @@ class Move:
     log_range: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        """Describe in a line what happens."""
         if self.requested is None:
             return self._what_happens()
         log = f"the log has {self.log_range[0]:,} to {self.log_range[1]:,} here"
@@ -71,11 +68,7 @@ class Move:
 
 
 def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
-    """Return the tracked inputs of a group.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Return the tracked inputs of a group; `UsageError` if it has none."""
     found = tuple(one for one in topics.inputs.values() if one.group == group and one.tracked)
     if not found:
         groups = ", ".join(sorted({one.group for one in topics.inputs.values() if one.tracked})) or "none"
@@ -84,11 +77,7 @@ def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
 
 
 def tracked_input(topics: Topics, name: str) -> Input:
-    """Return a tracked input by its name.
-
-    Raises:
-        UsageError: there is none of that name, or it is not tracked.
-    """
+    """Return a tracked input by its name; `UsageError` if there is none."""
     found = topics.inputs.get(name)
     if found is None:
         raise UsageError(
@@ -102,17 +91,13 @@ def tracked_input(topics: Topics, name: str) -> Input:
 
 
 def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> list[Move]:
-    """Compute where a rewind would lead; nothing is changed.
+    """Compute where a rewind of an input would lead; nothing is changed.
 
     Args:
         log: the cluster.
         found: the input.
-        to: the place; an offset outside a partition's log becomes the nearest one inside, and the move shows
-            this.
+        to: the place; an offset outside a partition's log becomes the nearest one inside.
         at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
-
-    Raises:
-        TopicError: a topic is missing.
     """
     specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
     places = [spec.place for spec in specs]
@@ -149,15 +134,7 @@ class GroupSession:
     ) -> None:  # fmt: skip
         """Prepare; nothing is written before the first step.
 
-        Args:
-            log: the cluster.
-            topics: the installation.
-            group: the group to take.
-            new_id: a new id for the session.
-            rewind: partitions that begin a new generation, and where.
-            take_over: whether to take the group from a query that is alive.
-            who: the process that does it, as other processes are shown it.
-            report: called with events that an operator should see; None: they are dropped.
+        `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
         """
         spec = PlannerSpec(
             inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
@@ -195,17 +172,11 @@ class GroupSession:
         self._planner.close()
 
     def close(self) -> None:
-        """Leave, whether it is finished or not."""
         self._planner.close()
 
 
 def run_to_end(operation: GroupSession, clock: Callable[[], int]) -> None:
-    """Step an operation to its end; the ackers have a minute to answer.
-
-    Args:
-        operation: the operation.
-        clock: wall time, ms.
-    """
+    """Step a session to its end, with a clock of wall ms; the ackers have a minute to answer."""
     try:
         while not operation.step(clock()):
             pass

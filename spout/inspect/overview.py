@@ -32,11 +32,7 @@ from spout.runtime.follow import READ_MAX, Follower
 class Ends:
     """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
 
-    Attributes:
-        start: log start of the topic; the first offset that could be emitted.
-        end: last stable offset of the topic.
-        copies_end: that of the replay topic's partition of the same number.
-        committed: the group's committed offset; None if it has none.
+    `start` is the first offset that could be emitted; `committed` is None if the group never committed.
     """
 
     start: int
@@ -47,13 +43,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class LiveProcesses:
-    """Which processes are alive.
-
-    Attributes:
-        query: whether a query or a `KafkaSpout` of the group has ticked recently.
-        ackers: members of the ackers' consumer group.
-        replay_workers: members of the replay workers' consumer group.
-    """
+    """Which processes are alive: whether the group's query ticked recently, and members of other groups."""
 
     query: bool
     ackers: int
@@ -113,7 +103,7 @@ def partition_row(
     dead: int | None, now_ms: int, blocked: BlockedRecords | None = None, lives: LiveProcesses | None = None,
     stopped: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the state of a partition.
+    """Return the state of a partition of an input as a row.
 
     Args:
         found: its input.
@@ -123,10 +113,9 @@ def partition_row(
         due: how many of its roots wait for a replay, or to become a dead letter; None: unknown.
         dead: its dead letters that were not handled; None: unknown.
         now_ms: wall time.
-        blocked: its blocked records, if the input is ordered; None: unknown.
-        lives: which processes are alive; None: unknown.
-        stopped: why replays wait longer than until they are due, and the cure; empty: they do not; None:
-            unknown.
+        blocked: its blocked records, if the input is ordered.
+        lives: which processes are alive.
+        stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
 
     Returns:
         A row. None stands for a value that is unknown or does not exist: the committed offset of a group that
@@ -236,12 +225,7 @@ class Overview:
     """All inputs of an installation; each call of `rows` returns fresh rows."""
 
     def __init__(self, log: Log, topics: Topics, *, read_max: int = READ_MAX) -> None:
-        """Check that the topics exist.
-
-        Raises:
-            TopicError: one is missing.
-            Unreachable: the broker does not answer.
-        """
+        """Check that the topics exist; `TopicError` if one is missing."""
         self._log = log
         self._topics = topics
         self._inputs = [one for one in topics.inputs.values() if one.tracked]
@@ -255,11 +239,7 @@ class Overview:
         self._due: Mapping[tuple[int, int], int] | None = None
 
     def rows(self, now_ms: int) -> list[dict[str, Any]]:
-        """Return a row for each partition of each tracked input.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return a row for each partition of each tracked input."""
         views = [self._observer.look(number) for number in self._numbers]
         due = self._due = self._waiting.count()
         blocked = None if due is None else self._waiting.blocked()
@@ -294,13 +274,11 @@ class Overview:
         ]
 
     def close(self) -> None:
-        """Close the readers."""
         self._waiting.close()
         for letters in self._dead.values():
             letters.close()
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
-        """Return whether a session of a group has ticked recently."""
         names = self._topics.ack_topics
         presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
         try:

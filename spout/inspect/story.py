@@ -56,7 +56,6 @@ class TracedEmission:
     """A root as which the record was, or will be, emitted.
 
     Attributes:
-        root: its source and position.
         name: its name for people.
         place: ``topic/partition@offset``.
         lineage: the emissions before it, from its headers; the record itself has none.
@@ -101,8 +100,6 @@ class Evidence:
 
     Attributes:
         place: ``topic/partition@offset`` of the record.
-        input: the input's name.
-        group: the input's group.
         record: the record from its topic, or why it is absent.
         written: whether the log has reached its offset.
         emissions: of the record itself, then of its copies, in the order of the log.
@@ -129,15 +126,7 @@ class Evidence:
 
 
 def story_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
-    """Return the story.
-
-    Args:
-        evidence: what was read.
-        now_ms: wall time.
-
-    Returns:
-        What ``windhover inspect`` prints: where the record is now, and a row for each attempt.
-    """
+    """Return what ``windhover inspect`` prints: where the record is now, and a row for each attempt."""
     record = evidence.record if isinstance(evidence.record, Record) else None
     return {
         "record": evidence.place,

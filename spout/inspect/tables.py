@@ -82,14 +82,7 @@ def cut_message(limit: int) -> Callable[[Any], str]:
 
 
 def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, *, title: str = "") -> None:
-    """Print rows on stdout.
-
-    Args:
-        rows: the rows.
-        columns: of the table.
-        output: the format.
-        title: printed above a table.
-    """
+    """Print rows on stdout; the title stands above a table only."""
     if output is not OutputFormat.TABLE:
         typer.echo(encoded(rows, output).rstrip("\n"))
     elif rows:
@@ -106,7 +99,6 @@ def encoded(value: object, output: OutputFormat) -> str:
 
 
 def clear() -> None:
-    """Clear the screen, if there is one."""
     from rich.console import Console
 
     Console().clear()

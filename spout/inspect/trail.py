@@ -46,7 +46,6 @@ class RecordPlace(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """Format as ``topic/partition@offset``."""
         return location(self.input.topic, self.partition, self.offset)
 
 
@@ -68,13 +67,6 @@ class AckTopicSearch:
     """Finds roots in the ack topics."""
 
     def __init__(self, tails: Tails, topics: AckTopics, partitions: int) -> None:
-        """Prepare.
-
-        Args:
-            tails: reads the topics.
-            topics: names of the ack topics.
-            partitions: N.
-        """
         self._tails = tails
         self._topics = topics
         self._partitions = partitions
@@ -158,13 +150,7 @@ class Trail:
     """Reads the stories of records of one installation."""
 
     def __init__(self, log: Log, topics: Topics, *, records_max: int = RECORDS_MAX) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            log: the cluster.
-            topics: the installation.
-            records_max: how many records of one partition are read at most, for one search.
-        """
+        """Prepare; of one partition at most `records_max` records are read for one search."""
         self._log = log
         self._topics = topics
         self._limits = topics.replay.limits
@@ -198,7 +184,9 @@ class Trail:
         copies = self._copies(here, tails)
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        emissions = _Emissions(self._observer(), ack_topics, tails).of(here, copies)
+        acker = self._topics.acker
+        observer = Observer(self._log, acker.topics, acker.partitions, acker.all_limits)
+        emissions = _Emissions(observer, ack_topics, tails).of(here, copies)
         verdicts = ack_topics.verdicts(each.root for each in emissions)
         waiting = ack_topics.waiting(each.root for each in emissions)
         emissions = [
@@ -271,10 +259,6 @@ class Trail:
 
     def _tails(self) -> Tails:
         return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
-
-    def _observer(self) -> Observer:
-        acker = self._topics.acker
-        return Observer(self._log, acker.topics, acker.partitions, acker.all_limits)
 
     def _require(self, here: RecordPlace) -> None:
         one = here.input

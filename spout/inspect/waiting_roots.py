@@ -63,11 +63,7 @@ class WaitingRoots:
         self._aside: dict[tuple[int, bytes], Place] = {}
 
     def count(self) -> Counter[Place] | None:
-        """Return how many roots of each place wait; None when not all was read.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return how many roots of each place wait; None when not all was read."""
         for record in self._due.read():
             self._put(record)
         if not self._due.is_whole:
@@ -108,7 +104,6 @@ class WaitingRoots:
         return self._view.pauses()
 
     def close(self) -> None:
-        """Close the reader."""
         self._due.close()
 
     def _put(self, record: Record) -> None:

@@ -20,12 +20,9 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node's view of its cluster.
+    """A node's view of its cluster: its id, the port of each node's controller by node id, the cluster's id.
 
-    Attributes:
-        node_id: its own id, 1 or more.
-        controller_ports: the port of each node's controller, by node id; every node is a voter.
-        cluster_id: 16 bytes in base64; the same for all nodes.
+    Every node is a voter. The cluster's id is 16 bytes in base64, the same for all nodes.
     """
 
     node_id: int
@@ -64,11 +61,10 @@ def server_properties(
 
 
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
-    """Return settings of each node of a cluster, which replace those of a single broker: copies and timeouts.
+    """Return settings of each node of a cluster, which replace those of a single broker.
 
-    Args:
-        brokers: how many there are. Every topic gets a copy on each, three at most; with three copies, two
-            must have a write before it is acknowledged.
+    Every topic gets a copy on each broker, three at most; with three copies, two must have a write before
+    it is acknowledged.
     """
     copies = min(brokers, 3)
     in_sync = str(max(copies - 1, 1))

@@ -146,8 +146,7 @@ class EmbeddedBroker:
 
         Raises:
             UsageError: the port is in use, or another broker runs in this directory.
-            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`. A node of a cluster
-                answers when most nodes run.
+            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
         """
         self.launch()
         self.wait_until_it_answers()
@@ -155,13 +154,7 @@ class EmbeddedBroker:
     def launch(self, like: EmbeddedBroker | None = None) -> None:
         """Do as `start`, without waiting for an answer, since the first nodes of a cluster answer together.
 
-        Args:
-            like: a node of the same cluster that was launched before; its format is copied, which needs no
-                JVM.
-
-        Raises:
-            UsageError: as `start`.
-            Unreachable: no Java, or no jars.
+        The format of `like`, a node that was launched before, is copied, which needs no JVM.
         """
         self._port = self._port or _port(self._wanted_port)
         self._find_listeners()
@@ -176,11 +169,7 @@ class EmbeddedBroker:
         )
 
     def wait_until_it_answers(self) -> None:
-        """Request metadata until the answer has this broker; kill the broker if that does not happen.
-
-        Raises:
-            Unreachable: it does not answer within `START_TIMEOUT_MS`, or has ended.
-        """
+        """Request metadata until the answer has this broker; if that does not happen, kill it and raise."""
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
         )
@@ -234,7 +223,6 @@ class EmbeddedBroker:
         return self.directory / "broker.log"
 
     def _prepare(self) -> None:
-        """Find Java, fetch the jars and create the directory, each once."""
         environ = os.environ if self._environ is None else self._environ
         if self._java is None or self._classpath is None:
             self._java = java.find(environ)
@@ -324,7 +312,6 @@ def new_cluster_id() -> str:
 
 
 def _port(wanted: int | None) -> int:
-    """Return the wanted port if nobody listens on it, or a free one."""
     if wanted is not None and not is_free(wanted):
         raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
     return wanted or free_port()

@@ -42,11 +42,8 @@ class EmbeddedCluster:
             the same number of brokers. None: a temporary folder that is removed at the end.
         brokers: how many, 1 to `BROKERS_MAX`.
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
-        environ: as for `EmbeddedBroker`.
-        progress: as for `EmbeddedBroker`.
+        environ: as for `EmbeddedBroker`, like `progress`, `settings` and `jvm`.
         listeners: as for `EmbeddedBroker`, for each broker in turn; None: none.
-        settings: as for `EmbeddedBroker`; the same for all brokers.
-        jvm: as for `EmbeddedBroker`; for each broker.
 
     Raises:
         UsageError: the number of brokers is out of range, or differs from the directory's.
@@ -119,12 +116,7 @@ class EmbeddedCluster:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start(self) -> None:
-        """Start all brokers, and wait until each answers.
-
-        Raises:
-            UsageError: a port is in use, or another cluster runs in this directory.
-            Unreachable: no Java, no jars, or a broker does not answer.
-        """
+        """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`."""
         with ExitStack() as undo:
             undo.callback(self.kill)
             first, *others = self.brokers

@@ -28,14 +28,10 @@ _LINKED: Final = ("bin", "jars", "sbin")
 def local_session(
     name: str, cache: Path, *, cores: int | None = None, further: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Start a local SparkSession.
+    """Start a local SparkSession with `cores` tasks at once, or one for each core; a task is tried thrice.
 
-    Args:
-        name: the application's name.
-        cache: a folder for Spark's own temporary files.
-        cores: how many tasks run at once; all cores when None. A task is tried three times.
-        further: settings that override those of this module, `spark.master` of a cluster on this machine
-            included.
+    `cache` is a folder for Spark's own temporary files. `further` settings override those of this module,
+    `spark.master` of a cluster on this machine included.
     """
     # workers run PYSPARK_PYTHON, or else the python3 of PATH, which may be another one
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
@@ -91,10 +87,7 @@ def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -
     thirds of its start. On a slow or busy machine that takes longer than the 10 s after which Spark gives a
     process up ("Python worker failed to connect back"), and no setting changes this limit.
 
-    Args:
-        installed: the folder of the installed PySpark.
-        environ: if SPARK_HOME is set in it, that value is returned.
-        cache: where a folder with links to the installed one is created once.
+    SPARK_HOME of `environ` goes first; else a folder with links to the installed one is created once.
     """
     named = environ.get("SPARK_HOME")
     if named and not Path(named).name.startswith(_NAME):

@@ -40,14 +40,8 @@ class Child:
             acker.kill()
             acker.start()
 
-    Start it from the main thread: it is killed when the thread that started it ends.
-
-    Args:
-        kind: acker, replay worker, or driver.
-        config: its topics.yaml.
-        log: the file to which its output is appended; None: a temporary one.
-        environ: its whole environment; None: this process's environment at each start.
-        program: arguments for Python, instead of the command of its kind: ``-m``, a module, its arguments.
+    Start it from the main thread: it is killed when the thread that started it ends. Its output is appended
+    to `log`; None: a temporary file. `program`: arguments for Python, instead of the command of its kind.
     """
 
     def __init__(
@@ -110,11 +104,7 @@ class Child:
         )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until its log shows that it owns partitions.
-
-        Raises:
-            Unreachable: it ended, or was not ready in time; the message has its last lines.
-        """
+        """Wait until its log shows that it owns partitions; else raise `Unreachable` with its last lines."""
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline = time.monotonic() + timeout_s
@@ -137,12 +127,7 @@ class Child:
         return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End it by SIGTERM: it finishes its step, commits and leaves its group. After `timeout_s` it is
-        killed.
-
-        Returns:
-            Whether it ended by itself and cleanly, or was never started.
-        """
+        """End it by SIGTERM, after `timeout_s` by SIGKILL; return whether it ended by itself and cleanly."""
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 
     def kill(self) -> None:
@@ -158,7 +143,6 @@ class Child:
 
 
 def _event_of(line: bytes) -> str | None:
-    """Return the event of a line of a JSON log, None for any other line."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -29,7 +29,7 @@ class Follower:
         first: Mapping[TopicPartition, int] | None = None, committed: bool = True,
         patience_ms: int = PATIENCE_MS,
     ) -> None:  # fmt: skip
-        """Begin.
+        """Begin at the log starts, or at `first`.
 
         Args:
             log: the cluster.
@@ -49,11 +49,7 @@ class Follower:
         self.is_whole = False
 
     def read(self) -> Iterator[Record]:
-        """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
         self.is_whole = False
         ends = self._ends(self._at)
         poll_ms = min(POLL_MS, self._patience_ms)
@@ -75,5 +71,4 @@ class Follower:
         self.is_whole = True
 
     def close(self) -> None:
-        """Close the reader."""
         self._reader.close()

@@ -54,10 +54,9 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop gets from outside.
+    """What the loop gets from outside; `part`, acker or replay, begins each event's name.
 
     Attributes:
-        part: acker or replay; the first part of each event's name.
         clock: wall time, milliseconds.
         log: logs an event with fields.
         publish: passes a status to the metrics.
@@ -109,15 +108,11 @@ class Signals:
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
     """Create a service and step it until a signal arrives.
 
-    Args:
-        make: creates the service; signals are handled already when it is called, so it can be ended cleanly.
-        around: name, clock, log and metrics.
+    Signals are handled already when `make` is called, so it can be ended cleanly. An error of the service is
+    raised after the service was closed.
 
     Returns:
         The exit code after a clean stop: 143 for SIGTERM, 130 for SIGINT.
-
-    Raises:
-        WindhoverError: raised by the service, which was closed before.
     """
     with Signals() as signals, around.steps as steps:
         service = make()

@@ -13,15 +13,12 @@ KINDS_MAX: Final = 1_000
 
 
 class OncePerKind:
-    """Decides for each event that repeats whether it is shown: one of each kind per period."""
+    """Decides for each event that repeats whether it is shown: one of each kind per period.
+
+    `clock` returns monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin with no event.
-
-        Args:
-            clock: monotonic seconds.
-            every_s: seconds between two events of a kind.
-        """
         self._clock = clock
         self._every_s = every_s
         self._shown: dict[Hashable, tuple[float, int]] = {}

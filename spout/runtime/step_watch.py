@@ -113,7 +113,6 @@ class StepWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching."""
         signal.set_wakeup_fd(self._wakeup)
         self._signals_out.close()  # the thread reads the end of the stream
         self._thread.join()
@@ -122,12 +121,7 @@ class StepWatch:
         self._signals_in.close()
 
     def check(self, checks: StepChecks, signals: bytes = b"") -> None:
-        """Check once what the loop does.
-
-        Args:
-            checks: the results of the checks before.
-            signals: the numbers of the signals since the last check.
-        """
+        """Check once what the loop does; `signals` are the numbers of those since the last check."""
         now_s = self._clock()
         passed_s, self._checked_s = min(now_s - self._checked_s, CHECK_S_MAX), now_s
         for number in signals:
@@ -146,7 +140,6 @@ class StepWatch:
             self.check(checks, received)
 
     def _act(self, checks: StepChecks, found: str) -> None:
-        """Log a finding, and end the process if it hangs."""
         if not found:
             return
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}

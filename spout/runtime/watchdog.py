@@ -56,7 +56,6 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="windhover-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
         if self._limit_ms:
             self._set_alarm()  # the first call may keep the lock before the thread has checked once
             self._thread.start()
@@ -65,7 +64,6 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching."""
         if self._limit_ms:
             self._stopping.set()
             self._thread.join()

@@ -77,7 +77,6 @@ class Sink:
     """
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
-        """Wrap a function; `deterministic`: the bolts do the same whenever a batch runs again."""
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
@@ -162,7 +161,6 @@ class Sink:
         return Drain(application.ledger, query, batch_id)
 
     def _publish(self, application: Application, reports: Reports, lane: Lane, *, skips: bool) -> None:
-        """Settle the reports of the tasks and publish the outcome."""
         end = BatchEnd(application, lane)
         stream = end.stream(reports)
         if stream is None:
@@ -210,11 +208,7 @@ def _check_plan(application: Application, rows: DataFrame, query: str, batch_id:
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
-    """Return whether a function has read all rows of a batch; False: it has read none, and run no job.
-
-    Raises:
-        TrackingError: it has read only some of them.
-    """
+    """Return whether a function has read all rows of a batch; False: it has read none, and run no job."""
     if not has_run and not drain.ended and rows.rdd.getNumPartitions():
         return False
     unread = drain.unread(rows)
@@ -241,9 +235,7 @@ def _visible(rows: DataFrame) -> DataFrame:
 
 
 def _jobs(context: SparkContext) -> tuple[int, ...]:
-    """Return what changes when this query runs a job: how many jobs Spark remembers, the first and the last
-    id.
-    """
+    """Return what changes when this query runs a job: how many Spark remembers, the first and the last id."""
     group = context.getLocalProperty(RUN_PROPERTY)
     ids = jobs_of(context, group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

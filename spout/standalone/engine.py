@@ -1,8 +1,7 @@
 """The only module of the standalone spout with threads, a lock and a clock.
 
 One thread plans: it reads the inputs, takes verdicts, ticks and commits. The other publishes what was
-settled. Clients call from any thread; one lock protects what they use. An error in a thread stops the spout,
-and every later call raises it.
+settled. Clients call from any thread. An error in a thread stops the spout, and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -53,7 +52,6 @@ class Engine:
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
-        """Prepare; `make` gets the guard."""
         lock = threading.Lock()
         self.lock: AbstractContextManager[object] = lock
         self.guard = threading.Condition(lock)
@@ -85,12 +83,7 @@ class Engine:
         return self._epoch_ms + time.monotonic_ns() // 1_000_000
 
     def start(self, wait_ms: int) -> None:
-        """Take the group and start the threads.
-
-        Raises:
-            Unreachable: the group was not taken in time.
-            WindhoverError: an error of the service.
-        """
+        """Take the group and start the threads; `Unreachable` when the group was not taken in time."""
         self._service.open(self.now_ms())
         self.is_fit = True
         for name, loop in (("plan", self._plan), ("publish", self._publish)):
@@ -151,7 +144,6 @@ class Engine:
             self._service.close()
 
     def _run(self, loop: Callable[[], None]) -> None:
-        """Run a thread's loop; keep an error that ends it for the next call."""
         try:
             loop()
         except BaseException as error:  # noqa: BLE001 - a thread's top: every later call raises it

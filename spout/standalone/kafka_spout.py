@@ -219,7 +219,13 @@ class KafkaSpout:
     def _taken(self, verb: str, message_id: object) -> Item | None:
         """Return the tuple to settle, and forget it; None if it is unknown here."""
         if not isinstance(message_id, Item):
-            return self._tuples.pop(_root(verb, message_id), None)
+            named = message_id.root if isinstance(message_id, MessageId) else message_id
+            if not isinstance(named, Root):
+                raise UsageError(
+                    f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
+                    " itself, of what `next_tuple` returned"
+                )
+            return self._tuples.pop(named, None)
         root = message_id.message_id.root
         if self._tuples.get(root) == message_id:
             self._tuples.pop(root, None)  # another thread may have acked it in the meantime
@@ -248,22 +254,6 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
         )  # fmt: skip
 
     return Engine(make)
-
-
-def _root(verb: str, message_id: object) -> Root:
-    """Return the root of a message id.
-
-    Raises:
-        UsageError: it is no message id.
-    """
-    if isinstance(message_id, MessageId):
-        return message_id.root
-    if isinstance(message_id, Root):
-        return message_id
-    raise UsageError(
-        f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple itself, of"
-        " what `next_tuple` returned"
-    )
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:

@@ -22,15 +22,12 @@ _NONE: I64 = np.empty(0, np.int64)
 
 
 class NextPublication:
-    """Settlements that wait to be published.
+    """Settlements that wait to be published; `number` is that of the publication, 1 for the first.
 
-    Attributes:
-        number: of the publication that collects now; the first is 1.
-        confirmed: items that were confirmed one by one; append to it.
+    Append to `confirmed` an item that is confirmed alone.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing settled."""
         self.number = 1
         self.confirmed: list[int] = []
         self._runs: list[Run] = []
@@ -38,7 +35,6 @@ class NextPublication:
         self._absent: list[SourceRun] = []
 
     def __bool__(self) -> bool:
-        """Return whether anything waits."""
         return bool(self.confirmed or self._runs or self._failed or self._absent)
 
     def confirm(self, runs: Iterable[Run]) -> None:
@@ -54,14 +50,9 @@ class NextPublication:
         self._absent += runs
 
     def take(self, records: ItemRecords, around: BatchPlan) -> Outcome:
-        """Take out everything, drop its records, and begin the next publication.
+        """Take out everything, drop its `records`, and begin the next publication.
 
-        Args:
-            records: of the items.
-            around: group, session and clock; its ranges are replaced.
-
-        Returns:
-            The outcome to publish; its plan has exactly the settled positions.
+        `around` has group, session and clock; the plan of the outcome has exactly the settled positions.
         """
         singles = np.array(self.confirmed, np.int64)
         singles.sort()

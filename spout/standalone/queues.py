@@ -6,7 +6,7 @@ Each input has a queue with its own items; all share the records and the next pu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from confluent_kafka import Message
 
@@ -30,14 +30,7 @@ Settleable = Item | Part | Items | Iterable[Item | Part]
 
 @dataclass(slots=True)
 class Queue:
-    """One input.
-
-    Attributes:
-        name: the input's name.
-        store: its items.
-        demand: how many records to keep ready.
-        requested: how many records clients wait for now.
-    """
+    """One input: its items, how many records to keep ready, and how many clients wait for now."""
 
     name: str
     store: PendingStore
@@ -47,31 +40,14 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """The limits under which a client opens items.
+    """The limits under which a client opens items: how many of one input at once, and for how long.
 
-    Attributes:
-        client: its name.
-        max_open: how many items of one input it may have open at once.
-        auto_abort_ms: after this time its unsettled items are put back; None: when the root times out.
+    After `auto_abort_ms` its unsettled items are put back; None: when the root times out.
     """
 
     client: str
     max_open: int
     auto_abort_ms: int | None = None
-
-
-@dataclass(slots=True)
-class Late:
-    """Settlements that came after the root had timed out: how many, and the names of the first ones."""
-
-    count: int = 0
-    names: list[str] = field(default_factory=list)
-
-    def add(self, name: str) -> None:
-        """Add a root by its name."""
-        self.count += 1
-        if len(self.names) < LATE_KEPT:
-            self.names.append(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +71,14 @@ class QueueCollection:
     """Gives items to clients and takes their settlements."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        """Begin with no items."""
         self.by_name = {
             found.name: Queue(found.name, PendingStore(), Demand(found.timeout_ms)) for found in inputs
         }
         self.records = ItemRecords()
         self.publication = NextPublication()
         self.is_active = True
-        self.late = Late()
+        self.late_count = 0
+        self.late_names: list[str] = []
         self._by_id = {found.id: self.by_name[found.name] for found in inputs}
         self._stores = frozenset(queue.store for queue in self.by_name.values())
 
@@ -114,11 +90,7 @@ class QueueCollection:
     # -- what comes in
 
     def queue(self, name: str | None) -> Queue:
-        """Return the queue of an input; with one input the name may be left out.
-
-        Raises:
-            UsageError: no such input, or no name and several inputs.
-        """
+        """Return the queue of an input; with one input the name may be left out."""
         if name is None and len(self.by_name) == 1:
             return next(iter(self.by_name.values()))
         if name is None or name not in self.by_name:
@@ -216,11 +188,7 @@ class QueueCollection:
         return sum([self.confirm(client, each) for each in listed])
 
     def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
-        """Confirm a client's oldest open items; none if it has fewer than `count` open.
-
-        Raises:
-            TupleError: parts of one of them are open; none is confirmed then.
-        """
+        """Confirm a client's oldest open items, whole ones only; none if it has fewer than `count` open."""
         held = queue.store.oldest(client, count)
         if len(held) < count:
             return 0
@@ -284,16 +252,12 @@ class QueueCollection:
         """Join the numbers of the queues and the planner's status."""
         waiting = {name: queue.store.waiting for name, queue in self.by_name.items()}
         opened = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
-        return SpoutStatus(group, waiting, opened, self.late.count)
+        return SpoutStatus(group, waiting, opened, self.late_count)
 
     def _has(self, client: str, lease: Lease) -> bool:
         """Return whether a lease is of this spout; a lease of a closed spout is late, and counts nothing.
 
-        The store decides, since serials begin at 0 in every spout, and clients of two spouts may have the
-        same name.
-
-        Raises:
-            TupleError: another client, of this spout or another, has it open; or it comes from `peek`.
+        The store decides: serials begin at 0 in every spout, and clients of two may have the same name.
         """
         if lease.store in self._stores or lease.client == NOBODY:
             own(client, lease)
@@ -306,12 +270,7 @@ class QueueCollection:
         )
 
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
-        """Return what to settle as a list; all of it is checked before anything is settled.
-
-        Raises:
-            UsageError: something is no item.
-            TupleError: something is another client's.
-        """
+        """Return what to settle as a list; all of it is checked before anything is settled."""
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
         listed = list(what)
@@ -325,7 +284,8 @@ class QueueCollection:
         """Note a settlement of an item that was taken away; a second settlement of it is not noted."""
         why = lease.lost.pop(serial, None)
         if why is not None:
-            self.late.add(why)
+            self.late_count += 1
+            self.late_names += [why] if len(self.late_names) < LATE_KEPT else []
 
     def _positions(self, run: Run) -> list[int]:
         return [int(at) for found in self.records.positions([run]).values() for at in found]
@@ -343,11 +303,7 @@ def _no_item(verb: str, what: object) -> UsageError:
 
 
 def _check_parts(client: str, listed: Iterable[Item | Part]) -> None:
-    """Check that no item is confirmed before its parts.
-
-    Raises:
-        TupleError: an item has open parts that do not come before it in the list.
-    """
+    """Refuse an item with open parts that do not come before it in the list."""
     done: dict[Item, set[int]] = {}
     for each in listed:
         if isinstance(each, Part):

@@ -60,15 +60,12 @@ class SpoutService:
             open_log: connects to the cluster; called once to plan and once to publish.
             open_reader: returns a new reader; called once for each input.
             topics: topics.yaml.
-            inputs: the inputs to read; tracked, of one group.
+            inputs: the inputs to read; tracked, of one group, else `UsageError`.
             guard: locked while the queues are used, and notified when something has changed for clients.
             new_id: a new id for the session.
             report: called with events that an operator should see.
             take_over: whether to take the group from an owner that is alive.
             who: the process that runs the session, as other processes are shown it.
-
-        Raises:
-            UsageError: inputs of several groups, or untracked ones.
         """
         untracked = [found.name for found in inputs if not found.tracked]
         if untracked:
@@ -103,21 +100,11 @@ class SpoutService:
         return self._planner.is_ready
 
     def open(self, now_ms: int) -> None:
-        """Begin to take the group.
-
-        Raises:
-            TopicError: a topic is missing.
-            Disagreement: the number of partitions of the acker topics is not that of topics.yaml, or somebody
-                moved the group's offsets.
-        """
+        """Begin to take the group; errors as `Planner.open`."""
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read records that clients request and that are not read yet; wait for the first one.
-
-        Args:
-            now_ms: wall time.
-            wait_ms: how long to wait at most.
+        """Read records that clients request; wait at most `wait_ms` for the first one.
 
         Returns:
             Whether clients request records that are not read yet.
@@ -150,7 +137,7 @@ class SpoutService:
                 self.queues.lose(lost)
             returned = self.queues.expire(now_ms)
             lacking = self.queues.lacking(now_ms)
-            late, self.queues.late.names = self.queues.late.names, []
+            late, self.queues.late_names = self.queues.late_names, []
             if returned:
                 self._guard.notify_all()
         self._lost.clear()
@@ -162,8 +149,10 @@ class SpoutService:
         return bool(came or returned)
 
     def publish(self) -> int | None:
-        """Publish everything settled so far; return the number of the publication, or None if there was
-        nothing.
+        """Publish everything settled so far.
+
+        Returns:
+            The number of the publication; None if there was nothing.
 
         Raises:
             Unreachable: it is not durable within a minute.

@@ -38,20 +38,17 @@ class Lease:
     """The items of one `PendingStore.open`, for one client.
 
     Attributes:
-        store: the store of the items.
-        client: the client that has them open.
-        runs: the items that it had at first, ascending.
+        runs: the items that it had at first, ascending; all of them are open while `is_whole`.
         until_ms: when its remaining items are put back, wall time; None: never.
         parts: for each item that was split, the parts that are still open.
         lost: for each item that was taken away, why.
-        is_whole: whether no item was settled alone yet; then `runs` are the open items.
+        is_whole: whether no item was settled alone yet.
         singles: the open items, once it is not whole.
     """
 
     __slots__ = ("client", "is_whole", "lost", "parts", "runs", "singles", "store", "until_ms")
 
     def __init__(self, store: PendingStore, client: str, runs: tuple[Run, ...], until_ms: int | None) -> None:
-        """Begin with all items of the runs open."""
         self.store = store
         self.client = client
         self.runs = runs
@@ -62,11 +59,9 @@ class Lease:
         self.singles: set[int] = set()
 
     def __len__(self) -> int:
-        """Return how many of its items are still open."""
         return sum(end - start for start, end in self.runs) if self.is_whole else len(self.singles)
 
     def __contains__(self, serial: object) -> bool:
-        """Return whether one of its items is still open."""
         if self.is_whole:
             return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
         return serial in self.singles
@@ -87,14 +82,9 @@ class Lease:
 
 
 class PendingStore:
-    """The items of one input.
-
-    Attributes:
-        is_closed: whether its spout was closed or has stopped: its items can no longer be settled.
-    """
+    """The items of one input; `is_closed` when its spout was closed or has stopped."""
 
     def __init__(self) -> None:
-        """Begin without an item."""
         self.is_closed = False
         self._waiting = IntervalSet()
         self._leases: dict[str, dict[Lease, None]] = {}
@@ -142,11 +132,7 @@ class PendingStore:
         return lease
 
     def split(self, client: str, lease: Lease, serial: int, parts: int) -> bool:
-        """Split an item: it is settled only when all its parts are. Return whether it is still open.
-
-        Raises:
-            TupleError: it is another client's, or it was split before.
-        """
+        """Split an item: it is settled only when all its parts are. Return whether it is still open."""
         own(client, lease)
         if serial not in lease:
             return False
@@ -168,11 +154,7 @@ class PendingStore:
         return self.settle(client, lease, serial)
 
     def settle(self, client: str, lease: Lease, serial: int) -> bool:
-        """Remove an open item for good; return whether it was open.
-
-        Raises:
-            TupleError: another client has it, or parts of it are open.
-        """
+        """Remove an open item for good, unless parts of it are open; return whether it was open."""
         if lease.client != client:
             own(client, lease)
         if lease.parts:
@@ -180,11 +162,7 @@ class PendingStore:
         return self._close(lease, serial)
 
     def settle_all(self, client: str, lease: Lease) -> list[Run]:
-        """Remove all remaining items of a lease for good, and return them.
-
-        Raises:
-            TupleError: another client has them, or parts of them are open.
-        """
+        """Remove all remaining items of a lease for good, unless parts are open; return them."""
         own(client, lease)
         for serial in lease.parts:
             refuse_parts(client, lease, serial)
@@ -202,22 +180,14 @@ class PendingStore:
         return self._close_all(lease)
 
     def put_back(self, client: str, lease: Lease, serial: int) -> bool:
-        """Let an open item wait again, in its old place; return whether it was open.
-
-        Raises:
-            TupleError: another client has it.
-        """
+        """Let an open item wait again, in its old place; return whether it was open."""
         if not self.drop(client, lease, serial):
             return False
         self._waiting.add(serial, serial + 1)
         return True
 
     def put_back_all(self, client: str, lease: Lease) -> int:
-        """Let all remaining items of a lease wait again, and return how many there were.
-
-        Raises:
-            TupleError: another client has them.
-        """
+        """Let all remaining items of a lease wait again, and return how many there were."""
         own(client, lease)
         return self._return(lease)
 
@@ -238,10 +208,7 @@ class PendingStore:
         return returned
 
     def lose(self, reasons: Mapping[int, str]) -> list[Run]:
-        """Take items away, waiting or open: they will be replayed, or are dead letters.
-
-        Args:
-            reasons: why, by item.
+        """Take items away, waiting or open, for a reason each: they will be replayed, or are dead letters.
 
         Returns:
             The items that were here, ascending; the others had left already.
@@ -294,11 +261,7 @@ class Demand:
     __slots__ = ("_before", "_began_ms", "_now", "_window_ms")
 
     def __init__(self, timeout_ms: int) -> None:
-        """Begin with no record opened.
-
-        Args:
-            timeout_ms: of the input's roots; 0: they have none.
-        """
+        """Begin with no record opened; `timeout_ms` is that of the input's roots, 0: they have none."""
         self._window_ms = min(WINDOW_MS_MAX, timeout_ms // TIMEOUT_SHARE) if timeout_ms else WINDOW_MS_MAX
         self._began_ms = 0
         self._before = self._now = 0
@@ -329,11 +292,7 @@ class Demand:
 
 
 def own(client: str, lease: Lease) -> None:
-    """Check that a lease is a client's.
-
-    Raises:
-        TupleError: another client has it, or it comes from `peek`.
-    """
+    """Refuse with a `TupleError` what another client has open, or what comes from `peek`."""
     if lease.client == NOBODY:
         raise TupleError(
             f"client {client!r} settled an item that was only peeked at; open it first, and settle what"
@@ -346,11 +305,7 @@ def own(client: str, lease: Lease) -> None:
 
 
 def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozenset()) -> None:
-    """Check that no part of an item is open, except those in `done`.
-
-    Raises:
-        TupleError: one is.
-    """
+    """Refuse with a `TupleError` an item that has open parts, except those in `done`."""
     left = lease.parts.get(serial, set()) - done
     if left:
         raise TupleError(

@@ -18,7 +18,7 @@ from replay.records.dead_letter import build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import carry_out, look
+from spout.inspect.dead_letters import carry_out, matching_letters
 
 LETTERS = 50_000
 RECORD_BYTES = 100
@@ -36,12 +36,12 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     _bury(log, one, now_ms)
     meant = [(one, Filter())]
     begun = time.perf_counter()
-    listed = len(look(log, meant, wait_ms=WAIT_MS).found)
+    listed = len(matching_letters(log, meant, wait_ms=WAIT_MS).found)
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
     outcome = carry_out(
         log, world.topics, meant, Order(LetterAction.REPLAYED, Filter(), "bench", ""),
-        RateLimit(None, now_ms), clock=lambda: now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        RateLimit(None, now_ms), clock=lambda: now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     if (listed, outcome.done) != (LETTERS, LETTERS):

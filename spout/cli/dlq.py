@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,27 +9,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spout.cli.opening import opened, time_given
-from spout.cli.operate import DEFAULT_CONFIG, Config, Execute, wall_ms
-from spout.inspect.tables import As, Output, encoded, printable, write
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    FOUND,
+    Config,
+    Execute,
+    ExitCode,
+    opened,
+    parse_time,
+    system_user,
+    wall_ms,
+)  # fmt: skip
+from spout.inspect.tables import As, OutputFormat, encoded, printable, write
 
 if TYPE_CHECKING:
     from acker.config.settings import Input
     from acker.config.topics import Topics
     from acker.kafka.port import Log
     from replay.records.letters import Filter, LetterAction
-    from spout.inspect.dead_letters import Letters, Outcome
+    from spout.inspect.dead_letters import FoundLetters, HandlingResult
 
-FOUND: Final = 5
-
-TELL_EVERY_MS: Final = 5_000
+PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
 
 dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.", no_args_is_help=True)
 
 Places = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PLACE…", help="Letters, by their place or their origin (sentences/3@1042)."),
+    typer.Argument(metavar="PLACE…", help="FoundLetters, by their place or their origin (sentences/3@1042)."),
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -57,47 +62,46 @@ All = Annotated[bool, typer.Option("--all", help="Also those that were replayed 
 Again = Annotated[bool, typer.Option("--again", help="Also those that were replayed or dropped before.")]
 By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the system's user.")]
 Why = Annotated[str, typer.Option("--why", help="For what reason; it is kept.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Letters shown at most.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Letters a second at most.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="FoundLetters shown at most.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="FoundLetters a second at most.")]
 
 
 @dlq_app.command("list")
 def dlq_list(
     places: Places = None, inputs: Inputs = None, cause: Error = None, operator: Operator = None,
     reason: Reason = None, key: Key = None, since: Since = None, until: Until = None, all_: All = False,
-    limit: Limit = 100, exit_code: ExitCode = False, output: As = Output.TABLE,
+    limit: Limit = 100, exit_code: ExitCode = False, output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """List dead letters, the latest last; letters that were handled before are left out."""
-    from spout.inspect.letter_rows import LIST, row_of
+    from spout.inspect.letter_rows import LIST, letter_row
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _look(config, inputs, places, wanted)
+    letters = _find(config, inputs, places, wanted)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
-    write([row_of(found) for found in shown], columns, output)
-    _say_what_is_missing(letters, len(letters.found) - len(shown))
+    write([letter_row(found) for found in shown], columns, output)
+    _print_missing(letters, len(letters.found) - len(shown))
     return FOUND if exit_code and letters.found else 0
 
 
 @dlq_app.command("show")
-def dlq_show(places: Places = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
+def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Print all details of letters: every attempt, cause, headers, and the beginning of the payload."""
     from acker.errors import UsageError
     from replay.records.letters import Filter
     from spout.inspect.dead_letters import records_of
-    from spout.inspect.letter_rows import details_of
+    from spout.inspect.letter_rows import letter_details
 
     if not places:
         raise typer.BadParameter("name a letter: sentences.word-count.dlq/0@17, or its origin")
     with opened(config, "dlq-show") as (topics, log):
         limits = topics.replay.limits
         letters = _read(topics, log, None, places, Filter(handled=True))
-        details = [details_of(found, record) for found, record in records_of(log, letters.found, limits)]
+        details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
     if not details:
         raise UsageError(f"no dead letter at {', '.join(places)}; see `windhover dlq list --all`")
-    if output is not Output.TABLE:
+    if output is not OutputFormat.TABLE:
         typer.echo(encoded(details, output).rstrip("\n"))
         return 0
     for one in details:
@@ -109,15 +113,15 @@ def dlq_show(places: Places = None, output: As = Output.TABLE, config: Config = 
 def dlq_stats(
     inputs: Inputs = None, cause: Error = None, operator: Operator = None, reason: Reason = None,
     key: Key = None, since: Since = None, until: Until = None, all_: All = False,
-    output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Count dead letters by input, reason, error, operator, age and key."""
     from spout.inspect.letter_rows import STATS, stats_of
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _look(config, inputs, None, wanted)
+    letters = _find(config, inputs, None, wanted)
     write(stats_of(letters.found, wall_ms()), STATS, output)
-    _say_what_is_missing(letters, 0)
+    _print_missing(letters, 0)
     return 0
 
 
@@ -157,23 +161,23 @@ def _handle(
 ) -> int:  # fmt: skip
     from replay.handling.letter_handling import Order, RateLimit
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
-    from spout.inspect.letter_rows import LIST, row_of
+    from spout.inspect.letter_rows import LIST, letter_row
 
     if execute and not places and not inputs and wanted.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             letters = _read(topics, log, inputs, places, wanted)
-            write([row_of(found) for found in letters.found[:_SHOWN]], LIST[:-1], Output.TABLE)
-            _say_what_is_missing(letters, max(0, len(letters.found) - _SHOWN))
+            write([letter_row(found) for found in letters.found[:_SHOWN]], LIST[:-1], OutputFormat.TABLE)
+            _print_missing(letters, max(0, len(letters.found) - _SHOWN))
             typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
         outcome = carry_out(
             log, topics, by_place(inputs_named(topics, inputs or ()), places or (), wanted),
             Order(action, wanted, by or system_user(), why), RateLimit(rate, wall_ms()),
-            clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), tell=_progress(),
+            clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), progress=_progress(),
         )  # fmt: skip
-    _say_outcome(action, outcome)
+    _print_result(action, outcome)
     return 0
 
 
@@ -181,29 +185,21 @@ _SHOWN: Final = 20
 """How many letters a dry run lists."""
 
 
-def system_user() -> str:
-    """Return the name of the operating system's user."""
-    try:
-        return f"system user {getpass.getuser()}"
-    except (KeyError, OSError):  # a container may run under a number without a name
-        return f"system user {os.getuid()}"
-
-
 def _filter(
     cause: str | None, operator: str | None, reason: str | None, key: str | None, since: str | None,
     until: str | None, *, handled: bool,
 ) -> Filter:  # fmt: skip
     from replay.records.letters import Filter
-    from spout.inspect.letter_rows import key_of
+    from spout.inspect.letter_rows import parse_key
 
     now_ms = wall_ms()
     try:
-        wanted_key = None if key is None else key_of(key)
+        wanted_key = None if key is None else parse_key(key)
     except ValueError as error:
         raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
     return Filter(
         error=cause, operator=operator, dead=_reason(reason), key=wanted_key,
-        since_ms=time_given("--since", since, now_ms), until_ms=time_given("--until", until, now_ms),
+        since_ms=parse_time("--since", since, now_ms), until_ms=parse_time("--until", until, now_ms),
         handled=handled,
     )  # fmt: skip
 
@@ -219,7 +215,7 @@ def _reason(text: str | None) -> str | None:
         raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
 
 
-def _say_outcome(action: LetterAction, outcome: Outcome) -> None:
+def _print_result(action: LetterAction, outcome: HandlingResult) -> None:
     typer.echo(f"{_many(outcome.done)} {action.lower()}")
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
@@ -231,7 +227,7 @@ def _many(count: int) -> str:
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _say_what_is_missing(letters: Letters, hidden: int) -> None:
+def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
     if hidden:
         typer.echo(f"{hidden:,} more are not shown; see --limit", err=True)
@@ -242,15 +238,15 @@ def _say_what_is_missing(letters: Letters, hidden: int) -> None:
 
 
 def _progress() -> Callable[[int], None]:
-    told_ms = wall_ms()
+    printed_ms = wall_ms()
 
-    def tell(done: int) -> None:
-        nonlocal told_ms
-        if wall_ms() - told_ms >= TELL_EVERY_MS:
-            told_ms = wall_ms()
+    def progress(done: int) -> None:
+        nonlocal printed_ms
+        if wall_ms() - printed_ms >= PROGRESS_EVERY_MS:
+            printed_ms = wall_ms()
             typer.echo(f"{done:,} so far", err=True)
 
-    return tell
+    return progress
 
 
 def _print_letter(one: dict[str, Any]) -> None:
@@ -263,20 +259,20 @@ def _print_letter(one: dict[str, Any]) -> None:
             typer.echo(f"{name.replace('_', ' '):>14}  {written}")
     for header in one["headers"]:
         typer.echo(f"{'header':>14}  {printable(header['name'])}: {printable(header['value'])}")
-    write(one["history"], HISTORY, Output.TABLE)
+    write(one["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _look(
+def _find(
     config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
-) -> Letters:
+) -> FoundLetters:
     with opened(config, "dlq") as (topics, log):
         return _read(topics, log, inputs, places, wanted)
 
 
 def _read(
     topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
-) -> Letters:
-    from spout.inspect.dead_letters import by_place, inputs_named, look
+) -> FoundLetters:
+    from spout.inspect.dead_letters import by_place, inputs_named, matching_letters
 
     meant: list[tuple[Input, Filter]] = by_place(inputs_named(topics, inputs or ()), places or (), wanted)
-    return look(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)
+    return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)

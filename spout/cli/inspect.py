@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spout.cli.opening import opened, time_given
-from spout.cli.operate import DEFAULT_CONFIG, Config, wall_ms
-from spout.inspect.tables import UNKNOWN, As, Column, Output, clear, count, encoded, printable, span, write
+from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, ExitCode, opened, parse_time, wall_ms
+from spout.inspect.tables import (
+    UNKNOWN,
+    As,
+    Column,
+    OutputFormat,
+    clear,
+    count,
+    encoded,
+    printable,
+    span,
+    write,
+)
 
 if TYPE_CHECKING:
-    from spout.inspect.trail import Here, Trail
-
-FOUND: Final = 5
+    from spout.inspect.trail import InputRecord, Trail
 
 RECORDS_SHOWN: Final = 10
 """How many records of one key are shown, the first ones."""
@@ -39,16 +47,15 @@ Since = Annotated[str | None, typer.Option("--from", help="With --key: from this
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
 Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many seconds, until Ctrl-C.")]
 
 
 def inspect(
     place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
-    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Show everything about one record: every attempt, where it is now, and when it will be replayed."""
-    from spout.inspect.lookup import report
+    from spout.inspect.story import story_of
     from spout.inspect.trail import Trail
 
     if (place is None) is (key is None):
@@ -56,26 +63,26 @@ def inspect(
     if place is not None and (since is not None or inputs):
         raise typer.BadParameter("--from and --input go with --key; a place alone names the record")
     with opened(config, "inspect") as (topics, log):
-        for _ in _looks(watch):
+        for _ in _rounds(watch):
             trail, notes = Trail(log, topics), list[str]()
             if place is not None:
                 found = trail.origin(place)
             else:
                 found, notes = _with_key(trail, topics, key or "", since, inputs)
-            stories = [report(trail.follow(here), wall_ms()) for here in found]
+            stories = [story_of(trail.follow(here), wall_ms()) for here in found]
             _clear(watch, output)
-            if output is not Output.TABLE:
+            if output is not OutputFormat.TABLE:
                 typer.echo(encoded(stories, output).rstrip("\n"))
             else:
                 for story in stories:
                     _print_story(story)
-            _say([*notes, *([] if stories else [f"no record with key {key} was found"])])
+            _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])])
     return 0
 
 
 def roots(
     older_than: OlderThan = "0s", group: Group = None, limit: Limit = 100, exit_code: ExitCode = False,
-    watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG,
+    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """List open roots, the oldest first."""
     from acker.service.view import ViewReader
@@ -91,40 +98,40 @@ def roots(
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
         observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
         total = 0
-        for _ in _looks(watch):
+        for _ in _rounds(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
             total, hidden = found.total, found.total - len(found.rows)
             unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
             _clear(watch, output)
             write(found.rows, ROOTS, output)
-            _say([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
-            if output is Output.TABLE:
+            _print_notes([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
+            if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
                 typer.echo(f"{total:,} open roots{more}")
     return FOUND if exit_code and total else 0
 
 
-def status(watch: Watch = None, output: As = Output.TABLE, config: Config = DEFAULT_CONFIG) -> int:
+def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
-    from spout.inspect.overview import Overview, missing_lives, more_of
+    from spout.inspect.overview import Overview, missing_processes, notes_on
 
     with opened(config, "status") as (topics, log):
         overview = Overview(log, topics)
         try:
-            for _ in _looks(watch):
-                rows = overview.look(wall_ms())
+            for _ in _rounds(watch):
+                rows = overview.rows(wall_ms())
                 _clear(watch, output)
                 write(rows, STATUS, output)
-                if output is Output.TABLE:
-                    for line in more_of(rows):
+                if output is OutputFormat.TABLE:
+                    for line in notes_on(rows):
                         typer.echo(printable(line))
-                _say([*missing_lives(rows, topics), *overview.of_no_input()])
+                _print_notes([*missing_processes(rows, topics), *overview.of_no_input()])
         finally:
             overview.close()
     return 0
 
 
-def _looks(watch: float | None) -> Iterator[None]:
+def _rounds(watch: float | None) -> Iterator[None]:
     """Yield once, or again every `watch` seconds."""
     yield
     while watch is not None:
@@ -132,44 +139,44 @@ def _looks(watch: float | None) -> Iterator[None]:
         yield
 
 
-def _clear(watch: float | None, output: Output) -> None:
+def _clear(watch: float | None, output: OutputFormat) -> None:
     """Clear the screen before a table is printed again."""
-    if watch is not None and output is Output.TABLE:
+    if watch is not None and output is OutputFormat.TABLE:
         clear()
 
 
 def _with_key(
     trail: Trail, topics: Any, key: str, since: str | None, inputs: list[str] | None
-) -> tuple[list[Here], list[str]]:
+) -> tuple[list[InputRecord], list[str]]:
     from spout.inspect.dead_letters import inputs_named
-    from spout.inspect.letter_rows import key_of
+    from spout.inspect.letter_rows import parse_key
 
-    since_ms = time_given("--from", since, wall_ms())
+    since_ms = parse_time("--from", since, wall_ms())
     if since_ms is None:
         raise typer.BadParameter("--key needs --from: a time such as 2026-07-01T00:00:00Z, or 2h")
-    found: list[Here] = []
+    found: list[InputRecord] = []
     notes: list[str] = []
     for one in inputs_named(topics, inputs or ()):
-        more, unread = trail.with_key(one, key_of(key), since_ms, RECORDS_SHOWN - len(found))
+        more, unread = trail.with_key(one, parse_key(key), since_ms, RECORDS_SHOWN - len(found))
         found, notes = [*found, *more], [*notes, *unread]
     return found, notes
 
 
 def _print_story(story: dict[str, Any]) -> None:
-    from spout.inspect.lookup import ATTEMPTS
+    from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
         if not isinstance(value, list):
             typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
-    write(story["attempts"], ATTEMPTS, Output.TABLE)
+    write(story["attempts"], ATTEMPTS, OutputFormat.TABLE)
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
-            told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
-            typer.echo(f"{name.replace('_', ' '):>14}  {printable(told)}")
-    _say(story["not_read"])
+            text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
+            typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
+    _print_notes(story["not_read"])
 
 
-def _say(notes: list[str]) -> None:
+def _print_notes(notes: list[str]) -> None:
     """Print on stderr what was not read, so that stdout has only rows."""
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -1,12 +1,18 @@
 """The command ``windhover``: arguments in, exit code out.
 
-========== ========================================================= exit code what happened ==========
-========================================================= 0 done 1 a check failed, or an unexpected error 2
-usage: the call itself is wrong 3 the broker, or a part of Windhover, cannot be reached 4 topics.yaml or the
-topics are wrong 5 the condition of --exit-code is true 70 something hung, and the process ended itself; or it
-did not end in time after a signal 130, 143 ended by SIGINT, SIGTERM after a clean stop 142 the same as 70
-(killed by SIGALRM), where C code kept the interpreter's lock ==========
-=========================================================
+========= ================================================================================================
+exit code what happened
+========= ================================================================================================
+0         done
+1         a check failed, or an unexpected error
+2         usage: the call itself is wrong
+3         the broker, or a part of Windhover, cannot be reached
+4         topics.yaml or the topics are wrong
+5         the condition of --exit-code is true
+70        something hung, and the process ended itself; or it did not end in time after a signal
+130, 143  ended by SIGINT, SIGTERM after a clean stop
+142       the same as 70 (killed by SIGALRM), where C code kept the interpreter's lock
+========= ================================================================================================
 
 A command imports its modules when it runs: ``windhover --help`` loads neither Kafka nor Spark, and an acker
 never loads Spark.
@@ -19,22 +25,21 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from acker.errors import WindhoverError
-from spout.cli.acls import acls
+from spout.cli.common import DEFAULT_CONFIG, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.inspect import inspect, roots, status
-from spout.cli.operate import DEFAULT_CONFIG, Config, offsets_app, release, wall_ms
-from spout.cli.submit import MetricsPort, submit
+from spout.cli.operate import offsets_app, release
+from spout.cli.submit import MetricsPort, submit_topology
 
 if TYPE_CHECKING:
     from acker.config.limits import AckerLimits, ReplayLimits
-    from acker.config.topics import Topics
+    from acker.provisioning.roles import Role
     from spout.runtime.process import Service
 
 INTERRUPTED: Final = 130
@@ -56,12 +61,11 @@ app.add_typer(acker_app, name="acker")
 app.add_typer(replay_app, name="replay")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(dlq_app, name="dlq")
-app.command()(acls)
 app.command()(inspect)
 app.command()(roots)
 app.command()(status)
 app.command()(release)
-app.command()(submit)
+app.command("submit")(submit_topology)
 
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True)]
 Port = Annotated[
@@ -81,34 +85,25 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str], command: typer.Typer = app, name: str = "windhover") -> int:
-    """Run a command.
-
-    Args:
-        arguments: the arguments behind the command's name.
-        command: the command; the tools of the checkout run theirs with the same errors and exit codes.
-        name: its name on the command line.
-
-    Returns:
-        The exit code; see the table above.
-    """
+    """Run a command, ours or a tool's of the checkout; return its exit code, see the table above."""
     debug = "--debug" in arguments
     try:
         result = command(args=list(arguments), prog_name=name, standalone_mode=False)
     except _USAGE_ERROR as error:
-        return _tell(_usage(error), 2)
+        return _print_error(_usage(error), 2)
     except WindhoverError as error:
         if debug:
             traceback.print_exc()
-        return _tell(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the one broad except: the process ends here, with a trace
         traceback.print_exc()
-        return _tell(f"unexpected {type(error).__name__}; this is a defect of Windhover", 1)
+        return _print_error(f"unexpected {type(error).__name__}; this is a defect of Windhover", 1)
     return result if isinstance(result, int) else 0
 
 
-def _tell(text: str, exit_code: int) -> int:
+def _print_error(text: str, exit_code: int) -> int:
     typer.echo(f"windhover: {text}", err=True)
     return exit_code
 
@@ -153,7 +148,7 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
     from acker.provisioning.topic_times import long_needs
     from spout.inspect.describe import describe
 
-    topics = _load(file)
+    topics = loaded(file)
     for line in describe(topics):
         typer.echo(line)
     for finding in long_needs(topics):
@@ -161,12 +156,52 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
     return 0
 
 
+@app.command()
+def acls(
+    file: File = DEFAULT_CONFIG,
+    role: Annotated[
+        str | None,
+        typer.Option(help="operator, acker, replay, spout, observer or keeper; default: all of them."),
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Of the inputs, only those of this group.")] = None,
+    principal: Annotated[
+        str | None, typer.Option(help="Print the commands that grant it all, to this User:name.")
+    ] = None,
+) -> int:
+    """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
+    from acker.provisioning.roles import commands, rights, rights_text
+
+    topics = loaded(file)
+    roles = _roles(role)
+    if group is not None and not topics.inputs_of(group):
+        groups = ", ".join(sorted({each.group for each in topics.inputs.values()})) or "none"
+        raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
+    for each in roles:
+        needed = rights(topics, each, group)
+        if principal is None:
+            shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]
+        else:
+            shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
+        typer.echo("\n".join(shown))
+    return 0
+
+
+def _roles(name: str | None) -> list[Role]:
+    from acker.provisioning.roles import Role
+
+    if name is None:
+        return list(Role)
+    if name not in set(Role):
+        raise typer.BadParameter(f"--role {name}: there is none; the roles are {', '.join(Role)}")
+    return [Role(name)]
+
+
 @topics_app.command("create")
 def topics_create(file: File = DEFAULT_CONFIG) -> int:
     """Create the missing topics; refuse settings that would lose records."""
     from acker.provisioning.provision import create_topics
 
-    for line in create_topics(_load(file)):
+    for line in create_topics(loaded(file)):
         typer.echo(line)
     return 0
 
@@ -176,7 +211,7 @@ def topics_check(file: File = DEFAULT_CONFIG) -> int:
     """Compare the broker's topics with a topics.yaml; nothing is changed."""
     from acker.provisioning.provision import check_topics
 
-    for line in check_topics(_load(file)):
+    for line in check_topics(loaded(file)):
         typer.echo(line)
     return 0
 
@@ -188,15 +223,12 @@ def topics_repair(
     why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
 ) -> int:
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
-    from acker.kafka.cluster import KafkaLog
-    from spout.cli.dlq import system_user
-    from spout.inspect.repair import pass_over, unreadable
+    from spout.inspect.repair import find_unreadable, pass_over
 
     if execute and not why:
         raise typer.BadParameter("--execute needs --why TEXT: what a record said is lost by passing over it")
-    topics = _load(file)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-repair")) as log:
-        found = list(unreadable(log, topics))
+    with opened(file, "repair") as (topics, log):
+        found = list(find_unreadable(log, topics))
         for one in found:
             typer.echo(str(one))
         left = [one for one in found if not one.is_marked]
@@ -219,12 +251,10 @@ def acker_run(
     context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
 ) -> int:
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
-    from acker.kafka.cluster import KafkaLog
     from acker.service.service import AckerService
 
-    topics = _load(config)
-    tell = _logger(context)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-acker")) as log:
+    log_event = _logger(context)
+    with opened(config, "acker") as (topics, log):
 
         def make(at: Callable[[str], None]) -> Service:
             return AckerService(
@@ -234,13 +264,13 @@ def acker_run(
                 group=topics.acker.group,
                 replay_group=topics.acker.replay_group,
                 limits=topics.acker.all_limits,
-                report=lambda event: tell(
+                report=lambda event: log_event(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
                 at=at,
             )
 
-        return _serve("acker", make, tell, metrics_port, topics.acker.all_limits)
+        return _serve("acker", make, log_event, metrics_port, topics.acker.all_limits)
 
 
 @replay_app.command("run")
@@ -248,27 +278,24 @@ def replay_run(
     context: typer.Context, config: Config = DEFAULT_CONFIG, metrics_port: MetricsPort = None
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
-    from acker.kafka.cluster import KafkaLog
     from replay.worker.service import ReplayService
 
-    topics = _load(config)
-    limits = topics.replay.limits
-    tell = _logger(context)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-replay")) as log:
+    log_event = _logger(context)
+    with opened(config, "replay") as (topics, log):
 
         def make(at: Callable[[str], None]) -> Service:
             return ReplayService(
                 log,
                 topics,
                 jitter=random.SystemRandom().random,
-                report=lambda event: tell(f"replay.{event.name}", **event.fields),
+                report=lambda event: log_event(f"replay.{event.name}", **event.fields),
                 at=at,
             )
 
         def reload(service: ReplayService) -> None:
-            service.take_topics(_load(config))
+            service.take_topics(loaded(config))
 
-        return _serve("replay", make, tell, metrics_port, limits, reload)
+        return _serve("replay", make, log_event, metrics_port, topics.replay.limits, reload)
 
 
 @replay_app.command("resume")
@@ -277,14 +304,11 @@ def replay_resume(
     config: Config = DEFAULT_CONFIG,
 ) -> int:
     """Resume an input that its breaker paused; waiting roots are replayed or become dead letters."""
-    from acker.kafka.cluster import KafkaLog
     from replay.handling.resume import resume
-    from spout.inspect.operate import input_called
+    from spout.inspect.operate import tracked_input
 
-    topics = _load(config)
-    found = input_called(topics, name)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-resume")) as log:
-        ended = resume(log, topics, found.id)
+    with opened(config, "resume") as (topics, log):
+        ended = resume(log, topics, tracked_input(topics, name).id)
     names = ", ".join(f"{topics.ack_topics.due}/{number}" for number in ended)
     for why in sorted({pause.why for pause in ended.values()}):
         typer.echo(f"it was paused: {why}")
@@ -304,11 +328,10 @@ def up(
     brokers: Brokers = 1,
 ) -> int:
     """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
-    from spout.local.up import UpOptions
-    from spout.local.up import up as run_up
+    from spout.local.up import UpOptions, run_up
 
     options = UpOptions(config, port, directory, broker_only, brokers)
-    return run_up(options, os.environ, _say)
+    return run_up(options, os.environ, typer.echo)
 
 
 @app.command()
@@ -323,26 +346,11 @@ def demo(
     config: Annotated[Path | None, typer.Option(help="A topics.yaml; default: the project's.")] = None,
 ) -> int:
     """Run a word count with failures, replays, a killed acker and dead letters, and prove the counts."""
-    from spout.demo.run import run as run_demo
+    from spout.demo.run import run_demo
     from spout.demo.stage import DemoOptions
 
-    options = DemoOptions(
-        records=records,
-        input=input_file,
-        rate=rate,
-        json=json,
-        keep=keep,
-        bootstrap=bootstrap,
-        port=port,
-        config=config,
-    )
+    options = DemoOptions(records, input_file, rate, json, keep, bootstrap, port, config)
     return run_demo(options, os.environ)
-
-
-def _load(path: Path) -> Topics:
-    from acker.config.topics import load
-
-    return load(path, os.environ)
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:
@@ -350,13 +358,13 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
     from spout.runtime import logs
 
     logs.configure(debug=bool(context.find_root().params.get("debug")))
-    return logs.tell
+    return logs.log_event
 
 
 def _serve(
     part: str,
     make: Callable[[Callable[[str], None]], Service],
-    tell: Callable[..., Any],
+    log_event: Callable[..., Any],
     metrics_port: str | None,
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
@@ -364,16 +372,12 @@ def _serve(
     from spout.runtime import metrics, process
     from spout.runtime.step_watch import StepWatch
 
-    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, tell)
+    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event)
     collector = metrics.StatusCollector(part, lambda: steps.age_s)
     if metrics_port:
         metrics.serve(collector, metrics_port)
-    around = process.Surroundings(part, wall_ms, tell, collector.update, steps, reload)
+    around = process.Surroundings(part, wall_ms, log_event, collector.update, steps, reload)
     return process.run_until_signalled(lambda: make(steps.at), around)
-
-
-def _say(line: str) -> None:
-    typer.echo(line)
 
 
 if __name__ == "__main__":

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from spout.cli.common import DEFAULT_CONFIG, Config, Execute, opened, wall_ms
 
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
-    from spout.inspect.operate import GroupOperation, Move
-
-DEFAULT_CONFIG: Final = Path("topics.yaml")
+    from spout.inspect.operate import GroupSession, Move
 
 offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
 
-Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
 To = Annotated[
     str,
     typer.Option(
@@ -30,7 +25,6 @@ To = Annotated[
         " partition does not hold becomes the nearest that it holds, and the output says so.",
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
 TakeOver = Annotated[
     bool,
     typer.Option(
@@ -46,13 +40,10 @@ def release(
     take_over: TakeOver = False,
 ) -> int:
     """Take a group over without a successor: its open roots are replayed."""
-    from acker.config.topics import load
-    from acker.kafka.cluster import KafkaLog
-    from spout.inspect.operate import run
+    from spout.inspect.operate import run_to_end
 
-    topics = load(config, os.environ)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-release")) as log:
-        run(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
+    with opened(config, "release") as (topics, log):
+        run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
     typer.echo(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -66,14 +57,11 @@ def offsets_reset(
     take_over: TakeOver = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
-    from acker.config.topics import load
-    from acker.kafka.cluster import KafkaLog
-    from spout.inspect.operate import input_called, moves, run
+    from spout.inspect.operate import moves, run_to_end, tracked_input
 
-    topics = load(config, os.environ)
-    found = input_called(topics, name)
     place, at_ms = _place(to)
-    with closing(KafkaLog(topics.kafka, client_id="windhover-offsets-reset")) as log:
+    with opened(config, "offsets-reset") as (topics, log):
+        found = tracked_input(topics, name)
         plan = moves(log, found, place, at_ms=at_ms)
         for move in plan:
             typer.echo(str(move))
@@ -81,7 +69,7 @@ def offsets_reset(
             typer.echo("nothing was changed; with --execute it is done")
             return 0
         operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
-        run(operation, wall_ms)
+        run_to_end(operation, wall_ms)
     typer.echo(f"input {name} is reset; {_NEXT}")
     return 0
 
@@ -109,20 +97,15 @@ def _place(to: str) -> tuple[str | int, int | None]:
 
 def _operation(
     log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
-) -> GroupOperation:
+) -> GroupSession:
     """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
     from spout.group.presence import Who
-    from spout.inspect.operate import GroupOperation
+    from spout.inspect.operate import GroupSession
 
     def report(event: str, fields: Mapping[str, object]) -> None:
         typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
 
-    return GroupOperation(
+    return GroupSession(
         log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
         who=Who.here(f"windhover {command}", wall_ms()), report=report,
     )  # fmt: skip
-
-
-def wall_ms() -> int:
-    """Return wall time, for the services that a command runs."""
-    return time.time_ns() // 1_000_000

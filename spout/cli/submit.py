@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spout.builder.submitted import SubmittedTopology
 
-LOOK_SECONDS = 1
+CHECK_SECONDS = 1
 """How often a signal is checked for, in seconds."""
 
 File = Annotated[Path, typer.Argument(help="A topology's YAML file.")]
@@ -47,7 +47,7 @@ PyFiles = Annotated[
 ]
 
 
-def submit(
+def submit_topology(
     file: File, explain: Explain = False, metrics_port: MetricsPort = None, py_files: PyFiles = None
 ) -> int:
     """Run a topology; the first SIGTERM or Ctrl-C lets running batches finish, and then ends it."""
@@ -80,11 +80,7 @@ def submit(
 
 
 def _shipped(named: str | None) -> list[Path]:
-    """Return the files of ``--py-files``.
-
-    Raises:
-        UsageError: one is not there, or Spark's workers would not find it.
-    """
+    """Return the files of ``--py-files``; refuse those that Spark's workers would not find."""
     if named is None:
         return []
     from acker.errors import UsageError
@@ -101,17 +97,13 @@ def _shipped(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
-    """Wait for the end, or for a signal.
-
-    Raises:
-        WindhoverError: the query failed.
-    """
+    """Wait for the end, or for a signal."""
     from acker.errors import WindhoverError
     from spout.runtime.process import Signals
 
     with Signals() as signals:
         while signals.received is None and running.query is not None and running.query.isActive:
-            running.await_termination(LOOK_SECONDS)
+            running.await_termination(CHECK_SECONDS)
         if signals.received is not None:
             running.pause()
             typer.echo("stopping: no new tuples are emitted; what runs finishes")

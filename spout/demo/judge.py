@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.table import Table
 
-from spout.demo.observer import Observer
+from spout.demo.observer import OutcomeObserver
 from spout.demo.stage import Stage
-from spout.demo.words import Line, count_words, keys_at
+from spout.demo.words import DemoLine, count_words, keys_at
 
 READ_TO_END_MS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """The demo's counts: the last line of ``--json``, field for field.
 
     `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
@@ -50,22 +50,18 @@ class Outcome:
     records_per_second: float
     bootstrap: str
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields as values for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check: what it requires, whether that is true, and what was found if not."""
 
     name: str
-    held: bool
+    passed: bool
     found: str = ""
 
 
 def checks(
-    outcome: Outcome,
+    outcome: DemoOutcome,
     *,
     expected_words: Counter[str],
     found_words: Counter[str],
@@ -84,7 +80,7 @@ def checks(
         repeated_verdicts: roots that have more than one verdict.
     """
     difference = first_difference(expected_words, found_words)
-    held = [
+    judged = [
         Check("every word was counted exactly", not difference, difference),
         Check(
             "every record ended acked or dead-lettered",
@@ -102,8 +98,8 @@ def checks(
     if outcome.acker_kills:
         first = next(iter(lost_across_kill), "")
         found = f"{len(lost_across_kill)} records, the first {first}"
-        held.append(Check("the acker's kill caused no replay", not lost_across_kill, found))
-    return held
+        judged.append(Check("the acker's kill caused no replay", not lost_across_kill, found))
+    return judged
 
 
 def first_difference(expected: Counter[str], found: Counter[str]) -> str:
@@ -115,11 +111,11 @@ def first_difference(expected: Counter[str], found: Counter[str]) -> str:
 
 
 def judge(
-    stage: Stage, observer: Observer, lines: Sequence[Line], seconds: float
-) -> tuple[Outcome, list[Check]]:
+    stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
+) -> tuple[DemoOutcome, list[Check]]:
     """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
     observer.read_to_end(READ_TO_END_MS_MAX)
-    tally = observer.tally
+    counts = observer.counts
     special = _special_origins(stage, len(lines))
     from_kill = sorted(observer.lost_across_kill() - special)
     unexpected = sum(n for origin, n in observer.copies_by_origin.items() if origin not in special)
@@ -128,16 +124,16 @@ def judge(
     expected = count_words(line.text for line in lines) - count_words(dead)
     found = stage.words.counts()
     done = observer.origins_done()
-    ack_seconds = (tally.last_ack_ms - tally.first_ack_ms) / 1000
-    outcome = Outcome(
+    ack_seconds = (counts.last_ack_ms - counts.first_ack_ms) / 1000
+    outcome = DemoOutcome(
         records=len(lines),
-        acked=done - tally.dead_letters,
-        replayed=tally.copies,
-        timed_out=tally.lost_by_reason["TIMED_OUT"],
-        failed=tally.lost_by_reason["FAILED"],
-        dead_lettered=tally.dead_letters,
-        absent=tally.absent,
-        pending=len(lines) + tally.copies - tally.settled,
+        acked=done - counts.dead_letters,
+        replayed=counts.copies,
+        timed_out=counts.lost_by_reason["TIMED_OUT"],
+        failed=counts.lost_by_reason["FAILED"],
+        dead_lettered=counts.dead_letters,
+        absent=counts.absent,
+        pending=len(lines) + counts.copies - counts.settled,
         lost=len(lines) - done,
         duplicates_from_acker_kill=len(from_kill),
         other_replays=unexpected - len(from_kill),
@@ -155,7 +151,7 @@ def judge(
         found_words=found,
         uncommitted=behind,
         lost_across_kill=from_kill,
-        repeated_verdicts=tally.repeated_verdicts,
+        repeated_verdicts=counts.repeated_verdicts,
     )
     return outcome, judged
 
@@ -178,7 +174,7 @@ def uncommitted(stage: Stage) -> dict[str, str]:
     }
 
 
-def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> None:
+def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) -> None:
     """Print the table, the checks, and with ``--json`` the outcome as the last line."""
     out = Console()
     table = Table("what", "count", title="windhover demo")
@@ -187,15 +183,15 @@ def print_report(stage: Stage, outcome: Outcome, judged: Sequence[Check]) -> Non
     out.print(table)
     for check in judged:
         out.print(
-            ("ok      " if check.held else "FAILED  ")
+            ("ok      " if check.passed else "FAILED  ")
             + check.name
-            + ("" if check.held else f": {check.found}")
+            + ("" if check.passed else f": {check.found}")
         )
     if stage.options.json:
-        out.out(json.dumps(outcome.as_dict()), highlight=False)
+        out.out(json.dumps(asdict(outcome)), highlight=False)
 
 
-def report_rows(outcome: Outcome) -> list[tuple[str, int | str]]:
+def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
     """Return the lines of the table; indented lines add up to the line above them."""
     emissions = outcome.records + outcome.replayed
     return [
@@ -220,5 +216,5 @@ def report_rows(outcome: Outcome) -> list[tuple[str, int | str]]:
     ]
 
 
-def _unwanted(outcome: Outcome) -> int:
+def _unwanted(outcome: DemoOutcome) -> int:
     return outcome.duplicates_from_acker_kill + outcome.other_replays

@@ -23,7 +23,7 @@ POLL_RECORDS_MAX = 5_000
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """The counts so far; of roots, except where a name has records. Acks in wall time, ms; 0: none yet."""
 
     acked: int = 0
@@ -42,12 +42,11 @@ class Tally:
         return self.acked + sum(self.lost_by_reason.values())
 
 
-class Observer:
+class OutcomeObserver:
     """Follows one input from the beginning of its topics."""
 
     def __init__(self, log: Log, topics: Topics, source: Input) -> None:
-        """Start at the beginning of all topics that show the outcome of the records of `source`."""
-        self.tally = Tally()
+        self.counts = OutcomeCounts()
         self.dead_lines: list[bytes] = []
         self.copies_by_origin: Counter[str] = Counter()
         self._source = source
@@ -114,7 +113,6 @@ class Observer:
         }
 
     def close(self) -> None:
-        """Close the readers."""
         self._acks.close()
         self._reader.close()
 
@@ -122,32 +120,32 @@ class Observer:
         if record.topic == self._verdict_topic:
             event = self._codec.decode(record.value)
             if isinstance(event, events.Verdicts):
-                before = self.tally.acked
+                before = self.counts.acked
                 self._settle(event)
-                if self.tally.acked > before:
-                    self.tally.first_ack_ms = self.tally.first_ack_ms or record.timestamp_ms
-                    self.tally.last_ack_ms = max(self.tally.last_ack_ms, record.timestamp_ms)
+                if self.counts.acked > before:
+                    self.counts.first_ack_ms = self.counts.first_ack_ms or record.timestamp_ms
+                    self.counts.last_ack_ms = max(self.counts.last_ack_ms, record.timestamp_ms)
             return
         origin = parse_lineage(record.headers, record.topic, record.partition, record.offset).origin
         if record.topic == self._source.replay_topic:
-            self.tally.copies += 1
+            self.counts.copies += 1
             self.copies_by_origin[origin] += 1
             self._origins[record.partition, record.offset] = origin
             if (record.partition, record.offset) in self._acked_copies:
                 self._finish_origin(origin)
         else:
-            self.tally.dead_letters += 1
+            self.counts.dead_letters += 1
             self.dead_lines.append(record.value or b"")
             self._finish_origin(origin)
 
     def _settle(self, verdicts: events.Verdicts) -> None:
         for run in verdicts.acked:
             if input_id_of(run.source) == self._source.id:
-                self.tally.acked += self._first_verdicts(run)
+                self.counts.acked += self._first_verdicts(run)
                 self._finish_run(run)
         for run in verdicts.absent:
             if input_id_of(run.source) == self._source.id:
-                self.tally.absent += self._first_verdicts(run)
+                self.counts.absent += self._first_verdicts(run)
         for lost in verdicts.lost:
             if input_id_of(lost.source) == self._source.id:
                 open_at_kill = self._killed_at_wall is not None and lost.emitted_wall <= self._killed_at_wall
@@ -155,13 +153,13 @@ class Observer:
                 due_wall = lost.emitted_wall + self._source.timeout_ms if timed_out else None
                 for start, end in events.runs_of(np.sort(events.positions(lost.positions))):
                     run = events.SourceRun(lost.source, start, end)
-                    self.tally.lost_by_reason[lost.reason.value] += self._first_verdicts(run)
+                    self.counts.lost_by_reason[lost.reason.value] += self._first_verdicts(run)
                     if open_at_kill:
                         self._lost_across_kill.append((run, due_wall))
 
     def _note_acks(self) -> None:
         """Remember when roots were acked completely; the ackers shorten that log while it is read."""
-        for record in self._acks.look():
+        for record in self._acks.read():
             event = self._codec.decode(record.value)
             if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
                 found = self._acked_at.setdefault(event.source, [])
@@ -185,7 +183,7 @@ class Observer:
         self._verdict_seen[run.source] = seen
         again = int(seen[start:end].sum())
         seen[start:end] = True
-        self.tally.repeated_verdicts += again
+        self.counts.repeated_verdicts += again
         return (end - start) - again
 
     def _finish_run(self, run: events.SourceRun) -> None:

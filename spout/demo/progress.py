@@ -13,14 +13,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from spout.demo.observer import Tally
+from spout.demo.observer import OutcomeCounts
 from spout.planner.mailbox import PlannerStatus, read_status
 from spout.planning.pace import TIMEOUT_SHARE
 
 LINE_SECONDS = 2.0
 """How often a line is printed where there is no terminal to redraw one on."""
 
-SPEED_LOOKS = 30
+SPEED_UPDATES = 30
 """Over how many updates, of 0.1 s each, the speed is computed."""
 
 BAR_CELLS = 40
@@ -31,22 +31,17 @@ quarter of the timeout, and batches vary around it.
 """
 
 
-def status_line(status: PlannerStatus | None, tally: Tally, per_second: float, timeout_ms: int) -> str:
-    """Describe the progress in a line.
-
-    Args:
-        status: the planner's; None while there is none.
-        tally: the observer's counts.
-        per_second: records done per second, over the last updates.
-        timeout_ms: the input's; 0: never.
-    """
+def status_line(
+    status: PlannerStatus | None, counts: OutcomeCounts, per_second: float, timeout_ms: int
+) -> str:
+    """Describe the progress in a line; `timeout_ms` 0: the records never time out."""
     parts = [
         f"{per_second:,.0f} records/s",
-        f"pending {0 if status is None else status.pending:,}",
-        f"replayed {tally.copies:,}",
-        f"dead {tally.dead_letters:,}",
+        f"pending {status.pending if status else 0:,}",
+        f"replayed {counts.copies:,}",
+        f"dead {counts.dead_letters:,}",
     ]
-    took_ms = 0 if status is None else status.batch_ms
+    took_ms = status.batch_ms if status else 0
     if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
         parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
     return "  ".join(parts)
@@ -56,14 +51,6 @@ class DemoProgress:
     """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
 
     def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
-        """Show progress on `console`, from the planner's status file and the observer's counts.
-
-        Args:
-            console: the console to write to.
-            status_path: the planner's status file.
-            total: how many records there are to do.
-            timeout_ms: the input's; 0: never.
-        """
         self._console = console
         self._status_path = status_path
         self._total = total
@@ -72,7 +59,7 @@ class DemoProgress:
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
         self._printed_at = 0.0
-        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_LOOKS)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
 
     def __enter__(self) -> DemoProgress:
         if self._live is not None:
@@ -85,13 +72,13 @@ class DemoProgress:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, records_done: int, tally: Tally) -> None:
+    def show(self, records_done: int, counts: OutcomeCounts) -> None:
         """Show the present counts."""
         now = time.monotonic()
         self._seen.append((now, records_done))
         since, done = self._seen[0]
         per_second = (records_done - done) / (now - since) if now > since else 0.0
-        line = status_line(read_status(self._status_path), tally, per_second, self._timeout_ms)
+        line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
         of = f"{records_done:,} of {self._total:,}"
         if self._live is not None:
             row = Table.grid(padding=(0, 1))

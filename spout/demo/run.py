@@ -19,14 +19,14 @@ import spout
 from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.kafka.port import Outgoing
 from spout.demo.judge import judge, print_report, uncommitted
-from spout.demo.observer import Observer
+from spout.demo.observer import OutcomeObserver
 from spout.demo.progress import DemoProgress
 from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
 from spout.demo.words import (
     COLUMNS,
     CheckLine,
     CountWord,
-    Line,
+    DemoLine,
     SplitSentence,
     demo_lines,
     lines_of_file,
@@ -55,21 +55,14 @@ stream goes on in the meantime.
 """
 
 
-def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
+def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     """Run the demo until it is judged; all that it started ends with it.
 
     1. Read the text. 2. Start the broker, the topics, an acker and a replay worker. 3. Start Spark and the
     topology. 4. Produce, watch, and kill the acker at a quarter. 5. Stop, count, judge.
 
-    Args:
-        options: the options of the command line.
-        environ: this process's environment; the children get it with the broker's address added.
-
     Returns:
         0 when every check is passed, 1 otherwise.
-
-    Raises:
-        WindhoverError: bad input, or a part that does not answer; its `exit_code` distinguishes them.
     """
     console = Console(stderr=True)
     text = lines_of_file(options.input) if options.input else python_topics()
@@ -77,16 +70,17 @@ def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
-        observer = Observer(stage.log, stage.topics, stage.source)
+        observer = OutcomeObserver(stage.log, stage.topics, stage.source)
         stack.callback(observer.close)
         seconds = _run_topology(stage, spark, observer, lines)
         outcome, judged = judge(stage, observer, lines, seconds)
         if options.keep:
             print_report(stage, outcome, judged)
-            _keep(stage)
+            stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
+            threading.Event().wait()
     # behind the last output of all parts, so that the JSON object is the last line
     print_report(stage, outcome, judged)
-    return 0 if all(check.held for check in judged) else 1
+    return 0 if all(check.passed for check in judged) else 1
 
 
 def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
@@ -114,7 +108,7 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
     )
 
 
-def _produce(stage: Stage, lines: Sequence[Line]) -> None:
+def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
     """Write the lines, at the requested rate, to the partitions in turn."""
     partitions = len(stage.partitions())
     producer = stage.log.producer()
@@ -131,7 +125,7 @@ def _produce(stage: Stage, lines: Sequence[Line]) -> None:
 
 
 @contextmanager
-def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
+def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
     def work() -> None:
         try:
             _produce(stage, lines)
@@ -144,7 +138,9 @@ def _producing(stage: Stage, lines: Sequence[Line]) -> Iterator[None]:
     thread.join(FLUSH_MS_MAX / 1000)
 
 
-def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: Sequence[Line]) -> float:
+def _run_topology(
+    stage: Stage, spark: SparkSession, observer: OutcomeObserver, lines: Sequence[DemoLine]
+) -> float:
     """Run the topology over the lines; return the seconds from the first record to the last verdict."""
     query = _start_query(stage, spark)
     try:
@@ -163,11 +159,7 @@ def _run_topology(stage: Stage, spark: SparkSession, observer: Observer, lines: 
 
 
 def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
-    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers.
-
-    Raises:
-        Unreachable: it did not end in time.
-    """
+    """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers."""
     deadline = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
         _raise_what_failed(stage, query)
@@ -176,7 +168,7 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
         time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
-def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: DemoProgress) -> None:
+def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress) -> None:
     """Follow the stream until every record is done; kill the acker once, when a quarter of them are done."""
     wanted = stage.options.records
     moved_at, settled = time.monotonic(), -1
@@ -185,12 +177,12 @@ def _watch(stage: Stage, query: StreamingQuery, observer: Observer, progress: De
         done = observer.origins_done()
         if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= wanted:
             _kill_acker(stage, observer)
-        progress.show(done, observer.tally)
-        if done >= wanted and observer.tally.settled >= wanted + observer.tally.copies:
+        progress.show(done, observer.counts)
+        if done >= wanted and observer.counts.settled >= wanted + observer.counts.copies:
             return
         _raise_what_failed(stage, query)
-        if observer.tally.settled != settled:
-            moved_at, settled = time.monotonic(), observer.tally.settled
+        if observer.counts.settled != settled:
+            moved_at, settled = time.monotonic(), observer.counts.settled
         elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
             raise CheckFailed(
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
@@ -205,7 +197,7 @@ def _wait_for_commits(stage: Stage) -> None:
         time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
-def _kill_acker(stage: Stage, observer: Observer) -> None:
+def _kill_acker(stage: Stage, observer: OutcomeObserver) -> None:
     if stage.acker is None:
         return
     stage.acker.kill()
@@ -223,8 +215,3 @@ def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
             f"the query ended by itself: {query.exception()}; Spark's log ends with:\n"
             f"{last_lines(stage.folder / SPARK_LOG)}"
         )
-
-
-def _keep(stage: Stage) -> None:
-    stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
-    threading.Event().wait()

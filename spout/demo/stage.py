@@ -64,11 +64,6 @@ class DemoOptions:
     config: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            UsageError: a value is out of its range.
-        """
         if self.records < 1:
             raise UsageError(f"--records {self.records}: there must be at least 1 record")
         if self.rate is not None and self.rate <= 0:
@@ -139,7 +134,6 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
 
 
 def _start_children(config: Path, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Child:
-    """Start an acker and a replay worker, and return the acker."""
     with phase(console, "acker and replay worker started"):
         acker = stack.enter_context(Child("acker", config, environ=environ))
         replay = stack.enter_context(Child("replay", config, environ=environ))

@@ -48,7 +48,7 @@ SPECIAL_LINES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DemoLine:
     """One record of the demo: its key, which decides what happens to it, and its text."""
 
     key: bytes
@@ -62,11 +62,7 @@ def python_topics() -> list[str]:
 
 
 def lines_of_file(path: Path) -> list[str]:
-    """Read a text file, blank lines dropped.
-
-    Raises:
-        UsageError: no such file, not UTF-8 text, or nothing but blank lines.
-    """
+    """Read a text file, blank lines dropped; `UsageError` if it cannot be read, or has no other line."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -82,12 +78,9 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def keys_at(records: int) -> dict[int, bytes]:
-    """Return which of `records` lines are special.
+    """Return which of `records` lines are special: their index to their key; all others are plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
-
-    Returns:
-        Index of the line (0 to `records` - 1) to its key; lines that are not in it are plain.
     """
     if records < 4:
         return {}
@@ -103,11 +96,11 @@ def keys_at(records: int) -> dict[int, bytes]:
     return chosen
 
 
-def demo_lines(text: list[str], records: int) -> Iterator[Line]:
+def demo_lines(text: list[str], records: int) -> Iterator[DemoLine]:
     """Yield `records` lines: the text, repeated as often as needed; special lines have their key."""
     special = keys_at(records)
     for index, line in enumerate(islice(cycle(text), records)):
-        yield Line(special.get(index, PLAIN), line)
+        yield DemoLine(special.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
@@ -136,7 +129,6 @@ class CheckLine(Bolt):
     output = "origin long, line string"
 
     def prepare(self, context: BoltContext, collector: OutputCollector) -> None:
-        """Keep the collector."""
         self._collector = collector
 
     def execute(self, tuple: Tuple) -> None:
@@ -202,7 +194,6 @@ class WordTable:
     """A table (origin, ordinal) -> word; of several rows with one identity the last one counts."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._written: list[pa.Table] = []
 
     def upsert(self, rows: pa.Table) -> None:

@@ -49,7 +49,7 @@ class DueReader(ABC):
             UnknownVersion: a newer replay worker wrote a record.
             Unreachable: the broker does not answer.
         """
-        for record in self._follower.look():
+        for record in self._follower.read():
             self._take(record)
         return self._follower.is_whole
 

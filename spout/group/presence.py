@@ -150,7 +150,7 @@ class Presence:
         self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
         first = {place: max(young[place], starts[place]) for place in places}
         self._follower = Follower(log, places, first=first, committed=False)
-        for record in self._follower.look():
+        for record in self._follower.read():
             self._read(record, now_ms)
 
     def look(self, now_ms: int) -> None:
@@ -158,7 +158,7 @@ class Presence:
         if 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
             return
         self._looked_ms = now_ms
-        for record in self._follower.look():
+        for record in self._follower.read():
             if (name := self._read(record, now_ms)) is not None:
                 self._fresh.add(name)
 

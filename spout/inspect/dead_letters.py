@@ -20,19 +20,19 @@ from replay.handling.letter_handling import Left, LetterHandling, Order, RateLim
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import Found
+from spout.inspect.letter_rows import FoundLetter
 
 
-class Letters(NamedTuple):
+class FoundLetters(NamedTuple):
     """The letters that were found, how many more there may be, and how many records were not letters."""
 
-    found: Sequence[Found]
+    found: Sequence[FoundLetter]
     left_out: int
     others: int
 
 
 @dataclass(slots=True)
-class Outcome:
+class HandlingResult:
     """The result of an order; `left` counts the letters that it did not change, by reason."""
 
     done: int = 0
@@ -41,11 +41,7 @@ class Outcome:
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
-    """Return the tracked inputs with these names, topics or dead-letter topics; without names all.
-
-    Raises:
-        UsageError: a name is that of no tracked input.
-    """
+    """Return the tracked inputs with these names, topics or dead-letter topics; without names all."""
     tracked = [one for one in topics.inputs.values() if one.tracked]
     for name in names:
         if not any(name in _names(one) for one in tracked):
@@ -55,13 +51,10 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
 
 
 def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> list[tuple[Input, Filter]]:
-    """Return for each input a filter of its letters.
+    """Return for each input a filter of its letters; without places it is `wanted` for all inputs.
 
-    Args:
-        inputs: the inputs to search.
-        places: letters by their own place (``sentences.g.dlq/0@17``), or by their origin
-            (``sentences/3@1042``, with the name of the input or of its topic); empty: all letters.
-        wanted: further conditions.
+    A place is a letter's own (``sentences.g.dlq/0@17``), or that of its origin (``sentences/3@1042``, with
+    the name of the input or of its topic).
 
     Raises:
         UsageError: a place cannot be parsed, or is of no input.
@@ -82,20 +75,22 @@ def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> 
     return [(one, replace(wanted, places=frozenset(meant[one.name]))) for one in inputs if one.name in meant]
 
 
-def look(
+def matching_letters(
     log: Log, meant: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
-) -> Letters:
+) -> FoundLetters:
     """Read the letters that the filters match; those that died first come first."""
-    found: list[Found] = []
+    found: list[FoundLetter] = []
     left_out = others = 0
     for one, wanted in meant:
         box = find_letters(log, one, wanted, wait_ms=wait_ms, kept_max=kept_max - len(found))
-        found += [Found(one.name, letter) for letter in box.letters]
+        found += [FoundLetter(one.name, letter) for letter in box.letters]
         left_out, others = left_out + box.left_out, others + box.others
-    return Letters(sorted(found, key=lambda each: each.letter.died_ms), left_out, others)
+    return FoundLetters(sorted(found, key=lambda each: each.letter.died_ms), left_out, others)
 
 
-def records_of(log: Log, found: Sequence[Found], limits: ReplayLimits) -> Iterator[tuple[Found, Record]]:
+def records_of(
+    log: Log, found: Sequence[FoundLetter], limits: ReplayLimits
+) -> Iterator[tuple[FoundLetter, Record]]:
     """Read whole letters; letters that have left the topic in the meantime are left out."""
     with closing(Fetcher(log, limits)) as fetcher:
         for one in found:
@@ -107,26 +102,18 @@ def records_of(log: Log, found: Sequence[Found], limits: ReplayLimits) -> Iterat
 
 def carry_out(
     log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: RateLimit,
-    *, clock: Callable[[], int], sleep_ms: Callable[[int], None], tell: Callable[[int], None],
-) -> Outcome:  # fmt: skip
-    """Handle the letters that the filters match.
+    *, clock: Callable[[], int], sleep_ms: Callable[[int], None], progress: Callable[[int], None],
+) -> HandlingResult:  # fmt: skip
+    """Handle the letters that the filters of `meant` match; those filters replace the order's own.
 
-    Args:
-        log: the cluster.
-        topics: the installation.
-        meant: inputs, each with a filter of its letters.
-        order: what to do; the filters of `meant` replace its own.
-        pace: how fast.
-        clock: wall time, ms.
-        sleep_ms: waits.
-        tell: called after each transaction with the number of letters handled so far.
+    `progress` is called after each transaction with the number of letters handled so far.
 
     Raises:
         Aborted: nothing of the last transaction was written; repeat the command.
         Fenced: somebody else started such a command in the meantime.
         Unreachable: the broker does not answer; repeat the command.
     """
-    outcome = Outcome()
+    outcome = HandlingResult()
     limits = topics.replay.limits
     for one, wanted in meant:
         handling = LetterHandling(
@@ -139,7 +126,7 @@ def carry_out(
                 now_ms = clock()
                 if room := pace.room(now_ms):
                     pace.spend(handling.step(room, now_ms))
-                    tell(outcome.done + handling.done)
+                    progress(outcome.done + handling.done)
         outcome.done += handling.done
         outcome.left_out += handling.left_out
         for left, count in handling.left.items():

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from acker.kafka.port import Headers, Record
+from acker.kafka.port import Record
 from acker.units import time_text
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
 from replay.records.letters import Letter, own_headers
-from spout.inspect.tables import Column, count, cut, cut_message, span
+from spout.inspect.tables import Column, count, cut_message, cut_to, span
 
 PREVIEW_BYTES: Final = 1_024
 """A payload or the value of a header is shown up to this many bytes."""
@@ -26,31 +26,31 @@ _OLDER: Final = "7 d or more"
 
 LIST: Final = (
     Column("letter", "letter"), Column("origin", "origin"), Column("died", "died"), Column("dead", "dead"),
-    Column("operator", "operator", cut(30)), Column("error", "error", cut(40)),
-    Column("message", "message", cut_message(60)), Column("key", "key", cut(30)),
+    Column("operator", "operator", cut_to(30)), Column("error", "error", cut_to(40)),
+    Column("message", "message", cut_message(60)), Column("key", "key", cut_to(30)),
     Column("bytes", "bytes", count), Column("handled", "handled"),
 )  # fmt: skip
 
 HISTORY: Final = (
     Column("attempt", "attempt"), Column("emitted", "emitted"), Column("root", "root"),
-    Column("lost", "reason"), Column("after", "age_ms", span), Column("operator", "operator", cut(30)),
-    Column("error", "error", cut(40)), Column("message", "message", cut_message(80)),
+    Column("lost", "reason"), Column("after", "age_ms", span), Column("operator", "operator", cut_to(30)),
+    Column("error", "error", cut_to(40)), Column("message", "message", cut_message(80)),
 )  # fmt: skip
 
 STATS: Final = (
-    Column("of", "of"), Column("value", "value", cut(60)), Column("letters", "letters", count),
+    Column("of", "of"), Column("value", "value", cut_to(60)), Column("letters", "letters", count),
     Column("first", "first"), Column("last", "last"),
 )  # fmt: skip
 
 
-class Found(NamedTuple):
+class FoundLetter(NamedTuple):
     """A letter, and the name of its input."""
 
     input: str
     letter: Letter
 
 
-def row_of(found: Found) -> dict[str, Any]:
+def letter_row(found: FoundLetter) -> dict[str, Any]:
     """Return a letter as a row of the list."""
     letter, mark = found.letter, found.letter.mark
     return {
@@ -64,18 +64,18 @@ def row_of(found: Found) -> dict[str, Any]:
         "error": letter.error,
         "message": letter.history[-1].message if letter.history else letter.lineage.cause,
         "attempts": letter.lineage.attempt,
-        "key": shown(letter.key),
+        "key": bytes_text(letter.key),
         "bytes": letter.bytes,
         "missing": letter.missing,
         "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}" if mark else "",
     }
 
 
-def details_of(found: Found, record: Record) -> dict[str, Any]:
+def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
     """Return a letter with all its details."""
-    letter, mark = found.letter, found.letter.mark
+    letter, mark, own = found.letter, found.letter.mark, set(own_headers(record.headers))
     return {
-        **row_of(found),
+        **letter_row(found),
         "group": letter.group,
         "cause": letter.lineage.cause,
         "abandoned": letter.lineage.abandoned,
@@ -85,9 +85,9 @@ def details_of(found: Found, record: Record) -> dict[str, Any]:
         "why_handled": mark.why if mark else "",
         "left_out": left_out_of(letter.history),
         "history": [loss_row(loss) for loss in letter.history],
-        "headers": [{"name": name, "value": shown(value)} for name, value in own_headers(record.headers)],
-        "windhover": [{"name": name, "value": shown(value)} for name, value in _windhovers(record.headers)],
-        "payload": None if letter.missing else shown(record.value),
+        "headers": _header_rows(header for header in record.headers if header in own),
+        "windhover": _header_rows(header for header in record.headers if header not in own),
+        "payload": None if letter.missing else bytes_text(record.value),
         "payload_bytes": None if letter.missing else len(record.value or b""),
     }
 
@@ -114,7 +114,7 @@ def moment(value_ms: int | None) -> str | None:
     return f"{text[:-4]}Z" if "." in text else text  # the last three digits are below a millisecond
 
 
-def shown(value: bytes | None) -> str:
+def bytes_text(value: bytes | None) -> str:
     """Format bytes: as text if they are UTF-8, else as ``0x`` and hexadecimal digits; a long value is cut."""
     if value is None:
         return "null"
@@ -127,35 +127,28 @@ def shown(value: bytes | None) -> str:
     return text if len(value) <= PREVIEW_BYTES else f"{text}… ({len(value):,} bytes)"
 
 
-def key_of(text: str) -> bytes:
-    """Parse a key in the format of `shown`.
-
-    Raises:
-        ValueError: it begins with ``0x`` and is not hexadecimal.
-    """
+def parse_key(text: str) -> bytes:
+    """Parse a key in the format of `bytes_text`; ValueError after ``0x`` without hexadecimal digits."""
     return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
 
 
-def stats_of(found: Sequence[Found], now_ms: int) -> list[dict[str, Any]]:
-    """Count letters by input, cause of death, error, operator, age and key.
-
-    Args:
-        found: the letters.
-        now_ms: wall time.
-    """
-    dimensions: tuple[tuple[str, Callable[[Found], str]], ...] = (
+def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
+    """Count letters by input, cause of death, error, operator, age and key."""
+    dimensions: tuple[tuple[str, Callable[[FoundLetter], str]], ...] = (
         ("input", lambda one: one.input),
         ("dead", lambda one: one.letter.dead),
         ("error", lambda one: one.letter.error),
         ("operator", lambda one: one.letter.lineage.operator or "(none)"),
         ("age", lambda one: _age(now_ms - one.letter.died_ms)),
         ("handled", lambda one: one.letter.mark.action.value if one.letter.mark else "no"),
-        ("key", lambda one: shown(one.letter.key)),
+        ("key", lambda one: bytes_text(one.letter.key)),
     )
     return [row for name, of in dimensions for row in _counted(name, of, found)]
 
 
-def _counted(name: str, of: Callable[[Found], str], found: Iterable[Found]) -> Iterator[dict[str, Any]]:
+def _counted(
+    name: str, of: Callable[[FoundLetter], str], found: Iterable[FoundLetter]
+) -> Iterator[dict[str, Any]]:
     died: dict[str, list[int]] = {}
     for one in found:
         died.setdefault(of(one), []).append(one.letter.died_ms)
@@ -175,6 +168,5 @@ def _age(age_ms: int) -> str:
     return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
 
 
-def _windhovers(headers: Headers) -> Headers:
-    own = set(own_headers(headers))
-    return tuple(header for header in headers if header not in own)
+def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str]]:
+    return [{"name": name, "value": bytes_text(value)} for name, value in headers]

@@ -39,14 +39,9 @@ class OpenRoots:
 def open_roots(
     observer: ViewReader, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
 ) -> OpenRoots:
-    """Collect the open roots from all acker partitions.
+    """Collect the oldest open roots of some inputs from all acker partitions, at most `limit`.
 
-    Args:
-        observer: reads the acker partitions.
-        inputs: the inputs whose roots are returned.
-        older_than_ms: only roots that have been open for this time or longer.
-        limit: how many are returned, the oldest.
-        now_ms: wall time.
+    Only roots that have been open for `older_than_ms` or longer count; `now_ms` is wall time.
     """
     names = {one.id: one for one in inputs}
     views = [observer.view(number) for number in range(observer.partitions)]
@@ -67,7 +62,7 @@ def open_roots(
     return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown)
 
 
-def name_of(one: Input, source: int, position: int) -> str:
+def root_name(one: Input, source: int, position: int) -> str:
     """Return a root's name for people: input or replay topic, and its generation if that is not the first."""
     topic = one.replay_topic if is_replay(source) else one.name
     generation = generation_of(position)
@@ -77,7 +72,7 @@ def name_of(one: Input, source: int, position: int) -> str:
 
 def _row(found: OpenRange, view: AckerView, one: Input, position: int, now_ms: int) -> dict[str, Any]:
     return {
-        "root": name_of(one, found.source, position),
+        "root": root_name(one, found.source, position),
         "input": one.name,
         "group": found.group,
         "age_ms": max(0, now_ms - found.emitted_ms),

@@ -36,29 +36,24 @@ class Move:
     """What a rewind does to one partition.
 
     Attributes:
-        source: the partition on the wire.
-        place: the partition in Kafka.
         committed: the offset that the group has committed; None if it has none.
         offset: the offset from which it begins again.
-        asked: the requested offset, if the log does not have it; else None.
-        held: first offset of the log, and its end.
+        requested: the requested offset, if the log does not have it; else None.
+        log_range: first offset of the log, and its end.
     """
 
     source: int
     place: TopicPartition
     committed: int | None
     offset: int
-    asked: int | None = None
-    held: tuple[int, int] = (0, 0)
+    requested: int | None = None
+    log_range: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        """Describe in a line what happens."""
-        if self.asked is None:
+        if self.requested is None:
             return self._what_happens()
-        first, end = self.held
-        return (
-            f"{self._what_happens()}; {self.asked:,} was asked for, and the log has {first:,} to {end:,} here"
-        )
+        log = f"the log has {self.log_range[0]:,} to {self.log_range[1]:,} here"
+        return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:
         here = f"{self.place.topic}/{self.place.partition}"
@@ -73,11 +68,7 @@ class Move:
 
 
 def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
-    """Return the tracked inputs of a group.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Return the tracked inputs of a group; `UsageError` if it has none."""
     found = tuple(one for one in topics.inputs.values() if one.group == group and one.tracked)
     if not found:
         groups = ", ".join(sorted({one.group for one in topics.inputs.values() if one.tracked})) or "none"
@@ -85,12 +76,8 @@ def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
     return found
 
 
-def input_called(topics: Topics, name: str) -> Input:
-    """Return a tracked input by its name.
-
-    Raises:
-        UsageError: there is none of that name, or it is not tracked.
-    """
+def tracked_input(topics: Topics, name: str) -> Input:
+    """Return a tracked input by its name; `UsageError` if there is none."""
     found = topics.inputs.get(name)
     if found is None:
         raise UsageError(
@@ -104,17 +91,13 @@ def input_called(topics: Topics, name: str) -> Input:
 
 
 def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> list[Move]:
-    """Compute where a rewind would lead; nothing is changed.
+    """Compute where a rewind of an input would lead; nothing is changed.
 
     Args:
         log: the cluster.
         found: the input.
-        to: the place; an offset outside a partition's log becomes the nearest one inside, and the move shows
-            this.
+        to: the place; an offset outside a partition's log becomes the nearest one inside.
         at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
-
-    Raises:
-        TopicError: a topic is missing.
     """
     specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
     places = [spec.place for spec in specs]
@@ -125,9 +108,9 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
     for spec in specs:
         first, end = starts[spec.place], ends[spec.place]
         offset = min(max(wanted[spec.place], first), end)
-        asked = to if at_ms is None and isinstance(to, int) and to != offset else None
+        requested = to if at_ms is None and isinstance(to, int) and to != offset else None
         before = committed.get(spec.place)
-        found_moves.append(Move(spec.source, spec.place, before, offset, asked, (first, end)))
+        found_moves.append(Move(spec.source, spec.place, before, offset, requested, (first, end)))
     return found_moves
 
 
@@ -142,7 +125,7 @@ def _wanted(
     return starts if to == "earliest" else ends
 
 
-class GroupOperation:
+class GroupSession:
     """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
 
     def __init__(
@@ -151,15 +134,7 @@ class GroupOperation:
     ) -> None:  # fmt: skip
         """Prepare; nothing is written before the first step.
 
-        Args:
-            log: the cluster.
-            topics: the installation.
-            group: the group to take.
-            new_id: a new id for the session.
-            rewind: partitions that begin a new generation, and where.
-            take_over: whether to take the group from a query that is alive.
-            who: the process that does it, as other processes are shown it.
-            report: called with events that an operator should see; None: they are dropped.
+        `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
         """
         spec = PlannerSpec(
             inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
@@ -197,17 +172,11 @@ class GroupOperation:
         self._planner.close()
 
     def close(self) -> None:
-        """Leave, whether it is finished or not."""
         self._planner.close()
 
 
-def run(operation: GroupOperation, clock: Callable[[], int]) -> None:
-    """Step an operation to its end; the ackers have a minute to answer.
-
-    Args:
-        operation: the operation.
-        clock: wall time, ms.
-    """
+def run_to_end(operation: GroupSession, clock: Callable[[], int]) -> None:
+    """Step a session to its end, with a clock of wall ms; the ackers have a minute to answer."""
     try:
         while not operation.step(clock()):
             pass

@@ -24,7 +24,7 @@ from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import Line, WaitingRoots
+from spout.inspect.waiting_roots import BlockedRecords, WaitingRoots
 from spout.runtime.follow import READ_MAX, Follower
 
 
@@ -32,11 +32,7 @@ from spout.runtime.follow import READ_MAX, Follower
 class Ends:
     """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
 
-    Attributes:
-        start: log start of the topic; the first offset that could be emitted.
-        end: last stable offset of the topic.
-        copies_end: that of the replay topic's partition of the same number.
-        committed: the group's committed offset; None if it has none.
+    `start` is the first offset that could be emitted; `committed` is None if the group never committed.
     """
 
     start: int
@@ -46,14 +42,8 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
-    """Which processes are alive.
-
-    Attributes:
-        query: whether a query or a `KafkaSpout` of the group has ticked recently.
-        ackers: members of the ackers' consumer group.
-        replay_workers: members of the replay workers' consumer group.
-    """
+class LiveProcesses:
+    """Which processes are alive: whether the group's query ticked recently, and members of other groups."""
 
     query: bool
     ackers: int
@@ -61,7 +51,7 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SourceProgress:
     """How far one source was emitted, and which of its roots are open.
 
     Attributes:
@@ -90,7 +80,7 @@ class Standing:
         return min(present, key=lambda found: found.first, default=None)
 
 
-def standing_of(views: Sequence[AckerView | None], source: int) -> Standing | None:
+def source_progress(views: Sequence[AckerView | None], source: int) -> SourceProgress | None:
     """Join what all acker partitions have about a source; None when the State of one cannot be read."""
     known = [view for view in views if view is not None]
     if len(known) < len(views):
@@ -102,18 +92,18 @@ def standing_of(views: Sequence[AckerView | None], source: int) -> Standing | No
         [view.at_ms for view in known if view.is_behind] + [view.at_ms for view, _ in held], default=None
     )
     if not named:
-        return Standing(False, 0, 0, (), as_of_ms)
+        return SourceProgress(False, 0, 0, (), as_of_ms)
     newest = max(named, key=lambda found: found.generation)
     emitted_to = max([newest.from_, *(view.watermark(source) for view in known)])
-    return Standing(True, newest.from_, emitted_to, [found for _, found in held], as_of_ms)
+    return SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], as_of_ms)
 
 
-def row_of(
+def partition_row(
     found: Input, partition: int, views: Sequence[AckerView | None], ends: Ends, due: int | None,
-    dead: int | None, now_ms: int, line: Line | None = None, lives: Lives | None = None,
+    dead: int | None, now_ms: int, blocked: BlockedRecords | None = None, lives: LiveProcesses | None = None,
     stopped: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the state of a partition.
+    """Return the state of a partition of an input as a row.
 
     Args:
         found: its input.
@@ -123,24 +113,24 @@ def row_of(
         due: how many of its roots wait for a replay, or to become a dead letter; None: unknown.
         dead: its dead letters that were not handled; None: unknown.
         now_ms: wall time.
-        line: its blocked records, if the input is ordered; None: unknown.
-        lives: which processes are alive; None: unknown.
-        stopped: why replays wait longer than until they are due, and the cure; empty: they do not; None:
-            unknown.
+        blocked: its blocked records, if the input is ordered.
+        lives: which processes are alive.
+        stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
 
     Returns:
         A row. None stands for a value that is unknown or does not exist: the committed offset of a group that
         never committed, or the blocking offset where nothing blocks. `lag` counts offsets that are not
         emitted yet, with those of transaction markers; so at most this many records are not done.
     """
-    source = standing_of(views, source_of(found.id, partition))
-    copies = standing_of(views, source_of(found.id, partition, replay=True))
+    source = source_progress(views, source_of(found.id, partition))
+    copies = source_progress(views, source_of(found.id, partition, replay=True))
     row: dict[str, Any] = {
         "source": f"{found.name}/{partition}", "group": found.group,
         "emitted": None, "emitted_to": None, "end": ends.end, "pending": None,
         "pending_max": found.max_spout_pending, "oldest_ms": None, "blocking": None, "why": None,
         "committed": ends.committed,
-        "lag": None, "replays_due": due, "held": _held(found, line), "waits_for": _waits(found, line, now_ms),
+        "lag": None, "replays_due": due, "held": _blocked(found, blocked),
+        "waits_for": _waits(found, blocked, now_ms),
         "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
         "ackers": None if lives is None else lives.ackers,
         "replay_workers": None if lives is None else lives.replay_workers,
@@ -160,7 +150,7 @@ def row_of(
         "oldest_ms": max((now_ms - each.emitted_ms for each in (*source.ranges, *copies.ranges)), default=0),
         "blocking": None if blocking is None else int(offset_of(blocking.first)),
         "why": _why(
-            blocking, emitted_to, ends.committed, now_ms, stands=lives is not None and not lives.query
+            blocking, emitted_to, ends.committed, now_ms, no_query=lives is not None and not lives.query
         ),
         "lag": None if due is None else max(0, left) + copies_left + pending + due,
         "as_of_ms": max((now_ms - at for each in (source, copies) if (at := each.as_of_ms)), default=0),
@@ -168,27 +158,27 @@ def row_of(
     return row
 
 
-def _held(found: Input, line: Line | None) -> int | None:
-    return line.held if found.ordered and line is not None else None
+def _blocked(found: Input, blocked: BlockedRecords | None) -> int | None:
+    return blocked.blocked if found.ordered and blocked is not None else None
 
 
-def _waits(found: Input, line: Line | None, now_ms: int) -> str | None:
+def _waits(found: Input, blocked: BlockedRecords | None, now_ms: int) -> str | None:
     """Describe which record a partition, or some keys of it, wait for."""
-    if line is None or not found.ordered:
+    if blocked is None or not found.ordered:
         return None if found.ordered else ""
-    if not line.first:
+    if not blocked.first:
         return ""
-    due = f"due in {span(line.due_ms - now_ms)}" if line.due_ms > now_ms else "due"
-    return f"{line.first} first, {due}"
+    due = f"due in {span(blocked.due_ms - now_ms)}" if blocked.due_ms > now_ms else "due"
+    return f"{blocked.first} first, {due}"
 
 
 def _why(
-    blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int, *, stands: bool
+    blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int, *, no_query: bool
 ) -> str:
-    """Describe what blocks the commit; `stands`: no query is alive, so the clock of timeouts has stopped."""
+    """Describe what blocks the commit; without a query the clock of timeouts stands still."""
     if blocking is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
-        if stands and blocking.left_ms is not None:
+        if no_query and blocking.left_ms is not None:
             left = "the clock of its timeout stands still: no query lives"
         return f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
     if emitted_to is not None and committed is not None and committed < emitted_to:
@@ -196,22 +186,22 @@ def _why(
     return ""
 
 
-def more_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what does not fit into 80 columns: why a commit is blocked, what waits, the values' age."""
     pauses: set[str | None] = set()  # a pause is of a whole input, and is printed once
     for row in rows:
         at = row["blocking"]
         why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
-        told = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
-        told += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
+        parts = [why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
+        parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
         pauses.add(row["replays_wait"])
-        told += [f"{row['held']:,} held" if row["held"] else ""]
-        told += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
-        if any(told):
-            yield f"{row['source']}: {'; '.join(text for text in told if text)}"
+        parts += [f"{row['held']:,} held" if row["held"] else ""]
+        parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
+        if any(parts):
+            yield f"{row['source']}: {'; '.join(text for text in parts if text)}"
 
 
-def missing_lives(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
+def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
     """Describe which processes are not alive, with the effect and the cure; empty if all are."""
     notes = [
         f"no query of group {group} lives: nothing is read, and the clock of timeouts stands still; start it,"
@@ -232,15 +222,10 @@ def missing_lives(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str
 
 
 class Overview:
-    """All inputs of an installation; each call of `look` returns fresh rows."""
+    """All inputs of an installation; each call of `rows` returns fresh rows."""
 
     def __init__(self, log: Log, topics: Topics, *, read_max: int = READ_MAX) -> None:
-        """Check that the topics exist.
-
-        Raises:
-            TopicError: one is missing.
-            Unreachable: the broker does not answer.
-        """
+        """Check that the topics exist; `TopicError` if one is missing."""
         self._log = log
         self._topics = topics
         self._inputs = [one for one in topics.inputs.values() if one.tracked]
@@ -253,32 +238,30 @@ class Overview:
                       for one in self._inputs}  # fmt: skip
         self._due: Mapping[tuple[int, int], int] | None = None
 
-    def look(self, now_ms: int) -> list[dict[str, Any]]:
-        """Return a row for each partition of each tracked input.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+    def rows(self, now_ms: int) -> list[dict[str, Any]]:
+        """Return a row for each partition of each tracked input."""
         views = [self._observer.view(number) for number in self._numbers]
         due = self._due = self._waiting.count()
-        lines = None if due is None else self._waiting.lines()
+        blocked = None if due is None else self._waiting.blocked()
         ackers = self._log.members(self._topics.acker.group)
         replay_workers = self._log.members(self._topics.acker.replay_group)
         queries = {group: self._query_lives(group, now_ms) for group in {one.group for one in self._inputs}}
         rows: list[dict[str, Any]] = []
         for one in self._inputs:
             dead = self._dead[one.name].count()
-            lives = Lives(queries[one.group], ackers, replay_workers)
+            lives = LiveProcesses(queries[one.group], ackers, replay_workers)
             for partition, ends in self._ends(one).items():
                 waiting = None if due is None else due[one.id, partition]
                 died = None if dead is None else dead[partition]
-                line = None if lines is None else lines.get((one.id, partition), Line())
+                behind = None if blocked is None else blocked.get((one.id, partition), BlockedRecords())
                 stopped = None if due is None else self._stopped(one, partition)
-                rows.append(row_of(one, partition, views, ends, waiting, died, now_ms, line, lives, stopped))
+                rows.append(
+                    partition_row(one, partition, views, ends, waiting, died, now_ms, behind, lives, stopped)
+                )
         return rows
 
     def of_no_input(self) -> list[str]:
-        """Describe replays that wait for inputs missing in this topics.yaml, as of the last `look`."""
+        """Describe replays that wait for inputs missing in this topics.yaml, as of the last `rows`."""
         own = {one.id for one in self._topics.inputs.values()}
         counts = Counter[int]()
         for (input_id, _), count in (self._due or {}).items():
@@ -291,13 +274,11 @@ class Overview:
         ]
 
     def close(self) -> None:
-        """Close the readers."""
         self._waiting.close()
         for letters in self._dead.values():
             letters.close()
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
-        """Return whether a session of a group has ticked recently."""
         names = self._topics.ack_topics
         presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
         try:
@@ -340,7 +321,7 @@ class _DeadLetters:
 
     def count(self) -> Counter[int] | None:
         """Return how many there are for each partition; None when not all were read."""
-        for record in self._follower.look():
+        for record in self._follower.read():
             self._put(record)
         return Counter(self._letters.values()) if self._follower.is_whole else None
 

@@ -25,15 +25,9 @@ FIRST_BYTES = 16
 
 
 class Unreadable(NamedTuple):
-    """A record that stops its readers.
+    """A record that stops its readers: place, size in bytes, first bytes in hex, and what it may be.
 
-    Attributes:
-        place: its partition.
-        offset: its offset in that partition.
-        size: bytes of its value.
-        first: its first bytes, in hexadecimal digits.
-        kind: what it may be.
-        is_marked: whether all readers skip it already.
+    `is_marked`: all readers skip it already.
     """
 
     place: TopicPartition
@@ -44,19 +38,13 @@ class Unreadable(NamedTuple):
     is_marked: bool
 
     def __str__(self) -> str:
-        """Describe it in a line."""
         done = "; passed over" if self.is_marked else ""
         where = f"{self.place.topic}/{self.place.partition}@{self.offset}"
         return f"{where}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{done}"
 
 
-def unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
-    """Yield the records of `_ack_verdict`, `_ack_due` and `_ack_state` that stop their readers.
-
-    Raises:
-        TopicError: a topic is missing.
-        Unreachable: the broker does not answer.
-    """
+def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
+    """Yield the records of `_ack_verdict`, `_ack_due` and `_ack_state` that stop their readers."""
     names, wait_ms = topics.ack_topics, topics.replay.limits.operation_timeout_ms
     codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
     for topic in (names.verdict, names.due, names.state):
@@ -71,12 +59,7 @@ def unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
 
 
 def pass_over(log: Log, found: Sequence[Unreadable], why: str, by: str) -> None:
-    """Write the marks with which all readers skip these records.
-
-    Raises:
-        NotAuthorized: we may not write to a topic.
-        Unreachable: the broker does not answer; the command may be repeated.
-    """
+    """Write the marks with which all readers skip these records; the command may be repeated."""
     producer = log.producer()
     try:
         for one in found:
@@ -101,7 +84,7 @@ def _of(place: TopicPartition, records: Iterator[Record], codec: Codec[Any]) -> 
                 found[record.offset] = record
             except CodecError:
                 continue
-    yield from (_told(place, record, kind_of(record.value), marked) for record in found.values())
+    yield from (_unreadable(place, record, kind_of(record.value), marked) for record in found.values())
 
 
 def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unreadable]:
@@ -123,10 +106,10 @@ def _of_state(place: TopicPartition, records: Iterator[Record]) -> Iterator[Unre
             found.pop(part, None)
         else:
             found.setdefault(part, []).append((record, kind))
-    yield from (_told(place, record, kind, marked) for each in found.values() for record, kind in each)
+    yield from (_unreadable(place, record, kind, marked) for each in found.values() for record, kind in each)
 
 
-def _told(place: TopicPartition, record: Record, kind: str, marked: set[int]) -> Unreadable:
+def _unreadable(place: TopicPartition, record: Record, kind: str, marked: set[int]) -> Unreadable:
     value = record.value or b""
     first = value[:FIRST_BYTES].hex(" ")
     return Unreadable(place, record.offset, len(value), first, kind, record.offset in marked)

@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 UNKNOWN: Final = "unknown"
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """How rows are printed."""
 
     TABLE = "table"
@@ -29,7 +29,7 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-As = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+As = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")]
 
 
 class Column(NamedTuple):
@@ -64,7 +64,7 @@ def printable(text: str) -> str:
     )
 
 
-def cut(limit: int) -> Callable[[Any], str]:
+def cut_to(limit: int) -> Callable[[Any], str]:
     """Return a function that cuts a text to `limit` characters."""
     return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
 
@@ -81,24 +81,17 @@ def cut_message(limit: int) -> Callable[[Any], str]:
     return text_of
 
 
-def write(rows: Sequence[Row], columns: Sequence[Column], output: Output, *, title: str = "") -> None:
-    """Print rows on stdout.
-
-    Args:
-        rows: the rows.
-        columns: of the table.
-        output: the format.
-        title: printed above a table.
-    """
-    if output is not Output.TABLE:
+def write(rows: Sequence[Row], columns: Sequence[Column], output: OutputFormat, *, title: str = "") -> None:
+    """Print rows on stdout; the title stands above a table only."""
+    if output is not OutputFormat.TABLE:
         typer.echo(encoded(rows, output).rstrip("\n"))
     elif rows:
         _print_table(rows, columns, title)
 
 
-def encoded(value: object, output: Output) -> str:
+def encoded(value: object, output: OutputFormat) -> str:
     """Return a value as JSON or YAML."""
-    if output is Output.JSON:
+    if output is OutputFormat.JSON:
         return json.dumps(value, ensure_ascii=False, indent=2)
     import yaml
 
@@ -106,7 +99,6 @@ def encoded(value: object, output: Output) -> str:
 
 
 def clear() -> None:
-    """Clear the screen, if there is one."""
     from rich.console import Console
 
     Console().clear()

@@ -1,4 +1,4 @@
-"""Follows one record through the topics: reads the evidence from which `spout.inspect.lookup` tells the
+"""Follows one record through the topics: reads the evidence from which `spout.inspect.story` tells the
 story.
 
 It reads topics only, and calls no process: the record's own topic, its replay and dead-letter topics, the
@@ -10,32 +10,34 @@ Source: docs/design/protocol.md, sections 2, 4 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from acker.config.settings import Input
+from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
-from acker.errors import OutOfRange, TopicError, UsageError
-from acker.identity import Root, position_at, source_of
+from acker.errors import CodecError, OutOfRange, TopicError, UsageError
+from acker.identity import Root, acker_partition, position_at, source_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.service.view import AckerView, ViewReader
+from acker.service.view import AckerView, OpenRange, ViewReader
+from acker.wire.checks import read_verdicts, wrong_acks
+from acker.wire.codec import wire_codec
+from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions
 from replay.handling.letter_box import LetterBox
-from replay.records.due import Loss, parse_history
+from replay.records.due import Due, DueView, Loss, Progress, parse_history, root_key, sound_or_none
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
-from spout.inspect.lookup import NOT_EMITTED, SETTLED, Emission, Evidence
-from spout.inspect.open_roots import name_of
-from spout.inspect.settlements import Settled, Settlements, Waiting
+from spout.inspect.open_roots import root_name
+from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict
 from spout.runtime.tails import RECORDS_MAX, Tails
 
 _TRIES: Final = 3
 """How often the reading begins again, when an acker shortens its logs at the same time."""
 
 
-class Here(NamedTuple):
+class InputRecord(NamedTuple):
     """A record of an input."""
 
     input: Input
@@ -43,27 +45,117 @@ class Here(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """Format as ``topic/partition@offset``."""
         return location(self.input.topic, self.partition, self.offset)
+
+
+class Settled(NamedTuple):
+    """A verdict, and the offset of its record in the verdict log."""
+
+    verdict: Verdict
+    offset: int
+
+
+class DueRoots(NamedTuple):
+    """The dues of some roots, and how far the verdicts of each acker partition are taken over."""
+
+    dues: Mapping[Root, Due]
+    progress: Mapping[int, Progress]
+
+
+class AckTopicSearch:
+    """Finds roots in the ack topics."""
+
+    def __init__(self, tails: Tails, topics: AckTopics, partitions: int) -> None:
+        self._tails = tails
+        self._topics = topics
+        self._partitions = partitions
+
+    def acker_of(self, root: Root) -> int:
+        """Return the acker partition of a root."""
+        return acker_partition(root.source, root.position, self._partitions)
+
+    def announced(self, root: Root, since: int) -> bool:
+        """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
+        codec = wire_codec()
+        lacking = "what was announced there is unknown"
+        for record in self._tails.rest(self._topics.init, self.acker_of(root), since, lacking):
+            try:
+                event = codec.decode(record.value)
+            except CodecError:
+                continue  # the acker quarantines it
+            if isinstance(event, Init) and _holds(event.runs, root):
+                return True
+        return False
+
+    def contributions(self, root: Root, open_in: OpenRange) -> int | None:
+        """Count the records of ``_ack_ack`` that ack part of an open root; None when some were not read."""
+        if open_in.carried:
+            return None
+        codec, unread, found = wire_codec(), len(self._tails.notes), 0
+        records = self._tails.rest(
+            self._topics.ack, self.acker_of(root), open_in.ack_from, "what was acked there is unknown"
+        )
+        if len(self._tails.notes) > unread:
+            return None
+        for record in records:
+            try:
+                event = codec.decode(record.value)
+            except CodecError:
+                continue  # the acker quarantines it
+            if not isinstance(event, Acks) or event.session != open_in.session:
+                continue
+            if not wrong_acks(event, self.acker_of(root), self._partitions) and _contributes(event, root):
+                found += 1
+        return found
+
+    def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
+        """Find the verdicts of roots, as far back as the log is read."""
+        found: dict[Root, Settled] = {}
+        for number, members in self._by_acker(roots).items():
+            for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
+                event = read_verdicts(record.value)
+                if event is None:
+                    continue
+                for root in members:
+                    verdict = _verdict_on(event, root, record)
+                    if verdict is not None:
+                        found[root] = Settled(verdict, record.offset)
+        return found
+
+    def waiting(self, roots: Iterable[Root]) -> DueRoots:
+        """Find the dues of roots in ``_ack_due``."""
+        dues: dict[Root, Due] = {}
+        view = DueView()
+        for number, members in self._by_acker(roots).items():
+            keys = {root_key(root): root for root in members}
+            for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
+                view.put(record)
+                if (root := keys.get(record.key or b"")) is None:
+                    continue
+                if record.value is None:
+                    dues.pop(root, None)
+                elif isinstance(value := sound_or_none(record), Due):
+                    dues[root] = value
+        return DueRoots(dues, view.progress)
+
+    def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
+        found: dict[int, list[Root]] = {}
+        for root in roots:
+            found.setdefault(self.acker_of(root), []).append(root)
+        return found
 
 
 class Trail:
     """Reads the stories of records of one installation."""
 
     def __init__(self, log: Log, topics: Topics, *, records_max: int = RECORDS_MAX) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            log: the cluster.
-            topics: the installation.
-            records_max: how many records of one partition are read at most, for one search.
-        """
+        """Prepare; of one partition at most `records_max` records are read for one search."""
         self._log = log
         self._topics = topics
         self._limits = topics.replay.limits
         self._records_max = records_max
 
-    def follow(self, here: Here) -> Evidence:
+    def follow(self, here: InputRecord) -> Evidence:
         """Read everything about one record.
 
         1. The record, its copies and its dead letters.
@@ -84,16 +176,18 @@ class Trail:
                 continue
         return self._follow(here)
 
-    def _follow(self, here: Here) -> Evidence:
+    def _follow(self, here: InputRecord) -> Evidence:
         tails = self._tails()
         one = here.input
         record, end = self._record(one.topic, here.partition, here.offset)
         copies = self._copies(here, tails)
         letters = self._letters(here, tails)
-        settlements = Settlements(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        emissions = _Emissions(self._observer(), settlements, tails).of(here, copies)
-        verdicts = settlements.verdicts(each.root for each in emissions)
-        waiting = settlements.waiting(each.root for each in emissions)
+        ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
+        acker = self._topics.acker
+        observer = ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
+        emissions = _Emissions(observer, ack_topics, tails).of(here, copies)
+        verdicts = ack_topics.verdicts(each.root for each in emissions)
+        waiting = ack_topics.waiting(each.root for each in emissions)
         emissions = [
             replace(each, verdict=verdicts[each.root].verdict) if each.root in verdicts else each
             for each in emissions
@@ -104,7 +198,7 @@ class Trail:
         return Evidence(
             place=str(here), input=one.name, group=one.group, record=record, written=here.offset < end,
             emissions=emissions, letters=letters, dues=waiting.dues,
-            taken_over=_taken_over(verdicts.get(last), waiting, settlements.acker_of(last)) if last else None,
+            taken_over=_taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last)) if last else None,
             committed=self._log.committed(one.group, [place]).get(place),
             history=_joined([
                 *(parse_history(_history(copy)) for copy in copies),
@@ -113,7 +207,7 @@ class Trail:
             notes=tails.notes,
         )  # fmt: skip
 
-    def origin(self, text: str) -> list[Here]:
+    def origin(self, text: str) -> list[InputRecord]:
         """Find the record of a place: of the record itself, of one of its copies, or of its dead letter.
 
         Raises:
@@ -126,19 +220,21 @@ class Trail:
         name, partition, offset = parsed
         own = [one for one in inputs if name == one.name] or [one for one in inputs if name == one.topic]
         if own:
-            return [Here(one, partition, offset) for one in own]
+            return [InputRecord(one, partition, offset) for one in own]
         for one in inputs:
             if name in (one.replay_topic, one.dead_letter.topic):
                 record, _ = self._record(name, partition, offset)
                 begun = parse_lineage(record.headers, *parsed).origin if isinstance(record, Record) else ""
                 topic, number, at = parse_location(begun) or ("", -1, -1)
                 if topic == one.topic:
-                    return [Here(one, number, at)]
+                    return [InputRecord(one, number, at)]
                 raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
         known = ", ".join(one.name for one in inputs) or "none"
         raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {known}")
 
-    def with_key(self, one: Input, key: bytes, since_ms: int, limit: int) -> tuple[list[Here], list[str]]:
+    def with_key(
+        self, one: Input, key: bytes, since_ms: int, limit: int
+    ) -> tuple[list[InputRecord], list[str]]:
         """Find records by their key, from a wall time on.
 
         Returns:
@@ -151,7 +247,7 @@ class Trail:
         tails = self._tails()
         lacking = "records of that key there are unknown"
         found = [
-            Here(one, record.partition, record.offset)
+            InputRecord(one, record.partition, record.offset)
             for place, first in self._log.offsets_at(places, since_ms).items()
             for record in tails.since(*place, first, lacking)
             if record.key == key
@@ -163,11 +259,7 @@ class Trail:
     def _tails(self) -> Tails:
         return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
 
-    def _observer(self) -> ViewReader:
-        acker = self._topics.acker
-        return ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
-
-    def _require(self, here: Here) -> None:
+    def _require(self, here: InputRecord) -> None:
         one = here.input
         ours = self._topics.ack_topics
         names = [one.topic, one.replay_topic, one.dead_letter.topic]
@@ -186,14 +278,14 @@ class Trail:
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([wanted])[wanted], end
 
-    def _copies(self, here: Here, tails: Tails) -> list[Record]:
+    def _copies(self, here: InputRecord, tails: Tails) -> list[Record]:
         return [
             record
             for record in tails.last(here.input.replay_topic, here.partition, "older copies are unknown")
             if parse_lineage(record.headers, *record[:3]).origin == str(here)
         ]
 
-    def _letters(self, here: Here, tails: Tails) -> list[Letter]:
+    def _letters(self, here: InputRecord, tails: Tails) -> list[Letter]:
         topic = here.input.dead_letter.topic
         number = here.partition % self._log.topics([topic])[topic].partitions
         box = LetterBox(Filter(places=frozenset((str(here),)), handled=True))
@@ -205,20 +297,20 @@ class Trail:
 class _Emissions:
     """The ackers' state of a record's emissions."""
 
-    def __init__(self, observer: ViewReader, settlements: Settlements, tails: Tails) -> None:
+    def __init__(self, observer: ViewReader, ack_topics: AckTopicSearch, tails: Tails) -> None:
         self._observer = observer
-        self._settlements = settlements
+        self._ack_topics = ack_topics
         self._tails = tails
         self._views: dict[int, AckerView | None] = {}
 
-    def of(self, here: Here, copies: Sequence[Record]) -> list[Emission]:
+    def of(self, here: InputRecord, copies: Sequence[Record]) -> list[TracedEmission]:
         """Return the record's emissions, one for each generation that may have it, then its copies'."""
         one = here.input
         source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
         view = self._view(Root(source, position_at(0, here.offset)))
         known = view.sources().get(source) if view else None
         present = known.generation if known else 0
-        found: list[Emission] = []
+        found: list[TracedEmission] = []
         for generation in range(present + 1):
             root = Root(source, position_at(generation, here.offset))
             # The present generation may begin behind the record; for former ones there are only verdicts.
@@ -231,10 +323,10 @@ class _Emissions:
             found.append(self._emission(one, root, lineage, location(*copy[:3])))
         return found
 
-    def _emission(self, one: Input, root: Root, lineage: Lineage, place: str) -> Emission:
+    def _emission(self, one: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
         view = self._view(root)
-        emission = Emission(
-            root, name_of(one, root.source, root.position), place, lineage, place != lineage.origin
+        emission = TracedEmission(
+            root, root_name(one, root.source, root.position), place, lineage, place != lineage.origin
         )
         if view is None:
             return emission
@@ -242,12 +334,12 @@ class _Emissions:
         open_in = view.find(root.source, root.position)
         return replace(
             emission, watermark=watermark, open=open_in,
-            announced=root.position >= watermark and self._settlements.announced(root, view.next_init),
-            batches=self._settlements.contributions(root, open_in) if open_in else None,
+            announced=root.position >= watermark and self._ack_topics.announced(root, view.next_init),
+            batches=self._ack_topics.contributions(root, open_in) if open_in else None,
         )  # fmt: skip
 
     def _view(self, root: Root) -> AckerView | None:
-        number = self._settlements.acker_of(root)
+        number = self._ack_topics.acker_of(root)
         if number not in self._views:
             self._views[number] = self._observer.view(number)
             if self._views[number] is None:
@@ -255,7 +347,7 @@ class _Emissions:
         return self._views[number]
 
 
-def _taken_over(settled: Settled | None, waiting: Waiting, acker: int) -> bool | None:
+def _taken_over(settled: Settled | None, waiting: DueRoots, acker: int) -> bool | None:
     if settled is None:
         return None
     progress = waiting.progress.get(acker)
@@ -270,3 +362,25 @@ def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
     """Join histories: each repeats the one before it, and a full one drops its middle."""
     losses = {(loss.root, loss.attempt): loss for history in histories for loss in history}
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
+
+
+def _contributes(event: Acks, root: Root) -> bool:
+    if event.source != root.source:
+        return False
+    in_runs = any(run.start <= root.position < run.end for run in event.runs)
+    return in_runs or bool((positions(event.positions) == root.position).any())
+
+
+def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
+    return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
+
+
+def _verdict_on(event: Verdicts, root: Root, record: Record) -> Verdict | None:
+    place = location(*record[:3])
+    for says, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
+        if _holds(runs, root):
+            return Verdict(says, place, record.timestamp_ms)
+    for lost in event.lost:
+        if lost.source == root.source and (positions(lost.positions) == root.position).any():
+            return Verdict(lost.reason.value, place, record.timestamp_ms, lost)
+    return None

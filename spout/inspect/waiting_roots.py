@@ -28,16 +28,16 @@ Place = tuple[int, int]
 """An input's id, and a partition of its topic."""
 
 
-class Line(NamedTuple):
+class BlockedRecords(NamedTuple):
     """What waits in one partition of an ordered input.
 
     Attributes:
-        held: how many blocked records wait behind another one.
+        blocked: how many blocked records wait behind another one.
         first: the origin of the first that waits, ``topic/partition@offset``; empty where none does.
         due_ms: wall time at which that one is replayed, or becomes a dead letter.
     """
 
-    held: int = 0
+    blocked: int = 0
     first: str = ""
     due_ms: int = 0
 
@@ -59,21 +59,17 @@ class WaitingRoots:
         self._view = DueView()
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
         self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
-        self._held_since = Counter[Place]()
+        self._blocked_since = Counter[Place]()
         self._aside: dict[tuple[int, bytes], Place] = {}
 
     def count(self) -> Counter[Place] | None:
-        """Return how many roots of each place wait; None when not all was read.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
-        for record in self._due.look():
+        """Return how many roots of each place wait; None when not all was read."""
+        for record in self._due.read():
             self._put(record)
         if not self._due.is_whole:
             return None
         found = Counter(self._waiting.values())
-        self._held_since.clear()
+        self._blocked_since.clear()
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
         for where in self._verdicts:
@@ -85,18 +81,18 @@ class WaitingRoots:
                 skip = progress.skip if record.offset == progress.next else 0
                 lost = list(islice(_lost(record), skip, None))
                 found.update(place for place, _ in lost)
-                self._held_since.update(place for place, is_held in lost if is_held)
+                self._blocked_since.update(place for place, is_blocked in lost if is_blocked)
         return found
 
-    def lines(self) -> Mapping[Place, Line]:
+    def blocked(self) -> Mapping[Place, BlockedRecords]:
         """Return what waits in each partition of an ordered input, as of the last `count`."""
-        found: dict[Place, Line] = {}
+        found: dict[Place, BlockedRecords] = {}
         for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
-            line = found.get(place) or Line(0, due.origin, due.due_ms)
-            found[place] = line._replace(held=line.held + due.last_was_blocked)
-        for place, count in self._held_since.items():
-            line = found.get(place, Line())
-            found[place] = line._replace(held=line.held + count)
+            line = found.get(place) or BlockedRecords(0, due.origin, due.due_ms)
+            found[place] = line._replace(blocked=line.blocked + due.last_was_blocked)
+        for place, count in self._blocked_since.items():
+            line = found.get(place, BlockedRecords())
+            found[place] = line._replace(blocked=line.blocked + count)
         return found
 
     def aside(self) -> Mapping[Place, int]:
@@ -108,7 +104,6 @@ class WaitingRoots:
         return self._view.pauses()
 
     def close(self) -> None:
-        """Close the reader."""
         self._due.close()
 
     def _put(self, record: Record) -> None:

@@ -10,7 +10,7 @@ HOST = "127.0.0.1"
 """The broker's only address. It is not `localhost`, which may mean ::1 first."""
 
 
-class Door(NamedTuple):
+class Listener(NamedTuple):
     """A further listener: its name, its port, and the port that clients are told to use."""
 
     name: str
@@ -20,12 +20,9 @@ class Door(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node's view of its cluster.
+    """A node's view of its cluster: its id, the port of each node's controller by node id, the cluster's id.
 
-    Attributes:
-        node_id: its own id, 1 or more.
-        controller_ports: the port of each node's controller, by node id; every node is a voter.
-        cluster_id: 16 bytes in base64; the same for all nodes.
+    Every node is a voter. The cluster's id is 16 bytes in base64, the same for all nodes.
     """
 
     node_id: int
@@ -36,7 +33,7 @@ class Member:
 def server_properties(
     port: int,
     controller_ports: Mapping[int, int],
-    doors: Sequence[Door] = (),
+    extra: Sequence[Listener] = (),
     further: Mapping[str, str] | None = None,
     *,
     node_id: int = 1,
@@ -46,13 +43,13 @@ def server_properties(
     Args:
         port: of the plain listener; it is also the advertised port.
         controller_ports: the port of each node's controller, by node id, its own included.
-        doors: further listeners.
+        extra: further listeners.
         further: settings that come after the others, and so override them.
         node_id: its own id.
     """
-    controller_port = controller_ports[node_id]
-    listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_port), *(door[:2] for door in doors)]
-    advertised = [("PLAINTEXT", port), *((door.name, door.advertised_port) for door in doors)]
+    listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_ports[node_id])]
+    listeners += [(each.name, each.port) for each in extra]
+    advertised = [("PLAINTEXT", port), *((each.name, each.advertised_port) for each in extra)]
     text = _SETTINGS.format(
         node_id=node_id,
         voters=",".join(f"{each}@{HOST}:{at}" for each, at in controller_ports.items()),
@@ -64,11 +61,10 @@ def server_properties(
 
 
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
-    """Return settings of each node of a cluster, which replace those of a single broker: copies and timeouts.
+    """Return settings of each node of a cluster, which replace those of a single broker.
 
-    Args:
-        brokers: how many there are. Every topic gets a copy on each, three at most; with three copies, two
-            must have a write before it is acknowledged.
+    Every topic gets a copy on each broker, three at most; with three copies, two must have a write before
+    it is acknowledged.
     """
     copies = min(brokers, 3)
     in_sync = str(max(copies - 1, 1))

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from acker.errors import Unreachable, UsageError
 from spout.local import java
-from spout.local.broker_settings import HOST, LOG4J, Door, Member, server_properties
+from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
 from spout.local.jars import Repository, kafka_jars
 from spout.local.ports import free_port, is_free
 from spout.runtime import tether
@@ -64,10 +64,10 @@ class EmbeddedBroker:
         port: 1 to 65,535; None: a free one. It stays the same over `restart`.
         environ: the environment with JAVA_HOME, PATH, WINDHOVER_CACHE and so on; None: this process's.
         progress: called with a sentence when something takes some time (fetching the jars, starting).
-        doors: further listeners, by name, in capitals only. Each has the port to advertise, on which for
+        listeners: further listeners, by name, in capitals only. Each has the port to advertise, on which for
             example a proxy listens; None: its own port.
         settings: further lines for `server.properties`, which override the embedded broker's own; for example
-            the protocol of a door (`listener.security.protocol.map`).
+            the protocol of a listener (`listener.security.protocol.map`).
         files: files beside `server.properties`, by name, such as certificates; only this user can read them.
             Settings refer to them without a folder.
         jvm: options of its JVM; the default is for a broker that starts quickly and stays small.
@@ -81,7 +81,7 @@ class EmbeddedBroker:
         *,
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
-        doors: Mapping[str, int | None] | None = None,
+        listeners: Mapping[str, int | None] | None = None,
         settings: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
@@ -97,8 +97,8 @@ class EmbeddedBroker:
         self._directory: Path | None = None
         self._claim: TextIO | None = None
         self._port = 0
-        self._advertised = dict(doors or {})
-        self._doors: dict[str, Door] = {}
+        self._advertised = dict(listeners or {})
+        self._listeners: dict[str, Listener] = {}
         self._settings = dict(settings or {})
         self._files = dict(files or {})
         self._jvm = tuple(jvm)
@@ -114,9 +114,9 @@ class EmbeddedBroker:
         """Its id among the brokers of its cluster."""
         return self._member.node_id if self._member else 1
 
-    def door(self, name: str) -> int:
+    def listener_port(self, name: str) -> int:
         """Return the port of a further listener; it stays the same over `restart`."""
-        return self._doors[name].port
+        return self._listeners[name].port
 
     @property
     def directory(self) -> Path:
@@ -146,8 +146,7 @@ class EmbeddedBroker:
 
         Raises:
             UsageError: the port is in use, or another broker runs in this directory.
-            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`. A node of a cluster
-                answers when most nodes run.
+            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
         """
         self.launch()
         self.wait_until_it_answers()
@@ -155,32 +154,22 @@ class EmbeddedBroker:
     def launch(self, like: EmbeddedBroker | None = None) -> None:
         """Do as `start`, without waiting for an answer, since the first nodes of a cluster answer together.
 
-        Args:
-            like: a node of the same cluster that was launched before; its format is copied, which needs no
-                JVM.
-
-        Raises:
-            UsageError: as `start`.
-            Unreachable: no Java, or no jars.
+        The format of `like`, a node that was launched before, is copied, which needs no JVM.
         """
         self._port = self._port or _port(self._wanted_port)
-        self._find_doors()
+        self._find_listeners()
         self._prepare()
         self._claim_directory()
         self._write_settings()
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(like)
         self._report(f"starting Kafka on {self.bootstrap} ({self._java})")
-        self._process = tether.start(
+        self._process = tether.spawn(
             tether.Command(self._command("kafka.Kafka", "server.properties"), self.log, self.directory)
         )
 
     def wait_until_it_answers(self) -> None:
-        """Request metadata until the answer has this broker; kill the broker if that does not happen.
-
-        Raises:
-            Unreachable: it does not answer within `START_TIMEOUT_MS`, or has ended.
-        """
+        """Request metadata until the answer has this broker; if that does not happen, kill it and raise."""
         client = AdminClient(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
         )
@@ -191,7 +180,7 @@ class EmbeddedBroker:
                     return
             except KafkaException:
                 continue
-        why = self.obituary()
+        why = self.how_it_ended()
         self.kill()
         raise Unreachable(why)
 
@@ -214,11 +203,11 @@ class EmbeddedBroker:
 
     def tool(self, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start one of Kafka's own tools in the broker's directory; it writes to `tool.log` there."""
-        return tether.start(
+        return tether.spawn(
             tether.Command(self._command(main_class, *arguments), self.directory / "tool.log", self.directory)
         )
 
-    def obituary(self) -> str:
+    def how_it_ended(self) -> str:
         """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
         code = self._process.poll() if self._process else None
         how = (
@@ -234,7 +223,6 @@ class EmbeddedBroker:
         return self.directory / "broker.log"
 
     def _prepare(self) -> None:
-        """Find Java, fetch the jars and create the directory, each once."""
         environ = os.environ if self._environ is None else self._environ
         if self._java is None or self._classpath is None:
             self._java = java.find(environ)
@@ -267,20 +255,20 @@ class EmbeddedBroker:
         if fetched % 10 == 0 or fetched == total:
             self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
 
-    def _find_doors(self) -> None:
+    def _find_listeners(self) -> None:
         """Find a port for each further listener, once."""
         taken = {self._port}
         for name, advertised_port in self._advertised.items():
-            if name not in self._doors:
+            if name not in self._listeners:
                 port = free_port(besides=taken)
-                self._doors[name] = Door(name, port, advertised_port or port)
-            taken.add(self._doors[name].port)
+                self._listeners[name] = Listener(name, port, advertised_port or port)
+            taken.add(self._listeners[name].port)
 
     def _write_settings(self) -> None:
-        doors = list(self._doors.values())
-        taken = {self._port, *(door.port for door in doors)}
+        listeners = list(self._listeners.values())
+        taken = {self._port, *(listener.port for listener in listeners)}
         controllers = self._member.controller_ports if self._member else {1: free_port(besides=taken)}
-        text = server_properties(self._port, controllers, doors, self._settings, node_id=self.node_id)
+        text = server_properties(self._port, controllers, listeners, self._settings, node_id=self.node_id)
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
@@ -324,7 +312,6 @@ def new_cluster_id() -> str:
 
 
 def _port(wanted: int | None) -> int:
-    """Return the wanted port if nobody listens on it, or a free one."""
     if wanted is not None and not is_free(wanted):
         raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
     return wanted or free_port()

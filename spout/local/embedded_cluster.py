@@ -42,11 +42,8 @@ class EmbeddedCluster:
             the same number of brokers. None: a temporary folder that is removed at the end.
         brokers: how many, 1 to `BROKERS_MAX`.
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
-        environ: as for `EmbeddedBroker`.
-        progress: as for `EmbeddedBroker`.
-        doors: as for `EmbeddedBroker`, for each broker in turn; None: none.
-        settings: as for `EmbeddedBroker`; the same for all brokers.
-        jvm: as for `EmbeddedBroker`; for each broker.
+        environ: as for `EmbeddedBroker`, like `progress`, `settings` and `jvm`.
+        listeners: as for `EmbeddedBroker`, for each broker in turn; None: none.
 
     Raises:
         UsageError: the number of brokers is out of range, or differs from the directory's.
@@ -60,7 +57,7 @@ class EmbeddedCluster:
         *,
         environ: Mapping[str, str] | None = None,
         progress: Report | None = None,
-        doors: Sequence[Mapping[str, int | None]] | None = None,
+        listeners: Sequence[Mapping[str, int | None]] | None = None,
         settings: Mapping[str, str] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
@@ -86,7 +83,7 @@ class EmbeddedCluster:
                 ports[node_id],
                 environ=environ,
                 progress=progress,
-                doors=doors[node_id - 1] if doors else None,
+                listeners=listeners[node_id - 1] if listeners else None,
                 settings={**settings_of_a_cluster(brokers), **(settings or {})},
                 jvm=jvm,
                 member=Member(node_id, controllers, self._cluster_id()),
@@ -119,12 +116,7 @@ class EmbeddedCluster:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start(self) -> None:
-        """Start all brokers, and wait until each answers.
-
-        Raises:
-            UsageError: a port is in use, or another cluster runs in this directory.
-            Unreachable: no Java, no jars, or a broker does not answer.
-        """
+        """Start all brokers, and wait until each answers; errors as `EmbeddedBroker.start`."""
         with ExitStack() as undo:
             undo.callback(self.kill)
             first, *others = self.brokers

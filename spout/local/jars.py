@@ -118,11 +118,7 @@ class Repository:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Repository:
-        """Build it from the environment.
-
-        Raises:
-            UsageError: the mirror in the environment is no http, https or file address.
-        """
+        """Build it from the environment; `UsageError` if the mirror is no http, https or file address."""
         mirror = environ.get(MIRROR) or None
         if mirror and not mirror.startswith(("http://", "https://", "file:")):
             raise UsageError(f"{MIRROR}={mirror!r} is no address; it begins with http://, https:// or file:")
@@ -167,11 +163,6 @@ class Repository:
             )
 
     def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline: float) -> None:
-        """Fetch one jar.
-
-        Raises:
-            Unreachable: the repository lacks it, does not answer, or is slower than the deadline allows.
-        """
         url = f"{(self.mirror or MAVEN_CENTRAL).rstrip('/')}/{jar.path}"
         try:
             left = max(0.001, min(SILENT_SECONDS_MAX, deadline - time.monotonic()))

@@ -43,15 +43,11 @@ def find(environ: Mapping[str, str]) -> Java:
     Raises:
         Unreachable: there is none; the message lists what was found instead.
     """
-    return choose(candidates(environ))
+    return first_supported(candidates(environ))
 
 
-def choose(homes: Iterable[tuple[str, Path]]) -> Java:
-    """Return the first of some (origin, home) that runs and has a supported version.
-
-    Raises:
-        Unreachable: none of them does.
-    """
+def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
+    """Return the first of some (origin, home) that runs and has a supported version, or raise."""
     rejected: list[str] = []
     for origin, home in homes:
         major = _major_of(home / "bin" / "java")
@@ -118,7 +114,6 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _major_of(program: Path) -> int | None:
-    """Return the major version of a `java` program; None when it does not run."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True

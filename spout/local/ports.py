@@ -14,11 +14,7 @@ _PORTS: Final = range(20_000, 32_000)
 
 
 def free_port(besides: Collection[int] = ()) -> int:
-    """Return a port on which nobody listens, and which no outgoing connection can take before it is used.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return a port on which nobody listens, and which no outgoing connection can take before it is used."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         first = int(probe.getsockname()[1]) % len(_PORTS)

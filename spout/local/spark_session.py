@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -14,23 +16,22 @@ from pyspark.sql import SparkSession
 from spout.local import java
 from spout.local.jars import cache_directory
 from spout.local.java import java_home_for_spark
-from spout.local.spark_home import home_without_zip
 
 SHUFFLE_PARTITIONS = 2
 """Partitions behind a shuffle; all runs on one machine, and each further partition costs a task per batch."""
+
+_NAME: Final = "spark-without-zip-"
+_LINKED: Final = ("bin", "jars", "sbin")
+"""The entries of SPARK_HOME that Spark itself uses."""
 
 
 def local_session(
     name: str, cache: Path, *, cores: int | None = None, further: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """Start a local SparkSession.
+    """Start a local SparkSession with `cores` tasks at once, or one for each core; a task is tried thrice.
 
-    Args:
-        name: the application's name.
-        cache: a folder for Spark's own temporary files.
-        cores: how many tasks run at once; all cores when None. A task is tried three times.
-        further: settings that override those of this module, `spark.master` of a cluster on this machine
-            included.
+    `cache` is a folder for Spark's own temporary files. `further` settings override those of this module,
+    `spark.master` of a cluster on this machine included.
     """
     # workers run PYSPARK_PYTHON, or else the python3 of PATH, which may be another one
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
@@ -76,3 +77,33 @@ def warm_up(spark: SparkSession) -> None:
     """
     rows = spark.range(SHUFFLE_PARTITIONS).mapInArrow(lambda batches: batches, "id long")
     rows.repartition(SHUFFLE_PARTITIONS, "id").mapInArrow(lambda batches: batches, "id long").toArrow()
+
+
+def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -> Path:
+    """Return a SPARK_HOME whose Python processes import the installed PySpark, not the sources in its zip.
+
+    Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it starts.
+    Python keeps no bytecode of modules in a zip, so each process compiles PySpark again, which takes two
+    thirds of its start. On a slow or busy machine that takes longer than the 10 s after which Spark gives a
+    process up ("Python worker failed to connect back"), and no setting changes this limit.
+
+    SPARK_HOME of `environ` goes first; else a folder with links to the installed one is created once.
+    """
+    named = environ.get("SPARK_HOME")
+    if named and not Path(named).name.startswith(_NAME):
+        return Path(named)
+    home = cache / f"{_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
+    if not all((home / name).exists() for name in _LINKED):
+        cache.mkdir(parents=True, exist_ok=True)
+        # created under another name and renamed, so that no process starts from half a folder
+        with tempfile.TemporaryDirectory(prefix=f".{_NAME}", dir=cache) as folder:
+            draft = Path(folder) / "home"
+            draft.mkdir()
+            for name in _LINKED:
+                (draft / name).symlink_to(installed / name)
+            try:
+                draft.rename(home)
+            except OSError:  # another process was first
+                if not all((home / name).exists() for name in _LINKED):
+                    raise
+    return home

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -28,11 +28,7 @@ KINDS: tuple[Kind, ...] = ("acker", "replay")
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What to start. `directory` None: a temporary one; `port` None: a free one.
-
-    `brokers`: 1 to `spout.local.embedded_cluster.BROKERS_MAX`; `port` is the first one's, the others get the
-    next.
-    """
+    """What to start. `directory` None: a temporary one; `port` None: a free one, else the first broker's."""
 
     config: Path = Path("topics.yaml")
     port: int | None = None
@@ -49,7 +45,7 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
-def up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
+def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
     1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
@@ -81,10 +77,10 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         ended = _first_to_end([*brokers, *children])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
-            say(f"{ended.obituary().splitlines()[0]}; starting it again")
+            say(f"{ended.how_it_ended().splitlines()[0]}; starting it again")
             ended.restart()
             ended = _first_to_end([*brokers, *children])
-        raise Unreachable(ended.obituary())
+        raise Unreachable(ended.how_it_ended())
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
@@ -151,19 +147,9 @@ def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | C
 
 
 def interruptible(command: Callable[[], int]) -> int:
-    """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal."""
-    try:
-        with _ending_on_signals():
-            return command()
-    except Interrupted as interrupted:
-        return interrupted.exit_code
+    """Run a command whose parts end when a signal unwinds it; return its exit code, or that of the signal.
 
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM; the second ends the process at
-    once.
-
+    The first SIGINT or SIGTERM raises `Interrupted` in the main thread, the second ends the process at once.
     Nothing needs a cleanup then: every process that was started dies with this one.
     """
 
@@ -174,7 +160,9 @@ def _ending_on_signals() -> Iterator[None]:
 
     previous = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        return command()
+    except Interrupted as interrupted:
+        return interrupted.exit_code
     finally:
         for each, handler in previous.items():
             signal.signal(each, handler)

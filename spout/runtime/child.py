@@ -27,7 +27,7 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 """Longer than a service may need to finish its step and commit."""
 
-_LOOK_EVERY_S = 0.05
+_CHECK_EVERY_S = 0.05
 
 
 class Child:
@@ -40,14 +40,8 @@ class Child:
             acker.kill()
             acker.start()
 
-    Start it from the main thread: it is killed when the thread that started it ends.
-
-    Args:
-        kind: acker, replay worker, or driver.
-        config: its topics.yaml.
-        log: the file to which its output is appended; None: a temporary one.
-        environ: its whole environment; None: this process's environment at each start.
-        program: arguments for Python, instead of the command of its kind: ``-m``, a module, its arguments.
+    Start it from the main thread: it is killed when the thread that started it ends. Its output is appended
+    to `log`; None: a temporary file. `program`: arguments for Python, instead of the command of its kind.
     """
 
     def __init__(
@@ -105,44 +99,35 @@ class Child:
         if self.alive():
             return
         self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
-        self._process = tether.start(
+        self._process = tether.spawn(
             tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
         )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until its log shows that it owns partitions.
-
-        Raises:
-            Unreachable: it ended, or was not ready in time; the message has its last lines.
-        """
+        """Wait until its log shows that it owns partitions; else raise `Unreachable` with its last lines."""
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
         deadline = time.monotonic() + timeout_s
         while not self.ready():
             try:
-                self._process.wait(_LOOK_EVERY_S)
+                self._process.wait(_CHECK_EVERY_S)
             except subprocess.TimeoutExpired:
                 if time.monotonic() < deadline:
                     continue
-            raise Unreachable(self.obituary(timeout_s))
+            raise Unreachable(self.how_it_ended(timeout_s))
 
     def ready(self) -> bool:
         """Whether its log shows, since its last start, that it owns partitions, or works."""
-        return self._said(f"{self.kind}.ready")
+        return self._has_logged(f"{self.kind}.ready")
 
-    def obituary(self, timeout_s: float = 0.0) -> str:
+    def how_it_ended(self, timeout_s: float = 0.0) -> str:
         """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
         code = self.exit_code
         how = f"is not ready after {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
         return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End it by SIGTERM: it finishes its step, commits and leaves its group. After `timeout_s` it is
-        killed.
-
-        Returns:
-            Whether it ended by itself and cleanly, or was never started.
-        """
+        """End it by SIGTERM, after `timeout_s` by SIGKILL; return whether it ended by itself and cleanly."""
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 
     def kill(self) -> None:
@@ -150,7 +135,7 @@ class Child:
         if self._process is not None:
             tether.kill(self._process)
 
-    def _said(self, event: str) -> bool:
+    def _has_logged(self, event: str) -> bool:
         """Whether its log has an event since the last start; lines that are not JSON are other output."""
         with self.log.open("rb") as file:
             file.seek(self._started_at_byte)
@@ -158,7 +143,6 @@ class Child:
 
 
 def _event_of(line: bytes) -> str | None:
-    """Return the event of a line of a JSON log, None for any other line."""
     try:
         found = json.loads(line)
     except ValueError:

@@ -29,15 +29,15 @@ class Follower:
         first: Mapping[TopicPartition, int] | None = None, committed: bool = True,
         patience_ms: int = PATIENCE_MS,
     ) -> None:  # fmt: skip
-        """Begin.
+        """Begin at the log starts, or at `first`.
 
         Args:
             log: the cluster.
             places: the partitions.
-            read_max: how many records one call of `look` reads at most.
+            read_max: how many records one call of `read` reads at most.
             first: where to begin in each; None: at the log starts.
             committed: whether to read only committed records, and nothing behind an open transaction.
-            patience_ms: a call of `look` ends early when no record arrives for this long.
+            patience_ms: a call of `read` ends early when no record arrives for this long.
         """
         self._log = log
         self._read_max = read_max
@@ -48,12 +48,8 @@ class Follower:
         self._reader.assign(self._at)
         self.is_whole = False
 
-    def look(self) -> Iterator[Record]:
-        """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+    def read(self) -> Iterator[Record]:
+        """Yield the records since the last call; afterwards `is_whole` shows whether these were all."""
         self.is_whole = False
         ends = self._ends(self._at)
         poll_ms = min(POLL_MS, self._patience_ms)
@@ -75,5 +71,4 @@ class Follower:
         self.is_whole = True
 
     def close(self) -> None:
-        """Close the reader."""
         self._reader.close()

@@ -67,7 +67,6 @@ class Recurring(logging.Filter):
     """Lets one line of librdkafka of each kind through per minute: in an outage each client repeats them."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin without lines; see `OncePerKind`."""
         super().__init__()
         self._kinds = OncePerKind(clock, every_s)
 
@@ -89,7 +88,7 @@ def silence() -> None:
     logging.basicConfig(handlers=[logging.NullHandler()], force=True)
 
 
-def tell(event: str, **fields: Any) -> None:
+def log_event(event: str, **fields: Any) -> None:
     """Log an event, ``<part>.<what happened>``, at its level."""
     logger = structlog.get_logger()
     if event.partition(".")[2] in WARNINGS:

@@ -34,11 +34,9 @@ class Scraped(Collector):
     """Computes metrics at each scrape."""
 
     def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
-        """Call `metrics` at each scrape, on the thread that serves."""
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """Return the current metrics."""
         return self._metrics()
 
 
@@ -46,12 +44,9 @@ class StatusCollector(Collector):
     """Serves the latest status; the loop updates it, so that no scrape touches a service."""
 
     def __init__(self, part: str, age_s: Callable[[], float] | None = None) -> None:
-        """Begin without a status.
+        """Begin without a status; `part`, acker or replay, is a part of every metric's name.
 
-        Args:
-            part: acker or replay; a part of every metric's name.
-            age_s: seconds since the last step ended; called by the thread that serves, so it grows while a
-                step hangs.
+        `age_s` returns the seconds since the last step ended, on the serving thread: it grows in a step.
         """
         self._part = part
         self._age_s = age_s
@@ -104,11 +99,7 @@ def address_of(wanted: int | str) -> tuple[str, int]:
 
 
 def serve(collector: Collector, wanted: int | str) -> None:
-    """Serve a collector's metrics over HTTP, on a thread of the Prometheus library.
-
-    Args:
-        collector: collects the metrics at each scrape.
-        wanted: a port, 1 to 65,535, or an address with a port; see `address_of`.
+    """Serve a collector's metrics over HTTP, on a thread of the Prometheus library; see `address_of`.
 
     Raises:
         UsageError: it is no address, or not of this machine, or in use.

@@ -27,7 +27,7 @@ STANDBY_AFTER_MS = 10_000
 STATUS_EVERY_MS = 60_000
 """How often the status is logged."""
 
-LOOK_EVERY_MS = 500
+READ_STATUS_EVERY_MS = 500
 """How often the status is read, for metrics and to notice changes of partitions."""
 
 
@@ -54,12 +54,11 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop gets from outside.
+    """What the loop gets from outside; `part`, acker or replay, begins each event's name.
 
     Attributes:
-        part: acker or replay; the first part of each event's name.
         clock: wall time, milliseconds.
-        tell: logs an event with fields.
+        log: logs an event with fields.
         publish: passes a status to the metrics.
         steps: watches that no step hangs.
         reload: lets the service go on with the present topics.yaml; None: it cannot.
@@ -67,7 +66,7 @@ class Surroundings:
 
     part: str
     clock: Callable[[], int]
-    tell: Callable[..., Any]
+    log: Callable[..., Any]
     publish: Callable[[Any], None]
     steps: StepWatch
     reload: Callable[[Any], None] | None = None
@@ -109,15 +108,11 @@ class Signals:
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
     """Create a service and step it until a signal arrives.
 
-    Args:
-        make: creates the service; signals are handled already when it is called, so it can be ended cleanly.
-        around: name, clock, log and metrics.
+    Signals are handled already when `make` is called, so it can be ended cleanly. An error of the service is
+    raised after the service was closed.
 
     Returns:
         The exit code after a clean stop: 143 for SIGTERM, 130 for SIGINT.
-
-    Raises:
-        WindhoverError: raised by the service, which was closed before.
     """
     with Signals() as signals, around.steps as steps:
         service = make()
@@ -130,15 +125,15 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
                 now_ms = around.clock()
                 service.step(now_ms)
                 steps.stepped()
-                watch.look(service, now_ms)
+                watch.check(service, now_ms)
         except BaseException:
             # Raise the first error; to leave the group is only a courtesy to the other members.
             with suppress(WindhoverError):
                 service.close()
             raise
-        around.tell(f"{around.part}.stopping", signal=signal.Signals(signals.received).name)
+        around.log(f"{around.part}.stopping", signal=signal.Signals(signals.received).name)
         service.close()
-        around.tell(f"{around.part}.stopped")
+        around.log(f"{around.part}.stopped")
         return 128 + signals.received
 
 
@@ -147,14 +142,14 @@ def _reload(service: Service, around: Surroundings) -> None:
     part = around.part
     if around.reload is None:
         why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
-        around.tell(f"{part}.not_reloaded", why=why)
+        around.log(f"{part}.not_reloaded", why=why)
         return
     try:
         around.reload(service)
     except (ConfigError, UsageError) as error:
-        around.tell(f"{part}.not_reloaded", why=str(error))
+        around.log(f"{part}.not_reloaded", why=str(error))
         return
-    around.tell(f"{part}.reloaded")
+    around.log(f"{part}.reloaded")
 
 
 class _Watch:
@@ -163,35 +158,35 @@ class _Watch:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._begun_ms: int | None = None
-        self._looked_ms = 0
-        self._told_ms = 0
+        self._read_ms = 0
+        self._logged_ms = 0
         self._owned: tuple[int, ...] = ()
         self._waiting = True
 
-    def look(self, service: Service, now_ms: int) -> None:
+    def check(self, service: Service, now_ms: int) -> None:
         """Read the status if it is time to."""
         if self._begun_ms is None:
-            self._begun_ms = self._told_ms = now_ms
-        elif not self._waiting and abs(now_ms - self._looked_ms) < LOOK_EVERY_MS:
+            self._begun_ms = self._logged_ms = now_ms
+        elif not self._waiting and abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS:
             return
-        self._looked_ms = now_ms
+        self._read_ms = now_ms
         status = service.status()
         self._around.publish(status)
         self._partitions(status.partitions, now_ms - self._begun_ms)
         # The wall clock may be set back; then the next status comes early, not late.
-        if abs(now_ms - self._told_ms) >= STATUS_EVERY_MS:
-            self._told_ms = now_ms
-            self._tell("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))
+        if abs(now_ms - self._logged_ms) >= STATUS_EVERY_MS:
+            self._logged_ms = now_ms
+            self._log("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))
 
     def _partitions(self, owned: tuple[int, ...], since_ms: int) -> None:
         if owned != self._owned:
             ready = owned and not self._owned
             self._owned = owned
             self._waiting = False
-            self._tell("ready" if ready else "partitions", partitions=list(owned))
+            self._log("ready" if ready else "partitions", partitions=list(owned))
         elif self._waiting and since_ms >= STANDBY_AFTER_MS:
             self._waiting = False
-            self._tell("standby")
+            self._log("standby")
 
-    def _tell(self, event: str, **fields: Any) -> None:
-        self._around.tell(f"{self._around.part}.{event}", **fields)
+    def _log(self, event: str, **fields: Any) -> None:
+        self._around.log(f"{self._around.part}.{event}", **fields)

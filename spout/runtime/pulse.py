@@ -1,5 +1,4 @@
-"""Which bolt a task runs now, for the thread that watches that no bolt hangs: cheap to write, read by that
-thread.
+"""Which bolt a task runs now: cheap to write, read by the thread that watches that no bolt hangs.
 
 A pass writes one pair for each call of a bolt. If the number of finished rows can be read beside the pair, it
 writes one for each batch of rows; so watching a bolt that works row by row costs nothing per row.
@@ -29,7 +28,6 @@ class Pulse:
     __slots__ = ("work",)
 
     def __init__(self) -> None:
-        """Begin with no bolt running."""
         self.work: Work | None = None
 
     def begin(self, bolt: str, progress: Progress = one_call) -> None:
@@ -41,14 +39,13 @@ class Pulse:
         self.work = None
 
 
-class Lookout:
+class OverdueCalls:
     """Finds calls that take too long, from samples.
 
     A call counts from the sample that first sees it, so that it is never found too early.
     """
 
     def __init__(self, limit_ms: int) -> None:
-        """Allow a call to take `limit_ms`."""
         self._limit_ms = limit_ms
         self._seen: tuple[Work | None, int] = (None, 0)
         self._since_ms = 0

@@ -13,27 +13,24 @@ KINDS_MAX: Final = 1_000
 
 
 class OncePerKind:
-    """Decides for each event that repeats whether it is shown: one of each kind per period."""
+    """Decides for each event that repeats whether it is shown: one of each kind per period.
+
+    `clock` returns monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
-        """Begin with no event.
-
-        Args:
-            clock: monotonic seconds.
-            every_s: seconds between two events of a kind.
-        """
         self._clock = clock
         self._every_s = every_s
-        self._told: dict[Hashable, tuple[float, int]] = {}
+        self._shown: dict[Hashable, tuple[float, int]] = {}
 
     def left_out(self, kind: Hashable) -> int | None:
         """Return how many of a kind were left out since the last one shown; None: leave this one out too."""
         now = self._clock()
-        told, left_out = self._told.get(kind, (None, 0))
-        if told is not None and now - told < self._every_s:
-            self._told[kind] = told, left_out + 1
+        shown_s, left_out = self._shown.get(kind, (None, 0))
+        if shown_s is not None and now - shown_s < self._every_s:
+            self._shown[kind] = shown_s, left_out + 1
             return None
-        if len(self._told) >= KINDS_MAX:
-            self._told.clear()
-        self._told[kind] = now, 0
+        if len(self._shown) >= KINDS_MAX:
+            self._shown.clear()
+        self._shown[kind] = now, 0
         return left_out

@@ -33,10 +33,10 @@ from spout.runtime.watchdog import ALARM_LIMITS, EXIT_HUNG
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-LOOK_S: Final = 0.25
+CHECK_EVERY_S: Final = 0.25
 """Seconds between two checks."""
 
-LOOK_S_MAX: Final = 2.0
+CHECK_S_MAX: Final = 2.0
 """The time between two checks counts as this much at most, in seconds."""
 
 SLOW_SHARE: Final = 0.5
@@ -60,7 +60,7 @@ class StepWatch:
         part: str,
         limit_ms: int,
         grace_ms: int,
-        tell: Callable[..., Any],
+        log: Callable[..., Any],
         *,
         end: Callable[[int], None] = end_process,
         clock: Callable[[], float] = time.monotonic,
@@ -71,19 +71,19 @@ class StepWatch:
             part: acker or replay; the first part of each event's name.
             limit_ms: how long one thing may take.
             grace_ms: how long the loop may take to end after a signal.
-            tell: logs an event with fields; called from the watching thread.
+            log: logs an event with fields; called from the watching thread.
             end: ends the process with an exit code.
             clock: monotonic seconds.
         """
         self._part = part
         self._limit_s = limit_ms / 1000
         self._grace_s = grace_ms / 1000
-        self._tell = tell
+        self._log = log
         self._end = end
         self._clock = clock
         self._at = ("starting", 0)
-        self._stepped_s = self._looked_s = clock()
-        self._ears, self._mouth = socket.socketpair()
+        self._stepped_s = self._checked_s = clock()
+        self._signals_in, self._signals_out = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="windhover-steps", daemon=True)
 
     def at(self, what: str) -> None:
@@ -102,68 +102,61 @@ class StepWatch:
 
     def __enter__(self) -> Self:
         """Begin to watch; call it from the main thread, since only that may set where signals are written."""
-        self._mouth.setblocking(False)
-        self._ears.setblocking(False)
-        self._wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
+        self._signals_out.setblocking(False)
+        self._signals_in.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._signals_out.fileno(), warn_on_full_buffer=False)
         faulthandler.register(signal.SIGALRM, file=_STDERR, all_threads=True, chain=True)
-        self._wind_up()
+        self._set_alarm()
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching."""
         signal.set_wakeup_fd(self._wakeup)
-        self._mouth.close()  # the thread reads the end of the stream
+        self._signals_out.close()  # the thread reads the end of the stream
         self._thread.join()
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.unregister(signal.SIGALRM)
-        self._ears.close()
+        self._signals_in.close()
 
-    def look(self, looker: Looker, signals: bytes = b"") -> None:
-        """Check once what the loop does.
-
-        Args:
-            looker: the results of the checks before.
-            signals: the numbers of the signals since the last check.
-        """
+    def check(self, checks: StepChecks, signals: bytes = b"") -> None:
+        """Check once what the loop does; `signals` are the numbers of those since the last check."""
         now_s = self._clock()
-        passed_s, self._looked_s = min(now_s - self._looked_s, LOOK_S_MAX), now_s
+        passed_s, self._checked_s = min(now_s - self._checked_s, CHECK_S_MAX), now_s
         for number in signals:
-            if number in SIGNALS and looker.hear(number):
+            if number in SIGNALS and checks.note_signal(number):
                 self._end(128 + number)
-        self._act(looker, looker.pass_time(self._at, passed_s))
+        self._act(checks, checks.pass_time(self._at, passed_s))
 
     def _run(self) -> None:
-        looker = Looker(self._limit_s, self._grace_s)
+        checks = StepChecks(self._limit_s, self._grace_s)
         while True:
-            ready, _, _ = select.select([self._ears], [], [], LOOK_S)
-            self._wind_up()
-            heard = self._ears.recv(64) if ready else b""
-            if ready and not heard:
+            ready, _, _ = select.select([self._signals_in], [], [], CHECK_EVERY_S)
+            self._set_alarm()
+            received = self._signals_in.recv(64) if ready else b""
+            if ready and not received:
                 return
-            self.look(looker, heard)
+            self.check(checks, received)
 
-    def _act(self, looker: Looker, found: str) -> None:
-        """Log a finding, and end the process if it hangs."""
+    def _act(self, checks: StepChecks, found: str) -> None:
         if not found:
             return
-        fields = {"at": looker.what, "since_s": round(looker.since_s, 1), "pid": os.getpid()}
+        fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         if found == "slow":
-            self._tell(f"{self._part}.step_slow", limit=duration_text(int(self._limit_s * 1000)), **fields)
+            self._log(f"{self._part}.step_slow", limit=duration_text(int(self._limit_s * 1000)), **fields)
         elif found == "hung":
-            self._tell(f"{self._part}.step_hung", limit=duration_text(int(self._limit_s * 1000)), **fields)
+            self._log(f"{self._part}.step_hung", limit=duration_text(int(self._limit_s * 1000)), **fields)
             self._end(EXIT_HUNG)
         else:
-            self._tell(f"{self._part}.stop_hung", grace=duration_text(int(self._grace_s * 1000)), **fields)
+            self._log(f"{self._part}.stop_hung", grace=duration_text(int(self._grace_s * 1000)), **fields)
             self._end(EXIT_HUNG)
 
-    def _wind_up(self) -> None:
+    def _set_alarm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, ALARM_LIMITS * self._limit_s)
 
 
-class Looker:
+class StepChecks:
     """What the checks have found out about the loop. Pure: time is an argument.
 
     Attributes:
@@ -180,7 +173,7 @@ class Looker:
         self._was_slow = False
         self._left_s: float | None = None
 
-    def hear(self, number: int) -> bool:
+    def note_signal(self, number: int) -> bool:
         """Note a signal to stop; return whether there was one before."""
         is_second = self._left_s is not None
         if not is_second:

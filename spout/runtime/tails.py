@@ -18,13 +18,9 @@ RECORDS_MAX: Final = 200_000
 
 @dataclass(slots=True)
 class Tails:
-    """Bounded reading.
+    """Reads at most `records_max` of a partition's records.
 
-    Attributes:
-        log: the cluster.
-        wait_ms: how long to wait for progress.
-        records_max: how many records of one partition are read.
-        notes: sentences on what was not read, and what is therefore unknown.
+    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`).
     """
 
     log: Log
@@ -33,13 +29,7 @@ class Tails:
     notes: list[str] = field(default_factory=list)
 
     def last(self, topic: str, partition: int, lacking: str) -> Iterator[Record]:
-        """Read the last committed records of a partition.
-
-        Args:
-            topic: its topic.
-            partition: its number.
-            lacking: a text on what is unknown when there are more of them.
-        """
+        """Read the last committed records of a partition."""
         where = TopicPartition(topic, partition)
         start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
         first = max(start, end - self.records_max)

@@ -39,7 +39,7 @@ class Command:
     environ: Mapping[str, str] | None = None
 
 
-def start(command: Command) -> subprocess.Popen[bytes]:
+def spawn(command: Command) -> subprocess.Popen[bytes]:
     """Start a command that dies with this process; its output is appended to its log.
 
     Raises:

@@ -19,18 +19,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from acker.units import duration_text
-from spout.runtime.pulse import Lookout, Pulse
+from spout.runtime.pulse import OverdueCalls, Pulse
 
 EXIT_HUNG: Final = 70
 """The exit code of a worker whose bolt hung."""
 
-LOOKS: Final = 4
+CHECKS_PER_LIMIT: Final = 4
 """Checks within one limit."""
 
 ALARM_LIMITS: Final = 3
 """The alarm fires when nobody has checked for this many limits: not too early, even on a busy machine."""
 
-LOOK_EVERY_S_MAX: Final = 1.0
+CHECK_EVERY_S_MAX: Final = 1.0
 
 _STDERR: Final = 2
 _LOGGER = logging.getLogger("windhover.spout")
@@ -51,34 +51,32 @@ class Watchdog:
         self._pulse = pulse
         self._limit_ms = limit_ms
         self._expire = expire
-        self._every_s = min(limit_ms / 1_000 / LOOKS, LOOK_EVERY_S_MAX)
+        self._every_s = min(limit_ms / 1_000 / CHECKS_PER_LIMIT, CHECK_EVERY_S_MAX)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windhover-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
         if self._limit_ms:
-            self._wind_up()  # the first call may keep the lock before the thread has checked once
+            self._set_alarm()  # the first call may keep the lock before the thread has checked once
             self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop watching."""
         if self._limit_ms:
             self._stopping.set()
             self._thread.join()
             faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
-        lookout = Lookout(self._limit_ms)
+        calls = OverdueCalls(self._limit_ms)
         while not self._stopping.wait(self._every_s):
-            self._wind_up()
-            bolt = lookout.overdue(self._pulse.work, time.monotonic_ns() // 1_000_000)
+            self._set_alarm()
+            bolt = calls.overdue(self._pulse.work, time.monotonic_ns() // 1_000_000)
             if bolt:
                 self._expire(bolt, self._limit_ms)
 
-    def _wind_up(self) -> None:
+    def _set_alarm(self) -> None:
         alarm_s = ALARM_LIMITS * self._limit_ms / 1_000
         faulthandler.dump_traceback_later(alarm_s, exit=True, file=_STDERR)

@@ -81,11 +81,11 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             raise
         raise UsageError(f"Spark refuses the query ({error}); {_MICRO_BATCHES}") from error
     except Py4JJavaError as error:
-        said = str(error.java_exception.getMessage())
-        if _NO_SUCH_SINK not in said:
+        text = str(error.java_exception.getMessage())
+        if _NO_SUCH_SINK not in text:
             raise
         raise UsageError(
-            f"{said.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
+            f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
             f" made for Spark {session.version}"
         ) from error
     trigger = trigger_of(query)

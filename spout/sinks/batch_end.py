@@ -34,9 +34,6 @@ class BatchEnd:
 
         Returns:
             None when the reports leave nothing to publish.
-
-        Raises:
-            TrackingError: the batch reads several tracked streams.
         """
         known = self.application.streams
         streams = [known[name] for name in reports.streams if name in known]
@@ -53,11 +50,7 @@ class BatchEnd:
         return streams[0]
 
     def settle(self, stream: Stream, reports: Reports) -> BatchOutcome:
-        """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`.
-
-        Raises:
-            TrackingError: as `settle`; or anchors are acked in another output mode than append.
-        """
+        """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
         raised = (each for one in reports.evaluations for each in one.report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
         holds = any(len(each.report.held.indices) for each in reports.evaluations)

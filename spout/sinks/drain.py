@@ -37,9 +37,7 @@ _LANE: Final = "drain of "
 
 
 class Unread(NamedTuple):
-    """How many partitions of a batch have rows that were not read to their end, and how many there are in
-    all.
-    """
+    """How many partitions of a batch have rows that were not read to their end, and how many there are."""
 
     partitions: int
     of: int
@@ -71,11 +69,7 @@ class Drain:
         return ended(list(self._ledger.accumulator.value.get(self._batch, {}).values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
-        """Return how much of a batch was not read to its end.
-
-        Args:
-            rows: the rows that were passed to `through`.
-        """
+        """Return how much of a batch, the rows that were passed to `through`, was not read to its end."""
         evaluated = rows.select(sql.lit(1)).rdd
         count = evaluated.getNumPartitions()
         left = sorted(set(range(count)) - self.ended)
@@ -110,5 +104,4 @@ def follower(
 
 
 def _holds_rows(rows: Iterable[object]) -> list[bool]:
-    """Return whether a partition has a row."""
     return [any(True for _ in rows)]

@@ -34,9 +34,7 @@ from spout.tuples.columns import ANCHOR
 WriteBatch = Callable[[DataFrame, int], object]
 """Writes one micro-batch: gets its rows and its id."""
 
-_WAY_OUT = (
-    "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
-)
+_CURE = "nothing may be acked; let the sink write all rows, or say spout.skipped(batch_id) if it had before"
 
 _SKIPPED: ContextVar[set[int] | None] = ContextVar("windhover_skipped", default=None)
 
@@ -79,7 +77,6 @@ class Sink:
     """
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
-        """Wrap a function; `deterministic`: the bolts do the same whenever a batch runs again."""
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._deterministic = deterministic
@@ -96,7 +93,7 @@ class Sink:
         """
         query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or ""
         application = Application.of(rows.sparkSession)
-        _see_plan(application, rows, query, batch_id)
+        _check_plan(application, rows, query, batch_id)
         stream = application.stream_of(query)
         if stream is not None and not stream.tracked:
             self._write(_visible(rows), batch_id)
@@ -143,7 +140,7 @@ class Sink:
             return False
         if has_run:
             raise TrackingError(
-                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_WAY_OUT}"
+                f"batch {batch_id} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
         return True
 
@@ -164,7 +161,6 @@ class Sink:
         return Drain(application.ledger, query, batch_id)
 
     def _publish(self, application: Application, reports: Reports, lane: BatchLane, *, skips: bool) -> None:
-        """Settle the reports of the tasks and publish the outcome."""
         end = BatchEnd(application, lane)
         stream = end.stream(reports)
         if stream is None:
@@ -199,7 +195,7 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     return Sink(write, deterministic=deterministic)
 
 
-def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
+def _check_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
     """Check the query's plan in the first batch of a run, before anything of it is written."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if query and run not in application.sunk:
@@ -212,18 +208,14 @@ def _see_plan(application: Application, rows: DataFrame, query: str, batch_id: i
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
-    """Return whether a function has read all rows of a batch; False: it has read none, and run no job.
-
-    Raises:
-        TrackingError: it has read only some of them.
-    """
+    """Return whether a function has read all rows of a batch; False: it has read none, and run no job."""
     if not has_run and not drain.ended and rows.rdd.getNumPartitions():
         return False
     unread = drain.unread(rows)
     if unread.partitions:
         raise TrackingError(
             f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
-            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_WAY_OUT}"
+            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_CURE}"
         )
     return True
 
@@ -243,9 +235,7 @@ def _visible(rows: DataFrame) -> DataFrame:
 
 
 def _jobs(context: SparkContext) -> tuple[int, ...]:
-    """Return what changes when this query runs a job: how many jobs Spark remembers, the first and the last
-    id.
-    """
+    """Return what changes when this query runs a job: how many Spark remembers, the first and the last id."""
     group = context.getLocalProperty(RUN_PROPERTY)
     ids = jobs_of(context, group)
     return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()

@@ -61,16 +61,13 @@ class QueryListener(StreamingQueryListener):
     """Follows the queries that `spout.start` started in one Spark session."""
 
     def __init__(self, application: Application) -> None:
-        """Begin without queries."""
         self._application = application
         self._followed: dict[str, Followed] = {}
         self._starting = threading.Lock()
 
     @staticmethod
     def of(session: SparkSession) -> QueryListener:
-        """Return the listener of a session; the first call creates it, since Spark keeps listeners by
-        session.
-        """
+        """Return the listener of a session; the first call creates it, since Spark keeps them by session."""
         application = Application.of(session)
         key = session_uuid(session)
         found = application.listeners.get(key)
@@ -80,9 +77,7 @@ class QueryListener(StreamingQueryListener):
         return found
 
     def start(self, stream: Stream, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
-        """Start a query and follow it; the query's first progress event waits for the lock until it is
-        registered.
-        """
+        """Start a query and follow it; its first progress event waits for the lock until it is registered."""
         mailbox = self._mailbox(stream)
         with self._starting:
             mailbox.put_listener()
@@ -125,7 +120,6 @@ class QueryListener(StreamingQueryListener):
                 self._mailbox(ended.stream).drop_listener()
 
     def _ended(self, followed: Followed, progress: dict[str, Any]) -> None:
-        """Publish a batch from Spark's progress event."""
         if progress["runId"] in self._application.sunk:
             return  # a spout.sink within the query has published it
         lane = BatchLane(progress["id"], progress["batchId"])
@@ -152,12 +146,12 @@ class QueryListener(StreamingQueryListener):
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
         """Write an error where the planning process finds it."""
-        said = (
+        message = (
             f"batch {batch} of group {stream.group} was written, and could not be published"
             f" ({type(error).__name__}: {error}); its records come again"
         )
-        _LOGGER.error("%s", said)
-        self._mailbox(stream).put_listener(said)
+        _LOGGER.error("%s", message)
+        self._mailbox(stream).put_listener(message)
 
     def _mailbox(self, stream: Stream) -> Mailbox:
         return Mailbox(self._application.sink_folder, stream.id, stream.group)

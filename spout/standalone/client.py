@@ -7,63 +7,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from threading import Condition
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from acker.errors import Unreachable, UsageError
-from spout.standalone.desk import Desk, Queue, Terms, What
+from spout.standalone.engine import Engine
 from spout.standalone.items import Item, Items, Part
-from spout.standalone.status import SpoutStatus
-
-
-class Runner(Protocol):
-    """What drives a spout; `spout.standalone.engine.Engine` does so with threads.
-
-    Attributes:
-        lock: protects `desk` and `durable`.
-        guard: a condition on the same lock, notified when something has changed for clients.
-        is_fit: whether `check` would raise nothing; read it under the guard.
-        is_idle: whether it waits for something to publish; read it under the guard.
-    """
-
-    lock: AbstractContextManager[object]
-    guard: Condition
-    is_fit: bool
-    is_idle: bool
-
-    @property
-    def desk(self) -> Desk:
-        """The items that clients can open; always the same object, used under the guard only."""
-
-    @property
-    def durable(self) -> int:
-        """Number of the last publication that is durable."""
-
-    def now_ms(self) -> int:
-        """Return wall time, in ms."""
-
-    def start(self, wait_ms: int) -> None:
-        """Take the group."""
-
-    def stop(self) -> None:
-        """Publish what was settled, and leave the group."""
-
-    def status(self) -> SpoutStatus:
-        """Return the current status."""
-
-    def check(self) -> None:
-        """Raise the error that stopped the spout, if there is one."""
-
-    def stir(self) -> None:
-        """Wake up planning: clients request more records."""
-
-    def settled(self, *, at_once: bool) -> None:
-        """Let what was settled be published, soon or at once."""
-
-    def orphan(self, client: str, closed: Callable[[str], None]) -> None:
-        """Put back the open items of a client that was garbage-collected."""
+from spout.standalone.queues import ClientLimits, Queue, QueueCollection, Settleable
 
 
 class Client:
@@ -78,17 +28,17 @@ class Client:
     first. `KafkaSpout.client` returns one.
     """
 
-    def __init__(self, runner: Runner, terms: Terms, closed: Callable[[str], None]) -> None:
+    def __init__(self, runner: Engine, limits: ClientLimits, closed: Callable[[str], None]) -> None:
         self._runner = runner
-        self._terms = terms
-        self._name = terms.client
-        self._desk = runner.desk
+        self._limits = limits
+        self._name = limits.client
+        self._queues = runner.queues
         self._lock = runner.lock
         self._guard = runner.guard
         self._is_closed = False
         self._turn = 0
         self._closed = closed
-        self._finalizer = weakref.finalize(self, runner.orphan, terms.client, closed)
+        self._finalizer = weakref.finalize(self, runner.orphan, limits.client, closed)
         self._finalizer.atexit = False
 
     @property
@@ -120,7 +70,7 @@ class Client:
         """Do as `open`, with the inputs in turn; all returned items are of one input."""
         _check(count, wait_ms)
         with self._guard:
-            queues = list(self._checked().queues.values())
+            queues = list(self._checked().by_name.values())
             self._turn = (self._turn + 1) % len(queues)
             return self._open(queues[self._turn :] + queues[: self._turn], count, wait_ms)
 
@@ -130,10 +80,10 @@ class Client:
         The item can be read, but not settled.
         """
         with self._guard:
-            desk = self._checked()
-            return desk.peek(desk.queue(input_name))
+            queues = self._checked()
+            return queues.peek(queues.queue(input_name))
 
-    def confirm(self, what: What, *, wait_ms: int | None = None) -> int:
+    def confirm(self, what: Settleable, *, wait_ms: int | None = None) -> int:
         """Confirm items or parts of items: their work is done, and their roots are acked.
 
         Args:
@@ -156,11 +106,11 @@ class Client:
         with self._lock:  # the bare lock: the guard would cost as much as all the rest
             if self._is_closed or not runner.is_fit:
                 self._checked()
-            count = self._desk.confirm(self._name, what)
+            count = self._queues.confirm(self._name, what)
             if wait_ms is not None:
-                self._settled(wait_ms)
+                self._publish(wait_ms)
             elif runner.is_idle and count:  # to notify for each of many would cost more than their work
-                runner.settled(at_once=False)
+                runner.publish_soon(at_once=False)
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
@@ -170,12 +120,12 @@ class Client:
             TupleError: parts of one of them are open; none is confirmed then.
         """
         with self._guard:
-            desk = self._checked()
-            done = desk.confirm_oldest(self._name, desk.queue(input_name), count)
-            self._settled(wait_ms)
+            queues = self._checked()
+            done = queues.confirm_oldest(self._name, queues.queue(input_name), count)
+            self._publish(wait_ms)
             return done
 
-    def abort(self, what: What) -> int:
+    def abort(self, what: Settleable) -> int:
         """Put items back: the next `open` of any client returns them first, the oldest before the others.
 
         The ackers do not notice: it is the same emission, and its timeout goes on. Use `fail` for items that
@@ -194,7 +144,9 @@ class Client:
                 self._guard.notify_all()
             return count
 
-    def fail(self, what: What, why: BaseException | str | None = None, *, wait_ms: int | None = None) -> int:
+    def fail(
+        self, what: Settleable, why: BaseException | str | None = None, *, wait_ms: int | None = None
+    ) -> int:
         """Fail items: their roots are FAILED, and replayed after the input's back-off.
 
         Args:
@@ -213,7 +165,7 @@ class Client:
         with self._guard:
             count = self._checked().fail(self._name, what, why)
             if count or wait_ms is not None:
-                self._settled(wait_ms)
+                self._publish(wait_ms)
             return count
 
     def split(self, item: Item, parts: int) -> list[Part]:
@@ -231,13 +183,12 @@ class Client:
     def open_count(self, input_name: str | None = None) -> int:
         """Return how many items of an input this client has open."""
         with self._guard:
-            return self._desk.queue(input_name).store.open_of(self._name)
+            return self._queues.queue(input_name).store.open_of(self._name)
 
     def open_total(self) -> int:
         """Return how many items of all inputs this client has open."""
         with self._guard:
-            queues = self._desk.queues.values()
-            return sum(queue.store.open_of(self._name) for queue in queues)
+            return sum(queue.store.open_of(self._name) for queue in self._queues.by_name.values())
 
     def close(self) -> int:
         """Put the open items back, the oldest first, and leave; return how many there were."""
@@ -246,7 +197,7 @@ class Client:
                 return 0
             self._is_closed = True
             self._finalizer.detach()
-            returned = self._desk.leave(self._name)
+            returned = self._queues.leave(self._name)
             self._closed(self._name)
             self._guard.notify_all()
             return returned
@@ -259,44 +210,44 @@ class Client:
     ) -> None:
         self.close()
 
-    def _checked(self) -> Desk:
+    def _checked(self) -> QueueCollection:
         if self._is_closed:
             raise UsageError(f"client {self._name!r} is closed; make another one")
         self._runner.check()
-        return self._desk
+        return self._queues
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
         """Open items of the first queue that has some; wait until one has."""
-        items = self._first(queues, count)
+        items = self._open_first(queues, count)
         if items or not wait_ms:
-            self._runner.stir()
+            self._runner.wake()
             return items
         until_ms = self._runner.now_ms() + wait_ms
         for queue in queues:
-            queue.asked += count
+            queue.requested += count
         try:
             while not items and (left_ms := until_ms - self._runner.now_ms()) > 0:
-                self._runner.stir()
+                self._runner.wake()
                 self._guard.wait(left_ms / 1000)
-                items = self._first(queues, count)
+                items = self._open_first(queues, count)
         finally:
             for queue in queues:
-                queue.asked -= count
+                queue.requested -= count
         return items
 
-    def _first(self, queues: Sequence[Queue], count: int) -> Items:
-        desk, now_ms = self._checked(), self._runner.now_ms()
+    def _open_first(self, queues: Sequence[Queue], count: int) -> Items:
+        collection, now_ms = self._checked(), self._runner.now_ms()
         for queue in queues:
-            items = desk.open(self._terms, queue, count, now_ms)
+            items = collection.open(self._limits, queue, count, now_ms)
             if items:
                 return items
         return Items()
 
-    def _settled(self, wait_ms: int | None) -> None:
+    def _publish(self, wait_ms: int | None) -> None:
         """Let the settled items be published; wait until that is durable, if `wait_ms` is not None."""
-        settlements = self._desk.settlements
-        number = settlements.number if settlements else settlements.number - 1
-        self._runner.settled(at_once=wait_ms is not None)
+        publication = self._queues.publication
+        number = publication.number if publication else publication.number - 1
+        self._runner.publish_soon(at_once=wait_ms is not None)
         if wait_ms is None:
             return
         until_ms = self._runner.now_ms() + wait_ms

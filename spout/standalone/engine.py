@@ -1,8 +1,7 @@
 """The only module of the standalone spout with threads, a lock and a clock.
 
 One thread plans: it reads the inputs, takes verdicts, ticks and commits. The other publishes what was
-settled. Clients call from any thread; one lock protects what they use. An error in a thread stops the spout,
-and every later call raises it.
+settled. Clients call from any thread. An error in a thread stops the spout, and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -19,9 +18,8 @@ from typing import Final
 
 from acker.errors import Unreachable, UsageError
 from spout.planner.mailbox import PlannerStatus
-from spout.standalone.desk import Desk
+from spout.standalone.queues import QueueCollection, SpoutStatus
 from spout.standalone.service import SpoutService
-from spout.standalone.status import SpoutStatus, status_of
 
 READ_MS: Final = 20
 """How long the planning thread waits for a record before it checks verdicts and the clock again."""
@@ -47,18 +45,17 @@ class Engine:
     """A service with its threads; `KafkaSpout` and its clients share it.
 
     Attributes:
-        lock: protects the desk.
+        lock: protects the queues.
         guard: a condition on the same lock, notified when something has changed for clients.
         is_fit: whether `check` would raise nothing; read it under the guard.
         is_idle: whether the publishing thread waits for something to publish; read it under the guard.
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
-        """Prepare; `make` gets the guard."""
         lock = threading.Lock()
         self.lock: AbstractContextManager[object] = lock
         self.guard = threading.Condition(lock)
-        self._hunger = threading.Condition(lock)
+        self._requested = threading.Condition(lock)
         self._work = threading.Condition(lock)
         self._service = make(self.guard)
         self._threads: list[threading.Thread] = []
@@ -72,9 +69,9 @@ class Engine:
         self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
 
     @property
-    def desk(self) -> Desk:
+    def queues(self) -> QueueCollection:
         """The items that clients can open; always the same object, used under the guard only."""
-        return self._service.desk
+        return self._service.queues
 
     @property
     def durable(self) -> int:
@@ -86,12 +83,7 @@ class Engine:
         return self._epoch_ms + time.monotonic_ns() // 1_000_000
 
     def start(self, wait_ms: int) -> None:
-        """Take the group and start the threads.
-
-        Raises:
-            Unreachable: the group was not taken in time.
-            WindhoverError: an error of the service.
-        """
+        """Take the group and start the threads; `Unreachable` when the group was not taken in time."""
         self._service.open(self.now_ms())
         self.is_fit = True
         for name, loop in (("plan", self._plan), ("publish", self._publish)):
@@ -117,11 +109,11 @@ class Engine:
         if not self._threads or self._is_stopping:
             raise UsageError("the spout is not open; open() it, or use it as a context")
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Wake up the planning thread, since clients may request records; called under the guard."""
-        self._hunger.notify()
+        self._requested.notify()
 
-    def settled(self, *, at_once: bool) -> None:
+    def publish_soon(self, *, at_once: bool) -> None:
         """Wake up the publishing thread; called under the guard."""
         self._is_urgent = self._is_urgent or at_once
         if self.is_idle or at_once:
@@ -135,14 +127,14 @@ class Engine:
     def status(self) -> SpoutStatus:
         """Return the status; its planner's part is at most a quarter of a second old."""
         with self.guard:
-            return status_of(self.desk, self._status or PlannerStatus("idle", ""))
+            return self.queues.status(self._status or PlannerStatus("idle", ""))
 
     def stop(self) -> None:
         """Publish what was settled, end the threads, commit and leave the group."""
         with self.guard:
             self._is_stopping = True
             self.is_fit = False
-            self._hunger.notify_all()
+            self._requested.notify_all()
             self._work.notify_all()
             self.guard.notify_all()
         until = time.monotonic() + CLOSE_MS / 1000
@@ -152,7 +144,6 @@ class Engine:
             self._service.close()
 
     def _run(self, loop: Callable[[], None]) -> None:
-        """Run a thread's loop; keep an error that ends it for the next call."""
         try:
             loop()
         except BaseException as error:  # noqa: BLE001 - a thread's top: every later call raises it
@@ -160,9 +151,9 @@ class Engine:
                 self._error = self._error or error
                 self._is_stopping = True
                 self.is_fit = False
-                self.desk.close()
+                self.queues.close()
                 _LOGGER.error("spout stopped: %s", error)
-                for each in (self.guard, self._hunger, self._work):
+                for each in (self.guard, self._requested, self._work):
                     each.notify_all()
 
     def _plan(self) -> None:
@@ -174,7 +165,7 @@ class Engine:
             with self.guard:
                 while self._orphans:
                     client, closed = self._orphans.popleft()
-                    self.desk.leave(client)
+                    self.queues.leave(client)
                     closed(client)
                     self.guard.notify_all()
                 if now_ms - self._status_ms >= STATUS_EVERY_MS:
@@ -182,13 +173,13 @@ class Engine:
                 if self._service.is_ready != was_ready:
                     self.guard.notify_all()
                 if not came and not waited and not self._is_stopping:
-                    self._hunger.wait(IDLE_MS / 1000)
+                    self._requested.wait(IDLE_MS / 1000)
 
     def _publish(self) -> None:
         while True:
             with self.guard:
                 self.is_idle = True
-                self._work.wait_for(lambda: self._is_stopping or self.desk.settlements, WATCH_MS / 1000)
+                self._work.wait_for(lambda: self._is_stopping or self.queues.publication, WATCH_MS / 1000)
                 self.is_idle = False
                 if not self._is_urgent and not self._is_stopping:
                     self._work.wait_for(lambda: self._is_urgent or self._is_stopping, LINGER_MS / 1000)

@@ -7,7 +7,7 @@ from itertools import chain
 from reprlib import Repr
 from typing import Any, Final, overload
 
-from spout.standalone.shelf import Segment
+from spout.standalone.item_records import Segment
 from spout.standalone.store import Lease
 from spout.tuples.collector import Tuple
 from spout.tuples.messages import GETTERS, MessageRows

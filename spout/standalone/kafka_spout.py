@@ -22,12 +22,11 @@ from acker.errors import UsageError
 from acker.identity import Root
 from acker.kafka.cluster import KafkaLog
 from spout.group.presence import Who
-from spout.standalone.client import Client, Runner
-from spout.standalone.desk import Terms
+from spout.standalone.client import Client
 from spout.standalone.engine import Engine
 from spout.standalone.items import Item, shortened
+from spout.standalone.queues import ClientLimits, SpoutStatus
 from spout.standalone.service import SpoutService
-from spout.standalone.status import SpoutStatus
 from spout.tuples.collector import MessageId
 
 OPEN_MS: Final = 90_000
@@ -74,7 +73,7 @@ class KafkaSpout:
 
     def __init__(
         self, topics: Topics, inputs: str | Sequence[str], *, take_over: bool = False,
-        runner: Runner | None = None,
+        runner: Engine | None = None,
     ) -> None:  # fmt: skip
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         if not names:
@@ -85,7 +84,7 @@ class KafkaSpout:
                 f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"
                 " like; read it by read_stream, or set ordering: none"
             )
-        self._runner: Runner = runner or _threads_for(topics, found, take_over=take_over)
+        self._runner = runner or _threads_for(topics, found, take_over=take_over)
         self._names: set[str] = set()
         self._tuples: dict[Root, Item] = {}
         self._client = self.client(TUPLES)
@@ -161,20 +160,20 @@ class KafkaSpout:
     def deactivate(self) -> None:
         """Emit no tuple and open no item until `activate`; open items may be settled meanwhile."""
         with self._runner.guard:
-            self._runner.desk.is_active = False
+            self._runner.queues.is_active = False
 
     def activate(self) -> None:
         """Go on after `deactivate`."""
         with self._runner.guard:
-            self._runner.desk.is_active = True
+            self._runner.queues.is_active = True
             self._runner.guard.notify_all()
-            self._runner.stir()
+            self._runner.wake()
 
     def close(self) -> None:
         """Publish what was settled, commit, and leave; the group's next session gets the open records."""
         if self._is_open:
             with self._runner.guard:
-                self._runner.desk.close()
+                self._runner.queues.close()
             self._runner.stop()
 
     # -- Kestrel's clients
@@ -203,7 +202,7 @@ class KafkaSpout:
                     f"there is a client {called!r} already; close it, or give this one another name"
                 )
             self._names.add(called)
-        return Client(self._runner, Terms(called, max_open, auto_abort_ms), self._names.discard)
+        return Client(self._runner, ClientLimits(called, max_open, auto_abort_ms), self._names.discard)
 
     def status(self) -> SpoutStatus:
         """Return the current status: pending roots, verdicts, waiting and open items."""
@@ -220,7 +219,13 @@ class KafkaSpout:
     def _taken(self, verb: str, message_id: object) -> Item | None:
         """Return the tuple to settle, and forget it; None if it is unknown here."""
         if not isinstance(message_id, Item):
-            return self._tuples.pop(_root(verb, message_id), None)
+            named = message_id.root if isinstance(message_id, MessageId) else message_id
+            if not isinstance(named, Root):
+                raise UsageError(
+                    f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
+                    " itself, of what `next_tuple` returned"
+                )
+            return self._tuples.pop(named, None)
         root = message_id.message_id.root
         if self._tuples.get(root) == message_id:
             self._tuples.pop(root, None)  # another thread may have acked it in the meantime
@@ -249,22 +254,6 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
         )  # fmt: skip
 
     return Engine(make)
-
-
-def _root(verb: str, message_id: object) -> Root:
-    """Return the root of a message id.
-
-    Raises:
-        UsageError: it is no message id.
-    """
-    if isinstance(message_id, MessageId):
-        return message_id.root
-    if isinstance(message_id, Root):
-        return message_id
-    raise UsageError(
-        f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple itself, of"
-        " what `next_tuple` returned"
-    )
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ durable.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -66,12 +66,6 @@ class ReadAhead:
     """The records of one input that were read and not planned; a `Reach` over the sources that are shown."""
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
-        """Prepare; nothing is read before `follow`.
-
-        Args:
-            reader: for this input only.
-            log: returns where partitions begin, when records that we need have left one.
-        """
         self.count = 0
         self._reader = reader
         self._log = log
@@ -126,8 +120,8 @@ class ReadAhead:
 
     def show(self, sources: Iterable[int]) -> None:
         """Allow only these sources to be planned."""
-        wanted = set(sources)
-        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in wanted)
+        shown = set(sources)
+        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where partitions begin from which needed records have left; 0 for the others."""
@@ -137,16 +131,8 @@ class ReadAhead:
         """Return the offsets up to which the shown partitions were read; 0 for the others."""
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
 
-    def holds(self, place: TopicPartition) -> bool:
-        """Return whether a partition is read here."""
-        return place in self._buffers
-
     def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
-        """Take the planned records of a partition out of the buffer.
-
-        Args:
-            place: the partition.
-            run: positions in it that were read, behind those of the call before.
+        """Take the planned records of a partition, those of a run behind the last one, out of the buffer.
 
         Returns:
             The records, and the positions of the run that have none.
@@ -184,11 +170,7 @@ class ReadAhead:
         self._reader.close()
 
     def _skip_what_is_gone(self) -> None:
-        """Go on where the log begins; planning notices the lost records, and decides.
-
-        Raises:
-            OutOfRange: nothing has left the log, so a partition must have become shorter.
-        """
+        """Go on where the log begins; planning notices the lost records, and decides."""
         starts = self._log.starts(self._buffers)
         gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
         if not gone:
@@ -202,27 +184,22 @@ class ReadAhead:
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 
-Ask = Callable[[ReadAhead, list[TopicPartition]], Mapping[TopicPartition, int]]
-
-
 class Reaches:
     """The inputs of a group as one `Reach`."""
 
     def __init__(self, inputs: Iterable[ReadAhead]) -> None:
-        """Join the inputs."""
         self._inputs = tuple(inputs)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where partitions begin, as `ReadAhead.starts`."""
-        return self._of(partitions, ReadAhead.starts)
+        places = list(partitions)
+        return _largest([one.starts(places) for one in self._inputs])
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets up to which partitions may be planned, as `ReadAhead.stable_ends`."""
-        return self._of(partitions, ReadAhead.stable_ends)
+        places = list(partitions)
+        return _largest([one.stable_ends(places) for one in self._inputs])
 
-    def _of(self, partitions: Iterable[TopicPartition], ask: Ask) -> Mapping[TopicPartition, int]:
-        asked = list(partitions)
-        found = dict.fromkeys(asked, 0)
-        for one in self._inputs:
-            found |= ask(one, [place for place in asked if one.holds(place)])
-        return found
+
+def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
+    return {place: max(each[place] for each in found) for place in found[0]}

@@ -2,10 +2,10 @@
 
 1. `open`, then `step` until `is_ready`: the group is taken, as a new session. The open roots of the session
    before it are abandoned and replayed.
-2. `read` waits for records that clients request; `step` settles verdicts, plans, and adds items to the desk.
+2. `read` waits for records that clients request; `step` settles verdicts, plans, and queues items.
 3. `publish` writes what was settled; its publications form one lane with a rising `seq`.
 
-One thread calls `read` and `step`, another calls `publish`; they share the desk, under the guard.
+One thread calls `read` and `step`, another calls `publish`; they share the queues, under the guard.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 """
@@ -28,7 +28,7 @@ from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.publish import BatchLane, Publisher, publication_of
-from spout.standalone.desk import Desk
+from spout.standalone.queues import QueueCollection
 from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, ReadAhead
 
 
@@ -36,7 +36,7 @@ class SpoutService:
     """The service behind a `KafkaSpout`.
 
     Attributes:
-        desk: the items for clients; used under the guard only.
+        queues: the items for clients; used under the guard only.
         durable: number of the last publication that is durable; read under the guard only.
     """
 
@@ -59,15 +59,12 @@ class SpoutService:
             open_log: connects to the cluster; called once to plan and once to publish.
             open_reader: returns a new reader; called once for each input.
             topics: topics.yaml.
-            inputs: the inputs to read; tracked, of one group.
-            guard: locked while the desk is used, and notified when something has changed for clients.
+            inputs: the inputs to read; tracked, of one group, else `UsageError`.
+            guard: locked while the queues are used, and notified when something has changed for clients.
             new_id: a new id for the session.
             report: called with events that an operator should see.
             take_over: whether to take the group from an owner that is alive.
             who: the process that runs the session, as other processes are shown it.
-
-        Raises:
-            UsageError: inputs of several groups, or untracked ones.
         """
         untracked = [found.name for found in inputs if not found.tracked]
         if untracked:
@@ -75,7 +72,7 @@ class SpoutService:
                 f"input {untracked[0]} has `ackers: 0`: nothing of it is tracked, so nothing can be"
                 " confirmed; read it with a plain consumer, or let it be tracked"
             )
-        self.desk = Desk(inputs)
+        self.queues = QueueCollection(inputs)
         self.durable = 0
         self._log = log = open_log()
         self._ahead = {found.name: ReadAhead(open_reader(), log) for found in inputs}
@@ -85,7 +82,7 @@ class SpoutService:
         )  # fmt: skip
         self._planner = Planner(
             log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()),
-            on_verdicts=self._note_lost, who=who,
+            on_verdicts=self._note, who=who,
         )  # fmt: skip
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
@@ -102,21 +99,11 @@ class SpoutService:
         return self._planner.is_ready
 
     def open(self, now_ms: int) -> None:
-        """Begin to take the group.
-
-        Raises:
-            TopicError: a topic is missing.
-            Disagreement: the number of partitions of the acker topics is not that of topics.yaml, or somebody
-                moved the group's offsets.
-        """
+        """Begin to take the group; errors as `Planner.open`."""
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read records that clients request and that are not read yet; wait for the first one.
-
-        Args:
-            now_ms: wall time.
-            wait_ms: how long to wait at most.
+        """Read records that clients request; wait at most `wait_ms` for the first one.
 
         Returns:
             Whether clients request records that are not read yet.
@@ -124,12 +111,12 @@ class SpoutService:
         if not self.is_ready:
             return False
         with self._guard:
-            wanted = self.desk.wanted(now_ms)
-        lacking = {name: count - self._ahead[name].count for name, count in wanted.items()}
-        hungry = {name: count for name, count in lacking.items() if count > 0}
-        for name, count in hungry.items():
-            self._ahead[name].poll(wait_ms // len(hungry), count)
-        return bool(hungry)
+            lacking = self.queues.lacking(now_ms)
+        unread = {name: count - self._ahead[name].count for name, count in lacking.items()}
+        unread = {name: count for name, count in unread.items() if count > 0}
+        for name, count in unread.items():
+            self._ahead[name].poll(wait_ms // len(unread), count)
+        return bool(unread)
 
     def step(self, now_ms: int) -> bool:
         """Settle verdicts, tick, and plan records that clients request; return whether items were added or
@@ -146,10 +133,10 @@ class SpoutService:
         self._follow()
         with self._guard:
             for lost in self._lost:
-                self.desk.lose(lost)
-            returned = self.desk.expire(now_ms)
-            wanted = self.desk.wanted(now_ms)
-            late, self.desk.late.names = self.desk.late.names, []
+                self.queues.lose(lost)
+            returned = self.queues.expire(now_ms)
+            lacking = self.queues.lacking(now_ms)
+            late, self.queues.late_names = self.queues.late_names, []
             if returned:
                 self._guard.notify_all()
         self._lost.clear()
@@ -157,21 +144,23 @@ class SpoutService:
             self._report(
                 "settled_after_the_timeout", {"roots": late, "next_step": "raise the input's timeout"}
             )
-        came = sum([self._feed(name, count, now_ms) for name, count in wanted.items()])
+        came = sum([self._feed(name, count, now_ms) for name, count in lacking.items()])
         return bool(came or returned)
 
     def publish(self) -> int | None:
-        """Publish everything settled so far; return the number of the publication, or None if there was
-        nothing.
+        """Publish everything settled so far.
+
+        Returns:
+            The number of the publication; None if there was nothing.
 
         Raises:
             Unreachable: it is not durable within a minute.
         """
         with self._guard:
-            if not self.desk.settlements:
+            if not self.queues.publication:
                 return None
-            number = self.desk.settlements.number
-            outcome = self.desk.settlements.take(self.desk.shelf, self._around())
+            number = self.queues.publication.number
+            outcome = self.queues.publication.take(self.queues.records, self._around())
         self._publisher.publish(publication_of(outcome, BatchLane(self._lane, number)), self._spec.partitions)
         with self._guard:
             self.durable = number
@@ -190,7 +179,7 @@ class SpoutService:
             ahead.close()
         self._log.close()
 
-    def _note_lost(self, verdicts: Verdicts) -> None:
+    def _note(self, verdicts: Verdicts) -> None:
         self._lost += verdicts.lost
 
     def _follow(self) -> None:
@@ -204,7 +193,7 @@ class SpoutService:
             ahead.follow({s: spec for s, spec in sources.items() if spec.input.name == name}, free)
 
     def _feed(self, name: str, count: int, now_ms: int) -> int:
-        """Plan at most `count` of an input's records that were read, and add them to the desk.
+        """Plan at most `count` of an input's records that were read, and queue them.
 
         Sources of several acker partitions need several parts of an Init; all parts are awaited together.
         """
@@ -228,8 +217,8 @@ class SpoutService:
             with self._guard:
                 for records, absent in planned:
                     for part in records:
-                        self.desk.put(*part)
-                    self.desk.absent(absent)
+                        self.queues.put(*part)
+                    self.queues.absent(absent)
                 self._guard.notify_all()
         return came
 

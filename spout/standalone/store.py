@@ -5,7 +5,8 @@ left. A client opens the oldest waiting items, under one `Lease`. Items that it 
 old place, so the oldest always comes first. A lease may have a deadline, after which its remaining items are
 put back.
 
-Source: docs/design/conformance.md, S154 to S166; Kestrel's ``PersistentQueue``.
+Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md, section 5.1; Kestrel's
+``PersistentQueue``.
 """
 
 from __future__ import annotations
@@ -23,18 +24,25 @@ from spout.tuples.intervals import IntervalSet
 NOBODY: Final = ""
 """The client in the lease of an item that comes from `peek`."""
 
+WINDOW_MS_MAX = 1_000
+"""As many records are kept ready as were opened within this time; a short timeout makes it shorter."""
+
+TIMEOUT_SHARE = 8
+"""A record that is ready waits for at most about this fraction of the timeout."""
+
+AHEAD_MAX = 20_000
+"""At most this many records are ready before a client requests any."""
+
 
 class Lease:
     """The items of one `PendingStore.open`, for one client.
 
     Attributes:
-        store: the store of the items.
-        client: the client that has them open.
-        runs: the items that it had at first, ascending.
+        runs: the items that it had at first, ascending; all of them are open while `is_whole`.
         until_ms: when its remaining items are put back, wall time; None: never.
         parts: for each item that was split, the parts that are still open.
         lost: for each item that was taken away, why.
-        is_whole: whether no item was settled alone yet; then `runs` are the open items.
+        is_whole: whether no item was settled alone yet.
         singles: the open items, once it is not whole.
     """
 
@@ -43,7 +51,6 @@ class Lease:
     def __init__(
         self, store: PendingStore, client: str, runs: tuple[PositionRun, ...], until_ms: int | None
     ) -> None:
-        """Begin with all items of the runs open."""
         self.store = store
         self.client = client
         self.runs = runs
@@ -54,11 +61,9 @@ class Lease:
         self.singles: set[int] = set()
 
     def __len__(self) -> int:
-        """Return how many of its items are still open."""
         return sum(end - start for start, end in self.runs) if self.is_whole else len(self.singles)
 
     def __contains__(self, serial: object) -> bool:
-        """Return whether one of its items is still open."""
         if self.is_whole:
             return isinstance(serial, int) and any(start <= serial < end for start, end in self.runs)
         return serial in self.singles
@@ -79,14 +84,9 @@ class Lease:
 
 
 class PendingStore:
-    """The items of one input.
-
-    Attributes:
-        is_closed: whether its spout was closed or has stopped: its items can no longer be settled.
-    """
+    """The items of one input; `is_closed` when its spout was closed or has stopped."""
 
     def __init__(self) -> None:
-        """Begin without an item."""
         self.is_closed = False
         self._waiting = IntervalSet()
         self._leases: dict[str, dict[Lease, None]] = {}
@@ -134,11 +134,7 @@ class PendingStore:
         return lease
 
     def split(self, client: str, lease: Lease, serial: int, parts: int) -> bool:
-        """Split an item: it is settled only when all its parts are. Return whether it is still open.
-
-        Raises:
-            TupleError: it is another client's, or it was split before.
-        """
+        """Split an item: it is settled only when all its parts are. Return whether it is still open."""
         own(client, lease)
         if serial not in lease:
             return False
@@ -160,11 +156,7 @@ class PendingStore:
         return self.settle(client, lease, serial)
 
     def settle(self, client: str, lease: Lease, serial: int) -> bool:
-        """Remove an open item for good; return whether it was open.
-
-        Raises:
-            TupleError: another client has it, or parts of it are open.
-        """
+        """Remove an open item for good, unless parts of it are open; return whether it was open."""
         if lease.client != client:
             own(client, lease)
         if lease.parts:
@@ -172,11 +164,7 @@ class PendingStore:
         return self._close(lease, serial)
 
     def settle_all(self, client: str, lease: Lease) -> list[PositionRun]:
-        """Remove all remaining items of a lease for good, and return them.
-
-        Raises:
-            TupleError: another client has them, or parts of them are open.
-        """
+        """Remove all remaining items of a lease for good, unless parts are open; return them."""
         own(client, lease)
         for serial in lease.parts:
             refuse_parts(client, lease, serial)
@@ -194,22 +182,14 @@ class PendingStore:
         return self._close_all(lease)
 
     def put_back(self, client: str, lease: Lease, serial: int) -> bool:
-        """Let an open item wait again, in its old place; return whether it was open.
-
-        Raises:
-            TupleError: another client has it.
-        """
+        """Let an open item wait again, in its old place; return whether it was open."""
         if not self.drop(client, lease, serial):
             return False
         self._waiting.add(serial, serial + 1)
         return True
 
     def put_back_all(self, client: str, lease: Lease) -> int:
-        """Let all remaining items of a lease wait again, and return how many there were.
-
-        Raises:
-            TupleError: another client has them.
-        """
+        """Let all remaining items of a lease wait again, and return how many there were."""
         own(client, lease)
         return self._return(lease)
 
@@ -230,10 +210,7 @@ class PendingStore:
         return returned
 
     def lose(self, reasons: Mapping[int, str]) -> list[PositionRun]:
-        """Take items away, waiting or open: they will be replayed, or are dead letters.
-
-        Args:
-            reasons: why, by item.
+        """Take items away, waiting or open, for a reason each: they will be replayed, or are dead letters.
 
         Returns:
             The items that were here, ascending; the others had left already.
@@ -275,12 +252,49 @@ class PendingStore:
         return runs
 
 
-def own(client: str, lease: Lease) -> None:
-    """Check that a lease is a client's.
+class Demand:
+    """How many records are kept ready for the clients of an input.
 
-    Raises:
-        TupleError: another client has it, or it comes from `peek`.
+    A planned record is pending, and its timeout runs. So only as many are planned as clients request now, and
+    as many again as they opened a short time before. Without clients nothing is planned, and a client that
+    opens records all the time need not wait for a plan.
     """
+
+    __slots__ = ("_before", "_began_ms", "_now", "_window_ms")
+
+    def __init__(self, timeout_ms: int) -> None:
+        """Begin with no record opened; `timeout_ms` is that of the input's roots, 0: they have none."""
+        self._window_ms = min(WINDOW_MS_MAX, timeout_ms // TIMEOUT_SHARE) if timeout_ms else WINDOW_MS_MAX
+        self._began_ms = 0
+        self._before = self._now = 0
+
+    def opened(self, count: int, now_ms: int) -> None:
+        """Add `count` records that were opened."""
+        self._turn(now_ms)
+        self._now += count
+
+    def missed(self, count: int, now_ms: int) -> None:
+        """Note a request for `count` records when none was ready; a client that does not wait calls again."""
+        self._turn(now_ms)
+        self._now = max(self._now, count)
+
+    def ahead(self, now_ms: int) -> int:
+        """Return how many records to keep ready before a client requests them."""
+        self._turn(now_ms)
+        return min(AHEAD_MAX, max(self._before, self._now))
+
+    def _turn(self, now_ms: int) -> None:
+        """Begin a new window if the last one is over."""
+        past_ms = now_ms - self._began_ms
+        if 0 <= past_ms < self._window_ms:
+            return
+        self._before = self._now if self._window_ms <= past_ms < 2 * self._window_ms else 0
+        self._now = 0
+        self._began_ms = now_ms
+
+
+def own(client: str, lease: Lease) -> None:
+    """Refuse with a `TupleError` what another client has open, or what comes from `peek`."""
     if lease.client == NOBODY:
         raise TupleError(
             f"client {client!r} settled an item that was only peeked at; open it first, and settle what"
@@ -293,11 +307,7 @@ def own(client: str, lease: Lease) -> None:
 
 
 def refuse_parts(client: str, lease: Lease, serial: int, done: Set[int] = frozenset()) -> None:
-    """Check that no part of an item is open, except those in `done`.
-
-    Raises:
-        TupleError: one is.
-    """
+    """Refuse with a `TupleError` an item that has open parts, except those in `done`."""
     left = lease.parts.get(serial, set()) - done
     if left:
         raise TupleError(

@@ -166,8 +166,8 @@ def test_questions_about_offsets_are_answered_again_when_the_broker_is_back(pref
     It looks again by itself when nobody listens at the broker's address for a while. Behind a proxy, or a
     service of Kubernetes, somebody always does.
     """
-    with Proxy() as proxy, EmbeddedBroker(doors={"PROXIED": proxy.port}) as broker:
-        proxy.connect_to(broker.door("PROXIED"))
+    with Proxy() as proxy, EmbeddedBroker(listeners={"PROXIED": proxy.port}) as broker:
+        proxy.connect_to(broker.listener_port("PROXIED"))
         cluster = KafkaCluster(prefix, broker.bootstrap)
         partition = TopicPartition(cluster.topic(), 0)
         log = KafkaLog({"bootstrap.servers": f"{HOST}:{proxy.port}"})
@@ -190,8 +190,8 @@ def test_a_commit_that_is_asked_for_while_the_broker_is_away_goes_through_when_i
     prefix: str,
 ) -> None:
     """librdkafka's request for the coordinator that it knew would wait out whatever time it is given."""
-    with Proxy() as proxy, EmbeddedBroker(doors={"PROXIED": proxy.port}) as broker:
-        proxy.connect_to(broker.door("PROXIED"))
+    with Proxy() as proxy, EmbeddedBroker(listeners={"PROXIED": proxy.port}) as broker:
+        proxy.connect_to(broker.listener_port("PROXIED"))
         cluster = KafkaCluster(prefix, broker.bootstrap)
         partition = TopicPartition(cluster.topic(), 0)
         log = KafkaLog({"bootstrap.servers": f"{HOST}:{proxy.port}"})

@@ -17,7 +17,7 @@ from acker.ledger.output import AckerEventKind
 from acker.service.bins import REWRITE_STEPS
 from acker.service.state import BIN_PART, StatePart, part_key, state_codec, state_from
 from acker.wire.events import SourceRun, Verdicts
-from spout.inspect.operate import GroupOperation
+from spout.inspect.operate import GroupSession
 from spout.planning.plan import by_block
 from tests.support.worlds.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
 
@@ -156,7 +156,7 @@ def test_a_release_puts_a_straggler_back(straggler: tuple[World, Writer]) -> Non
     world, _ = straggler
     text = f"acker: {{partitions: 1}}\ninputs: {{{TOPIC}: {{id: 1, group: {GROUP}}}}}"
     topics = parse(text, file="topics.yaml", environ={})
-    operation = GroupOperation(world.cluster.log(), topics, GROUP, new_id="op-release")
+    operation = GroupSession(world.cluster.log(), topics, GROUP, new_id="op-release")
     while not operation.step(world.now_ms):
         world.step()
     operation.finish()

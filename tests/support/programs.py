@@ -73,7 +73,7 @@ def running(
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     everything = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1", **(environ or {})}
     command = tether.Command([sys.executable, *map(str, arguments)], log, folder, everything)
-    process = tether.start(command)
+    process = tether.spawn(command)
     try:
         yield Program(process, log)
     finally:

@@ -74,7 +74,7 @@ class Secured:
     @property
     def bootstrap(self) -> str:
         """Where everybody but the administrator comes in."""
-        return f"{HOST}:{self.broker.door(DOOR)}"
+        return f"{HOST}:{self.broker.listener_port(DOOR)}"
 
     @property
     def admin(self) -> AdminClient:
@@ -122,7 +122,7 @@ def secured(folder: Path) -> Iterator[Secured]:
         "server.pem": _pkcs8(server.private_key_pem.bytes())
         + b"".join(blob.bytes() for blob in server.cert_chain_pems)
     }
-    with EmbeddedBroker(doors={DOOR: None}, settings=_SETTINGS, files=files) as broker:
+    with EmbeddedBroker(listeners={DOOR: None}, settings=_SETTINGS, files=files) as broker:
         yield Secured(broker, trusted)
 
 

@@ -59,7 +59,7 @@ class Report:
             **judgement.counts,
             "replays": dict(judgement.replays),
             "duplicates": dict(judgement.duplicates),
-            "failed_checks": {check.name: check.found for check in judgement.checks if not check.held},
+            "failed_checks": {check.name: check.found for check in judgement.checks if not check.passed},
         }
 
 
@@ -77,8 +77,8 @@ def print_report(report: Report, *, as_json: bool) -> None:
     for deed in report.left_out:
         out.print(f"left out {deed}: it cannot be done on this machine")
     for check in judgement.checks:
-        found = "" if check.held else f": {check.found}"
-        out.print(f"{'ok      ' if check.held else 'FAILED  '}{check.name}{found}")
+        found = "" if check.passed else f": {check.found}"
+        out.print(f"{'ok      ' if check.passed else 'FAILED  '}{check.name}{found}")
     if as_json:
         out.out(json.dumps(report.as_dict()), highlight=False)
 

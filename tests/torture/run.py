@@ -184,7 +184,9 @@ def _judge(
         )
     )
     found = (
-        "" if drained else f"nothing ended for {STALLED_MS_MAX // 1000} s; {stage.driver.child.obituary()}"
+        ""
+        if drained
+        else f"nothing ended for {STALLED_MS_MAX // 1000} s; {stage.driver.child.how_it_ended()}"
     )
     stepped_ms = CLOCK_STEP_MS_MAX if torturer.has_stepped else 0
     checks = (

@@ -115,7 +115,7 @@ class Torturer:
                 part.kill_family()
             case Deed.STOP:
                 if not part.stop():
-                    self.endings.append(f"{part.victim}: did not end by SIGTERM: {part.child.obituary()}")
+                    self.endings.append(f"{part.victim}: did not end by SIGTERM: {part.child.how_it_ended()}")
             case Deed.TAKE_OVER:
                 part.kill()
                 self._driver.take_over()
@@ -223,7 +223,7 @@ class Torturer:
         if zombie.child.alive() and self._clock() - zombie.rival_since_ms < ZOMBIE_ENDS_MS_MAX:
             return
         if zombie.child.alive():
-            self.survivors.append(zombie.child.obituary(ZOMBIE_ENDS_MS_MAX / 1000))
+            self.survivors.append(zombie.child.how_it_ended(ZOMBIE_ENDS_MS_MAX / 1000))
             zombie.child.kill()
         self._driver.left += zombie.frozen
         self._zombies.remove(zombie)
@@ -243,7 +243,7 @@ class Torturer:
             self.driver_endings += 1
             self._recovering.append((None, self._clock()))
         else:
-            self.endings.append(f"{part.victim}: {part.child.obituary()}")
+            self.endings.append(f"{part.victim}: {part.child.how_it_ended()}")
         part.start()
 
     def _note(self, victim: Victim, deed: Deed | None, began_ms: int) -> None:

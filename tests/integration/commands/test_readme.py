@@ -170,7 +170,7 @@ def test_the_first_pipeline_runs_as_it_stands_from_the_installed_package(tmp_pat
             program, *words = commands[number][2:]
             log = tmp_path / f"log{number}"
             command = tether.Command([str(bin_folder / program), *words], log, tmp_path, environ)
-            process = tether.start(command)
+            process = tether.spawn(command)
             stack.callback(lambda: tether.stop(process, 60_000) if process.poll() is None else None)
             return Program(process, log)
 

@@ -20,7 +20,7 @@ from acker.errors import Disagreement, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.provision import create_topics
-from spout.inspect.operate import GroupOperation, moves
+from spout.inspect.operate import GroupSession, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.brokers import Broker
@@ -209,7 +209,7 @@ def test_a_source_topic_created_again_while_trees_are_open_converges_after_a_res
     world.produce(40, topic=topic)
     world.until_stopped(r"was re-created.*offsets reset")
     world.kill(planner)
-    operation = GroupOperation(
+    operation = GroupSession(
         world.client(), world.topics, "g", new_id="op", rewind=moves(world.log, world.source, "earliest")
     )
     world.until(lambda: operation.step(world.now_ms))

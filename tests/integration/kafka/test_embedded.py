@@ -101,13 +101,13 @@ def test_a_directory_that_is_named_keeps_the_records_for_the_next_broker(tmp_pat
 def test_files_and_settings_of_a_broker_are_readable_for_nobody_else(tmp_path: Path) -> None:
     files = {"server.pem": b"a key"}
     with EmbeddedBroker(
-        tmp_path, doors={"OTHER": None}, settings={"num.partitions": "7"}, files=files
+        tmp_path, listeners={"OTHER": None}, settings={"num.partitions": "7"}, files=files
     ) as broker:
         there = [tmp_path / "server.pem", tmp_path / "server.properties"]
         assert there[0].read_bytes() == b"a key"
         assert "num.partitions=7" in there[1].read_text().splitlines()
         assert [path.stat().st_mode & 0o077 for path in there] == [0, 0]
-        assert topics(f"127.0.0.1:{broker.door('OTHER')}") == topics(broker.bootstrap)
+        assert topics(f"127.0.0.1:{broker.listener_port('OTHER')}") == topics(broker.bootstrap)
 
 
 def test_nothing_is_left_of_a_broker_without_a_directory() -> None:

@@ -55,10 +55,10 @@ def in_a_transaction(log: Log, values: list[bytes], relay: Damaging) -> None:
 @pytest.mark.parametrize("write", [plainly, in_a_transaction])
 def test_what_is_refused_at_first_is_written_before_what_comes_behind_it(write: Write) -> None:
     """No second write is on its way before the first has an answer, so none can answer for it."""
-    with Damaging(FIRST) as relay, EmbeddedBroker(doors={DOOR: relay.port}) as broker:
+    with Damaging(FIRST) as relay, EmbeddedBroker(listeners={DOOR: relay.port}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
-        relay.connect_to(broker.door(DOOR))
+        relay.connect_to(broker.listener_port(DOOR))
         log = KafkaLog({"bootstrap.servers": f"{HOST}:{relay.port}"}, operation_timeout_ms=TIMEOUT_MS)
         write(log, [FIRST, SECOND], relay)
         log.close()

@@ -23,7 +23,7 @@ from spout.runtime import tether
 folder, level = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 if level < 3:
     again = [sys.executable, __file__, str(folder), str(level + 1)]
-    child = tether.start(tether.Command(again, folder / "log"))
+    child = tether.spawn(tether.Command(again, folder / "log"))
 (folder / f"{level}.draft").write_text(str(os.getpid()))
 (folder / f"{level}.draft").rename(folder / f"{level}.pid")
 signal.pause()
@@ -51,28 +51,28 @@ def test_a_kill_of_the_parent_takes_children_and_their_children_along(tmp_path: 
 
 
 def test_a_process_that_is_asked_to_end_and_does_has_ended_cleanly(tmp_path: Path) -> None:
-    process = tether.start(tether.Command(FOREVER, tmp_path / "log"))
+    process = tether.spawn(tether.Command(FOREVER, tmp_path / "log"))
     assert tether.stop(process, 10_000)
     assert process.returncode == -signal.SIGTERM
 
 
 def test_a_process_that_will_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
     deaf = "from signal import *; signal(SIGTERM, SIG_IGN); print('deaf', flush=True); pause()"
-    process = tether.start(tether.Command([sys.executable, "-c", deaf], tmp_path / "log"))
+    process = tether.spawn(tether.Command([sys.executable, "-c", deaf], tmp_path / "log"))
     eventually(lambda: tether.last_lines(tmp_path / "log") == "deaf")
     assert not tether.stop(process, 100)
     assert process.returncode == -signal.SIGKILL
 
 
 def test_a_process_that_had_failed_before_has_not_ended_cleanly(tmp_path: Path) -> None:
-    process = tether.start(tether.Command(["sh", "-c", "echo why >&2; exit 4"], tmp_path / "log"))
+    process = tether.spawn(tether.Command(["sh", "-c", "echo why >&2; exit 4"], tmp_path / "log"))
     process.wait()
     assert not tether.stop(process, 100)
     assert tether.last_lines(tmp_path / "log") == "why"
 
 
 def test_ctrl_c_in_a_terminal_does_not_reach_a_child(tmp_path: Path) -> None:
-    process = tether.start(tether.Command(FOREVER, tmp_path / "log"))
+    process = tether.spawn(tether.Command(FOREVER, tmp_path / "log"))
     assert os.getpgid(process.pid) != os.getpgid(0)
     tether.kill(process)
 
@@ -82,7 +82,7 @@ def test_a_child_of_a_thread_is_refused(tmp_path: Path) -> None:
 
     def start() -> None:
         with pytest.raises(RuntimeError) as error:
-            tether.start(tether.Command(FOREVER, tmp_path / "log"))
+            tether.spawn(tether.Command(FOREVER, tmp_path / "log"))
         caught.append(str(error.value))
 
     thread = threading.Thread(target=start)

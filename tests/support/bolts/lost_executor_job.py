@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spout
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
-from spout.local.spark_home import home_without_zip
+from spout.local.spark_session import home_without_zip
 from spout.tuples.collector import Tuple
 
 PARTITIONS = 4

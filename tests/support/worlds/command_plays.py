@@ -20,10 +20,10 @@ from replay.handling.letter_handling import Order, RateLimit
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import by_place, carry_out, inputs_named, look, records_of
-from spout.inspect.lookup import ANNOUNCED, PENDING
+from spout.inspect.dead_letters import by_place, carry_out, inputs_named, matching_letters, records_of
 from spout.inspect.open_roots import open_roots
 from spout.inspect.overview import Overview
+from spout.inspect.story import ANNOUNCED, PENDING
 from spout.inspect.trail import Trail
 from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
@@ -80,7 +80,7 @@ def play_observer(topics: Topics, stagehand: Stagehand) -> None:
 
 def _look_at_inputs(log: Log, topics: Topics) -> None:
     with closing(Overview(log, topics)) as overview:
-        (row,) = overview.look(now_ms())
+        (row,) = overview.rows(now_ms())
     if row["lag"] is None or not row["pending"] or not row["dead_letters"]:
         raise AssertionError(f"not all was read: {row}")
 
@@ -114,7 +114,7 @@ def _open_root(log: Log, topics: Topics) -> str:
 def _look_at_letters(log: Log, topics: Topics) -> None:
     limits = topics.replay.limits
     meant = by_place(inputs_named(topics, ()), (), Filter(handled=True))
-    letters = look(log, meant, wait_ms=limits.operation_timeout_ms).found
+    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms).found
     if not letters or len(list(records_of(log, letters, limits))) < len(letters):
         raise AssertionError("not every letter was shown")
 
@@ -133,7 +133,7 @@ def _handle(log: Log, topics: Topics, letter: str, deed: LetterAction) -> None:
     outcome = carry_out(
         log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
         Order(deed, wanted, "kim", "no use"), RateLimit(None, now_ms()),
-        clock=now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
     )  # fmt: skip
     if outcome.done != 1:
         raise AssertionError(f"{letter} was not {deed.lower()}: {outcome}")

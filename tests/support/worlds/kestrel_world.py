@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Message
 
 from acker.kafka.port import Log, Record, TopicPartition
-from spout.standalone.desk import Desk
+from spout.standalone.engine import Engine
 from spout.standalone.kafka_spout import KafkaSpout
+from spout.standalone.queues import SpoutStatus
 from spout.standalone.service import SpoutService
-from spout.standalone.status import SpoutStatus, status_of
 from tests.support.memory.cluster import Faults
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, YAML, World
 
@@ -39,7 +39,7 @@ class MemoryMessages:
         return found
 
 
-class Steps:
+class Steps(Engine):
     """Moves a spout when its world runs; nothing here waits."""
 
     def __init__(
@@ -48,9 +48,10 @@ class Steps:
         # A client that waits for its confirmation publishes it here itself, and so takes the lock again.
         self.lock = threading.RLock()
         self.guard = threading.Condition(self.lock)
+        self.is_fit = self.is_idle = True
         self.publishes = True
         self._world = world
-        self.service = SpoutService(
+        self.service = self._service = SpoutService(
             lambda: world.cluster.log(faults),
             lambda: MemoryMessages(world.cluster.log(faults)),
             world.topics,
@@ -59,16 +60,6 @@ class Steps:
             new_id=name,
             report=lambda event, fields: world.reports.append((event, dict(fields))),
         )
-
-    @property
-    def desk(self) -> Desk:
-        """What there is to open."""
-        return self.service.desk
-
-    @property
-    def durable(self) -> int:
-        """Number of the last publication that is durable."""
-        return self.service.durable
 
     def now_ms(self) -> int:
         """Return the world's time."""
@@ -92,25 +83,22 @@ class Steps:
 
     def status(self) -> SpoutStatus:
         """Return the status."""
-        return status_of(self.desk, self.service.status(self._world.now_ms))
-
-    is_fit = True
-    is_idle = True
+        return self.queues.status(self.service.status(self._world.now_ms))
 
     def check(self) -> None:
         """Nothing stops it but an error, which the test sees itself."""
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Read and plan what clients request."""
 
-    def settled(self, *, at_once: bool) -> None:
+    def publish_soon(self, *, at_once: bool) -> None:
         """Leave it to the next round; where a client waits, publish: there is no other thread to do it."""
         if at_once:
             self.publish()
 
     def orphan(self, client: str, closed: Callable[[str], None]) -> None:
         """Put back at once."""
-        self.desk.leave(client)
+        self.queues.leave(client)
         closed(client)
 
     def round(self) -> None:

@@ -43,7 +43,7 @@ from acker.wire.events import (
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
-from spout.inspect.operate import GroupOperation, moves, run
+from spout.inspect.operate import GroupSession, moves, run_to_end
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
@@ -290,4 +290,4 @@ def play_reset(topics: Topics, stagehand: Stagehand) -> None:
     stagehand.log.commit(found.group, {TopicPartition(found.replay_topic, 0): 0}, "windhover")
     with closing(KafkaLog(topics.kafka)) as log:
         plan = moves(log, found, "earliest")
-        run(GroupOperation(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)
+        run_to_end(GroupSession(log, topics, found.group, new_id=uuid.uuid4().hex[:16], rewind=plan), now_ms)

@@ -134,7 +134,7 @@ class World:
 
     def fallen(self) -> list[str]:
         """Return the names of the checks that do not hold."""
-        return [check.name for check in self.judgement().checks if not check.held]
+        return [check.name for check in self.judgement().checks if not check.passed]
 
     def _replace(self, topic: str, number: int, offset: int, attempt: int, of: str) -> None:
         loss = Loss(attempt - 1, Reason.FAILED, "", "", "", 0, 0, of)

@@ -59,7 +59,7 @@ class Judgement:
     @property
     def held(self) -> bool:
         """Whether every check held."""
-        return all(check.held for check in self.checks)
+        return all(check.passed for check in self.checks)
 
 
 def judge(aftermath: Aftermath) -> Judgement:

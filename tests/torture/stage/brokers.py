@@ -78,7 +78,7 @@ class Brokers:
         """
         for victim, broker in self._brokers.items():
             if broker.pid is None and victim not in self._away:
-                raise Unreachable(broker.obituary())
+                raise Unreachable(broker.how_it_ended())
         if self._away:
             return False
         # a fresh client: one that lives on may ask a broker that is away first

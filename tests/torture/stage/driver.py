@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     while query.isActive and query.lastProgress is None:
         query.awaitTermination(LOOK_SECONDS)
     if query.isActive:
-        logs.tell("driver.ready", checkpoint=str(checkpoint))
+        logs.log_event("driver.ready", checkpoint=str(checkpoint))
     query.awaitTermination()
 
 

@@ -16,7 +16,7 @@ from spout.local import java
 from spout.local.broker_settings import HOST
 from spout.local.jars import cache_directory
 from spout.local.ports import free_port
-from spout.local.spark_home import home_without_zip
+from spout.local.spark_session import home_without_zip
 from spout.runtime import tether
 from tests.torture.schedule import SPARK_WORKERS, Deed, Victim
 from tests.torture.stage.family import Member, family_of, signal_all
@@ -130,7 +130,7 @@ class SparkCluster:
             *(str(self._java.executable), *_JVM, *opened, "-cp", f"{self._home / 'jars'}/*"),
             *(f"org.apache.spark.deploy.{program}", *arguments, "--host", HOST, "--webui-port", "0"),
         ]
-        return tether.start(tether.Command(command, self._folder / log, self._folder, self._environ))
+        return tether.spawn(tether.Command(command, self._folder / log, self._folder, self._environ))
 
 
 def _scala_version(home: Path) -> str:

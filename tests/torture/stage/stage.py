@@ -176,10 +176,10 @@ def _start_broker(around: _Surroundings, console: Console, stack: ExitStack) -> 
     around.proxies = proxies = {victim: stack.enter_context(Proxy()) for victim in _DOORS}
     doors = {_DOORS[victim]: proxy.port for victim, proxy in proxies.items()}
     broker = stack.enter_context(
-        EmbeddedBroker(around.folder / "kafka", progress=console.print, doors=doors, settings=_BROKER)
+        EmbeddedBroker(around.folder / "kafka", progress=console.print, listeners=doors, settings=_BROKER)
     )
     for victim, proxy in proxies.items():
-        proxy.connect_to(broker.door(_DOORS[victim]))
+        proxy.connect_to(broker.listener_port(_DOORS[victim]))
     around.bootstrap = broker.bootstrap
     return (broker,)
 

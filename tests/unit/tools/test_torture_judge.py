@@ -59,7 +59,7 @@ def good() -> World:
 
 def test_a_run_in_which_all_went_by_the_rules_holds() -> None:
     judgement = good().judgement()
-    assert [check for check in judgement.checks if not check.held] == []
+    assert [check for check in judgement.checks if not check.passed] == []
     assert judgement.counts["records"] == 4
     assert (judgement.counts["acked"], judgement.counts["dead_lettered"]) == (3, 1)
     assert judgement.replays["meant to fail"] == 3

@@ -47,7 +47,7 @@ def recording_of(run: Run) -> Recording:
 def found_in(run: Run, recording: Recording) -> dict[str, str]:
     """Return the rules that a recording breaks, each with what broke it."""
     judged = checks(recording, run.world.topics, run.world.truth.skew_ms_max)
-    return {check.name: check.found for check in judged if not check.held}
+    return {check.name: check.found for check in judged if not check.passed}
 
 
 def is_recorded_whole(run: Run) -> bool:

@@ -44,7 +44,7 @@ class Child:
         """End."""
         self.lives = False
 
-    def obituary(self, _seconds: float = 0.0) -> str:
+    def how_it_ended(self, _seconds: float = 0.0) -> str:
         """Say what happened."""
         return "did not end"
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from acker.errors import UsageError
 from spout.bolts.bolts import BatchCollector
-from spout.demo.judge import Check, Outcome, checks, first_difference, report_rows
-from spout.demo.observer import Tally
+from spout.demo.judge import Check, DemoOutcome, checks, first_difference, report_rows
+from spout.demo.observer import OutcomeCounts
 from spout.demo.progress import DemoProgress, status_line
 from spout.demo.stage import DemoOptions, patient_ms
 from spout.demo.words import (
@@ -33,14 +33,14 @@ from spout.demo.words import (
 )
 from spout.planner.mailbox import PlannerStatus
 
-GOOD = Outcome(
+GOOD = DemoOutcome(
     records=10, acked=9, replayed=4, timed_out=1, failed=4, dead_lettered=1, absent=0, pending=0, lost=0,
     duplicates_from_acker_kill=0, other_replays=0, acker_kills=1, counts_correct=True, committed_to_end=True,
     seconds=1.0, ack_seconds=0.5, records_per_second=10.0, bootstrap="127.0.0.1:1",
 )  # fmt: skip
 
 
-def judge(outcome: Outcome = GOOD, **changed: object) -> list[Check]:
+def judge(outcome: DemoOutcome = GOOD, **changed: object) -> list[Check]:
     facts: dict[str, object] = {
         "expected_words": Counter(a=2),
         "found_words": Counter(a=2),
@@ -48,7 +48,7 @@ def judge(outcome: Outcome = GOOD, **changed: object) -> list[Check]:
         "lost_across_kill": [],
         "repeated_verdicts": 0,
     }
-    return [check for check in checks(outcome, **{**facts, **changed}) if not check.held]  # type: ignore[arg-type]  # a table of keywords
+    return [check for check in checks(outcome, **{**facts, **changed}) if not check.passed]  # type: ignore[arg-type]  # a table of keywords
 
 
 def test_pythons_own_text_is_there_without_blank_lines() -> None:
@@ -134,7 +134,7 @@ def test_lines_of_all_partitions_are_split_with_the_ordinal_of_each_word() -> No
     "outcome",
     [GOOD, replace(GOOD, acked=7, lost=2, pending=2, other_replays=1, duplicates_from_acker_kill=1)],
 )
-def test_the_lines_of_the_table_add_up(outcome: Outcome) -> None:
+def test_the_lines_of_the_table_add_up(outcome: DemoOutcome) -> None:
     """Those that are indented to the one above them."""
     rows = report_rows(outcome)
     heads = [number for number, (name, _) in enumerate(rows) if not name.startswith(" ")]
@@ -149,19 +149,19 @@ def test_the_lines_of_the_table_add_up(outcome: Outcome) -> None:
 
 def test_the_line_says_that_it_is_throttled_when_a_batch_took_too_long() -> None:
     status = PlannerStatus("running", "g", pending=12_000, batch_ms=3_100)
-    line = status_line(status, Tally(copies=3, dead_letters=1), 52_000.4, 5_000)
+    line = status_line(status, OutcomeCounts(copies=3, dead_letters=1), 52_000.4, 5_000)
     assert line == (
         "52,000 records/s  pending 12,000  replayed 3  dead 1  throttled: batch took 3.1 s of 5 s timeout"
     )
-    assert "throttled" not in status_line(replace(status, batch_ms=1_300), Tally(), 0, 5_000)
-    assert "throttled" not in status_line(status, Tally(), 0, 0)
+    assert "throttled" not in status_line(replace(status, batch_ms=1_300), OutcomeCounts(), 0, 5_000)
+    assert "throttled" not in status_line(status, OutcomeCounts(), 0, 0)
 
 
 def test_where_there_is_no_terminal_plain_lines_are_printed(tmp_path: Path) -> None:
     out = io.StringIO()
     with DemoProgress(Console(file=out, width=40), tmp_path / "none", 10, 5_000) as progress:
-        progress.show(4, Tally())
-        progress.show(5, Tally())
+        progress.show(4, OutcomeCounts())
+        progress.show(5, OutcomeCounts())
     assert out.getvalue() == "4 of 10  0 records/s  pending 0  replayed 0  dead 0\n"
 
 

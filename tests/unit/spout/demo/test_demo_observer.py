@@ -6,7 +6,7 @@ import numpy as np
 
 from acker.kafka.port import Outgoing
 from acker.wire.events import Acks, Lost, PositionRun, Reason, Verdicts, pack_positions, pack_values
-from spout.demo.observer import Observer
+from spout.demo.observer import OutcomeObserver
 from tests.support.worlds.replay_world import Emission, World, codec, topics
 
 EMITTED, KILLED, DUE, LATE = 10_000, 11_000, 40_000, 41_000
@@ -38,7 +38,7 @@ def test_a_kill_is_charged_with_what_was_acked_in_time_and_lost_and_with_nothing
     world = World()
     world.cluster.create_topic("_ack_ack", 2)
     whole, slow, never, taken = (world.emit(b"line") for _ in range(4))
-    observer = Observer(world.cluster.log(), topics(), topics().inputs["sentences"])
+    observer = OutcomeObserver(world.cluster.log(), topics(), topics().inputs["sentences"])
     observer.note_kill(KILLED)
     acked(world, whole, DUE - 1)
     acked(world, slow, LATE)
@@ -47,14 +47,14 @@ def test_a_kill_is_charged_with_what_was_acked_in_time_and_lost_and_with_nothing
     lost(world, taken, Reason.ABANDONED)
     observer.read_to_end(10_000)
     assert observer.lost_across_kill() == {f"sentences/0@{root.offset}" for root in (whole, taken)}
-    assert observer.tally.lost_by_reason == {"TIMED_OUT": 3, "ABANDONED": 1}
+    assert observer.counts.lost_by_reason == {"TIMED_OUT": 3, "ABANDONED": 1}
 
 
 def test_what_was_emitted_after_the_kill_is_not_charged_to_it() -> None:
     world = World()
     world.cluster.create_topic("_ack_ack", 2)
     root = world.emit(b"line")
-    observer = Observer(world.cluster.log(), topics(), topics().inputs["sentences"])
+    observer = OutcomeObserver(world.cluster.log(), topics(), topics().inputs["sentences"])
     observer.note_kill(EMITTED - 1)
     acked(world, root, DUE - 1)
     lost(world, root, Reason.TIMED_OUT)

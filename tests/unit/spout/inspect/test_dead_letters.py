@@ -14,8 +14,23 @@ from replay.handling.letter_box import find_letters
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
 from replay.records import headers
 from replay.records.letters import Filter, LetterAction, parse_letter
-from spout.inspect.dead_letters import Letters, Outcome, by_place, carry_out, inputs_named, look, records_of
-from spout.inspect.letter_rows import PREVIEW_BYTES, details_of, key_of, row_of, shown, stats_of
+from spout.inspect.dead_letters import (
+    FoundLetters,
+    HandlingResult,
+    by_place,
+    carry_out,
+    inputs_named,
+    matching_letters,
+    records_of,
+)
+from spout.inspect.letter_rows import (
+    PREVIEW_BYTES,
+    bytes_text,
+    letter_details,
+    letter_row,
+    parse_key,
+    stats_of,
+)
 from tests.support.memory.clients import Faults
 from tests.support.worlds.replay_world import (
     COPIES,
@@ -49,34 +64,34 @@ def bury(world: World, *values: bytes | None, key: bytes | None = None, headers:
     worker.close()
 
 
-def found(world: World, wanted: Filter = Filter(), *places: str) -> Letters:  # noqa: B008  # frozen
+def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters:  # noqa: B008  # frozen
     """Return the letters that are meant."""
-    return look(world.cluster.log(), by_place([INPUT], places, wanted), wait_ms=100)
+    return matching_letters(world.cluster.log(), by_place([INPUT], places, wanted), wait_ms=100)
 
 
 def do(
     world: World, deed: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
     wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
-) -> Outcome:  # fmt: skip
+) -> HandlingResult:  # fmt: skip
     """Carry an order out, in transactions of so many letters."""
     return carry_out(
         world.cluster.log(faults), ONE_LIFE, by_place([INPUT], places, wanted),
         Order(deed, wanted, "kim", "fixed in 1.3"), RateLimit(None, world.now_ms, chunk),
-        clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
     )  # fmt: skip
 
 
 def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
     bury(world, b"a b", key=b"k", headers=(("trace", b"1"),))
     letters = found(world)
-    row = row_of(letters.found[0])
+    row = letter_row(letters.found[0])
     assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
     assert (row["dead"], row["error"], row["operator"], row["message"]) == (
         "ATTEMPTS", "ValueError", "split", "bad line",
     )  # fmt: skip
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
     one, record = next(records_of(world.cluster.log(), letters.found, LIMITS))
-    told = details_of(one, record)
+    told = letter_details(one, record)
     assert (told["payload"], told["payload_bytes"]) == ("a b", 3)
     assert told["headers"] == [{"name": "trace", "value": "1"}]
     assert told["history"][0]["root"] == "sentences/0@0"
@@ -173,13 +188,9 @@ def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(wo
     assert len(every) == 2
     mark = every[0].letter.mark
     assert mark is not None
-    assert (mark.action, mark.by, mark.why, mark.at_ms) == (
-        LetterAction.DROPPED,
-        "kim",
-        "fixed in 1.3",
-        world.now_ms,
-    )
-    assert row_of(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
+    assert (mark.action, mark.by, mark.why) == (LetterAction.DROPPED, "kim", "fixed in 1.3")
+    assert mark.at_ms == world.now_ms
+    assert letter_row(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
     assert world.letters()[0].value == b"a"
     assert do(world).done == 1, "the other one"
     assert do(world).done == 0
@@ -250,7 +261,7 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
     one, record = next(records_of(world.cluster.log(), found(world).found, LIMITS))
-    told = details_of(one, record)
+    told = letter_details(one, record)
     assert (told["attempts"], told["timed_out"], told["abandoned"]) == (2, 1, 0)
 
 
@@ -289,7 +300,7 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
 
 def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_counted(world: World) -> None:
     bury(world, *(b"%d" % number for number in range(5)))
-    letters = look(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
+    letters = matching_letters(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
     assert (len(letters.found), letters.left_out) == (3, 2)
     handling = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
@@ -350,13 +361,14 @@ def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(wor
 
 
 def test_bytes_are_shown_as_text_where_they_are_and_read_back() -> None:
-    assert shown(None) == "null"
-    assert shown("grün".encode()) == "grün"
-    assert shown(b"\xff\x00") == "0xff00"
-    assert key_of(shown(b"\xff\x00")) == b"\xff\x00"
+    assert bytes_text(None) == "null"
+    assert bytes_text("grün".encode()) == "grün"
+    assert bytes_text(b"\xff\x00") == "0xff00"
+    assert parse_key(bytes_text(b"\xff\x00")) == b"\xff\x00"
     long = "ü" * PREVIEW_BYTES
     assert (
-        shown(b"a" + long.encode()) == f"a{'ü' * (PREVIEW_BYTES // 2 - 1)}… ({2 * PREVIEW_BYTES + 1:,} bytes)"
+        bytes_text(b"a" + long.encode())
+        == f"a{'ü' * (PREVIEW_BYTES // 2 - 1)}… ({2 * PREVIEW_BYTES + 1:,} bytes)"
     )
 
 
@@ -396,10 +408,10 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         world.settle(worker, until_ms=world.now_ms + 1_000)
         root = world.emission_of(world.copies()[-1])
     one = found(world).found[0]
-    told = details_of(one, world.letters()[0])
+    told = letter_details(one, world.letters()[0])
     assert (told["left_out"], len(told["history"])) == (4, 100)
     assert told["history"][1]["attempt"] == 5
     assert (told["history"][1]["reason"], told["history"][1]["message"]) == (
         "LEFT_OUT", "losses left out here: 4",
     )  # fmt: skip
-    assert row_of(one)["attempts"] == 103
+    assert letter_row(one)["attempts"] == 103

@@ -7,7 +7,7 @@ import pytest
 from acker.errors import Disagreement, SessionRefused, SessionSuperseded, UsageError
 from acker.identity import position_at
 from acker.kafka.port import TopicPartition
-from spout.inspect.operate import GroupOperation, Move, Place, input_called, inputs_of, moves
+from spout.inspect.operate import GroupSession, Move, Place, inputs_of, moves, tracked_input
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
@@ -25,7 +25,7 @@ def running(world: World, *, skip: tuple[int, ...] = ()) -> tuple[Planner, Journ
     return planner, end
 
 
-def do(world: World, operation: GroupOperation) -> None:
+def do(world: World, operation: GroupSession) -> None:
     """Step an operation to its end, and what else runs beside it."""
     for _ in range(READY_STEPS_MAX):
         if operation.step(world.now_ms):
@@ -38,7 +38,7 @@ def do(world: World, operation: GroupOperation) -> None:
 def reset(world: World, to: Place, *, at_ms: int | None = None) -> list[Move]:
     """Rewind the one input."""
     plan = moves(world.log, world.topics.inputs["sentences"], to, at_ms=at_ms)
-    do(world, GroupOperation(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
+    do(world, GroupSession(world.cluster.log(), world.topics, "g", new_id=f"op-{to}", rewind=plan))
     return plan
 
 
@@ -46,7 +46,7 @@ def release(world: World, *, take_over: bool = False) -> None:
     """Release the one group."""
     do(
         world,
-        GroupOperation(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over),
+        GroupSession(world.cluster.log(), world.topics, "g", new_id="op-release", take_over=take_over),
     )
 
 
@@ -113,7 +113,7 @@ def test_an_offset_that_the_log_does_not_hold_is_said_with_what_it_became(to: in
     running(world)
     world.log.delete_before({TopicPartition("sentences", 0): 4})
     move = next(each for each in moves(world.log, world.topics.inputs["sentences"], to) if each.source == A)
-    assert (move.offset, move.asked) == (first, to)
+    assert (move.offset, move.requested) == (first, to)
     assert str(move).endswith(f"; {to} was asked for, and the log has 4 to 10 here")
 
 
@@ -194,6 +194,6 @@ def test_a_reset_to_a_time_begins_at_the_first_record_from_then_on() -> None:
 def test_what_topics_yaml_does_not_have_is_refused_by_name() -> None:
     world = World()
     with pytest.raises(UsageError, match=r"no input 'nope'.*sentences"):
-        input_called(world.topics, "nope")
+        tracked_input(world.topics, "nope")
     with pytest.raises(UsageError, match="group 'nope'; it has g"):
         inputs_of(world.topics, "nope")

@@ -20,8 +20,8 @@ from acker.wire.events import Reason
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
-from spout.cli.opening import time_given
-from spout.inspect.tables import Column, Output, count, cut, printable, span, write
+from spout.cli.common import parse_time
+from spout.inspect.tables import Column, OutputFormat, count, cut_to, printable, span, write
 from tests.support.worlds import planning
 from tests.support.worlds.replay_world import LETTERS, World, topics
 
@@ -238,19 +238,19 @@ def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.Cap
 
 
 def test_a_time_is_read_as_a_time_or_as_how_long_ago() -> None:
-    assert time_given("--since", None, 10) is None
-    assert time_given("--since", "1.5s", 10_000) == 8_500
-    assert time_given("--since", "9d", 10_000) == 0
-    assert time_given("--since", "1970-01-01T00:00:01Z", 10_000) == 1_000
+    assert parse_time("--since", None, 10) is None
+    assert parse_time("--since", "1.5s", 10_000) == 8_500
+    assert parse_time("--since", "9d", 10_000) == 0
+    assert parse_time("--since", "1970-01-01T00:00:01Z", 10_000) == 1_000
     with pytest.raises(typer.BadParameter):
-        time_given("--since", "yesterday", 10_000)
+        parse_time("--since", "yesterday", 10_000)
 
 
 def test_what_came_out_of_a_topic_is_no_command_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Nor is it markup of the table's, nor does it break a row; unknown is neither 0 nor empty."""
     rows: list[Mapping[str, Any]] = [{"a": "\x1b[31mred\n[bold]x", "b": None, "c": 12_345, "d": "none"}]
     columns = [Column("a", "a"), Column("b", "b", count), Column("c", "c", count), Column("d", "d", span)]
-    write(rows, columns, Output.TABLE)
+    write(rows, columns, OutputFormat.TABLE)
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\\x1b[31mred\\n[bold]x" in out
@@ -262,11 +262,11 @@ def test_durations_and_long_texts_are_cut_to_what_a_reader_wants() -> None:
     assert [span(value) for value in (0, 999, 1_500, 90_000, 5_400_000, 172_800_000, "never")] == [
         "0 ms", "999 ms", "1.5 s", "1.5 min", "1.5 h", "2.0 d", "never",
     ]  # fmt: skip
-    assert (cut(5)("123456"), cut(5)("12345")) == ("1234…", "12345")
+    assert (cut_to(5)("123456"), cut_to(5)("12345")) == ("1234…", "12345")
 
 
 def test_a_wide_table_is_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    write([{"a": "x" * 300, "b": "y" * 300}], [Column("a", "a"), Column("b", "b")], Output.TABLE)
+    write([{"a": "x" * 300, "b": "y" * 300}], [Column("a", "a"), Column("b", "b")], OutputFormat.TABLE)
     assert f"{'x' * 300} │ {'y' * 300}" in capsys.readouterr().out
 
 

@@ -17,8 +17,8 @@ from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, 
 from spout.cli.inspect import STATUS
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.open_roots import OpenRoots, open_roots
-from spout.inspect.overview import Overview, missing_lives, more_of
-from spout.inspect.tables import Output, write
+from spout.inspect.overview import Overview, missing_processes, notes_on
+from spout.inspect.tables import OutputFormat, write
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
 from tests.support.worlds.planning import World, batch
@@ -34,7 +34,7 @@ def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
     """Look once."""
     overview = Overview(world.cluster.log(), world.topics, read_max=read_max)
     try:
-        return overview.look(world.now_ms)
+        return overview.rows(world.now_ms)
     finally:
         overview.close()
 
@@ -184,8 +184,8 @@ def test_a_topic_with_more_records_than_a_look_reads_is_unknown_until_it_was_rea
         )
         producer.flush(0)
     overview = Overview(world.cluster.log(), world.topics, read_max=3)
-    assert overview.look(world.now_ms)[0]["dead_letters"] is None
-    assert overview.look(world.now_ms)[0]["dead_letters"] == 5
+    assert overview.rows(world.now_ms)[0]["dead_letters"] is None
+    assert overview.rows(world.now_ms)[0]["dead_letters"] == 5
     overview.close()
 
 
@@ -196,7 +196,7 @@ def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None
     world.run(500)
     [row, other] = rows(world)
     assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (True, 1, 1)
-    assert missing_lives([row, other], world.topics) == []
+    assert missing_processes([row, other], world.topics) == []
     world.kill(planner)
     assert world.replays is not None
     world.replays.close()
@@ -205,7 +205,7 @@ def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None
     world.kill_acker()
     [row, other] = rows(world)
     assert (row["query_lives"], row["ackers"], row["replay_workers"]) == (False, 0, 0)
-    notes = missing_lives([row, other], world.topics)
+    notes = missing_processes([row, other], world.topics)
     assert [note.partition(":")[0] for note in notes] == [
         "no query of group g lives",
         "no acker lives (group windhover-acker has no member)",
@@ -220,7 +220,7 @@ def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
     world.run(SILENT_MS_MAX + 500)
     row = first(world)
     assert row["why"] == "open for 11.5 s, the clock of its timeout stands still: no query lives"
-    assert next(more_of([row])).startswith("sentences/0: offset 2 blocks the commit: open for 11.5 s, the")
+    assert next(notes_on([row])).startswith("sentences/0: offset 2 blocks the commit: open for 11.5 s, the")
 
 
 def test_each_field_has_one_type_or_is_null() -> None:
@@ -238,7 +238,7 @@ def test_a_table_of_large_numbers_fits_80_columns(capsys: pytest.CaptureFixture[
     ten(world, skip=(2,))
     row = first(world) | {"source": "sentences/11", "pending": 1_000_000, "committed": 12_345_678}
     row |= {"oldest_ms": 3_600_000, "lag": 2_000_000, "replays_due": 1_234}
-    write([row], STATUS, Output.TABLE)
+    write([row], STATUS, OutputFormat.TABLE)
     shown = capsys.readouterr().out.splitlines()
     assert "12,345,678" in "".join(shown)
     assert max(map(len, shown)) <= 80
@@ -343,11 +343,11 @@ def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
     producer.flush(1_000)
     put_aside, other = rows(world)
     assert (put_aside["replays_due"], put_aside["replays_wait"].split(",")[0]) == (1, "1 put aside")
-    assert "SIGHUP" in next(more_of([put_aside]))
+    assert "SIGHUP" in next(notes_on([put_aside]))
     assert other["replays_wait"] == ""
     producer.send(Outgoing(place, 1, due_codec().encode(Pause(1, 5, "3 in a row")), pause_key(1)))
     producer.flush(1_000)
-    [told] = [line for line in more_of(rows(world)) if "3 in a row" in line]
+    [told] = [line for line in notes_on(rows(world)) if "3 in a row" in line]
     assert told.endswith("3 in a row; run `windhover replay resume sentences`")
     producer.send(Outgoing(place, 1, None, pause_key(1)))
     producer.send(Outgoing(place, 0, None, root_key(aside.root)))
@@ -364,7 +364,7 @@ def test_replays_of_an_input_that_the_file_lacks_are_told() -> None:
     )
     producer.flush(1_000)
     overview = Overview(world.cluster.log(), world.topics)
-    overview.look(world.now_ms)
+    overview.rows(world.now_ms)
     [note] = overview.of_no_input()
     overview.close()
     assert note.startswith("1 replays wait of an input with id 9, which this topics.yaml does not have")

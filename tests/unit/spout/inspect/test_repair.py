@@ -10,7 +10,7 @@ from acker.errors import Disagreement, UnknownVersion
 from acker.kafka.port import Log, Outgoing
 from acker.service.state import StatePart, part_key, state_codec
 from replay.records.due import PROGRESS_KEY, root_key
-from spout.inspect.repair import pass_over, unreadable
+from spout.inspect.repair import find_unreadable, pass_over
 from tests.support.garbage import DUE
 from tests.support.worlds import acker_world, planning, replay_world
 from tests.support.worlds.acker_world import TOPICS
@@ -21,7 +21,7 @@ NEWER = b"\xc3\x01\x01\x02\x03\x04\x05\x06\x07\x08and a body"
 
 def repair(log: Log, topics: Topics) -> list[str]:
     """Let all pass over what is found; return what was."""
-    found = [one for one in unreadable(log, topics) if not one.is_marked]
+    found = [one for one in find_unreadable(log, topics) if not one.is_marked]
     pass_over(log, found, "a test wrote it", "me")
     return [str(one) for one in found]
 
@@ -50,7 +50,8 @@ def test_what_stops_its_readers_is_shown_with_place_size_first_bytes_and_kind(
         "20 bytes, first c3 01 01 02 03 04 05 06 07 08 61 6e 64 20 61 20; perhaps a newer Windhover's: C3 01"
     )
     assert [
-        str(one).split(" and a fing")[0] for one in unreadable(world.cluster.log(), replay_world.topics())
+        str(one).split(" and a fing")[0]
+        for one in find_unreadable(world.cluster.log(), replay_world.topics())
     ] == [
         f"_ack_verdict/0@0: {newer}",
         f"_ack_due/0@0: {newer}",

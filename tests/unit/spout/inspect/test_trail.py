@@ -17,8 +17,8 @@ from replay.records.due import Loss, left_out_entry
 from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import by_place, carry_out
-from spout.inspect.lookup import Evidence, report
-from spout.inspect.operate import GroupOperation, Place, moves
+from spout.inspect.operate import GroupSession, Place, moves
+from spout.inspect.story import Evidence, story_of
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -48,7 +48,7 @@ def told(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str,
     """Look a record up."""
     trail = Trail(world.cluster.log(), world.topics, **bounds)
     (here,) = trail.origin(place)
-    return report(trail.follow(here), world.now_ms)
+    return story_of(trail.follow(here), world.now_ms)
 
 
 def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:
@@ -77,7 +77,7 @@ def again(world: World, planner: Planner, end: Journal, **published: tuple[int, 
 def move(world: World, to: Place) -> None:
     """Rewind the input."""
     plan = moves(world.log, world.topics.input("sentences"), to)
-    operation = GroupOperation(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
+    operation = GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
     while not operation.step(world.now_ms):
         world.run(100)
     operation.finish()
@@ -177,7 +177,7 @@ def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> No
     carry_out(
         world.cluster.log(), world.topics, [(world.topics.input("sentences"), Filter())], order,
         RateLimit(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None,
-        tell=lambda _: None,
+        progress=lambda _: None,
     )  # fmt: skip
     assert told(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
     again(world, planner, end)
@@ -199,7 +199,8 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     carry_out(
         world.cluster.log(), world.topics, by_place([one], ["sentences/0@3"], Filter()),
         Order(LetterAction.DROPPED, Filter(), "kim", "test data"), RateLimit(None, world.now_ms),
-        clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        clock=lambda: world.now_ms, sleep_ms=lambda _: None,
+        progress=lambda _: None,
     )  # fmt: skip
     assert told(world)["now"] == "dropped by kim: test data"
 
@@ -253,7 +254,7 @@ def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, sk
     begin(world)
     trail = Trail(world.cluster.log(FailOnce("poll", OutOfRange("gone"), skip=skip)), world.topics)
     (here,) = trail.origin("sentences/0@3")
-    assert report(trail.follow(here), world.now_ms)["now"] == "done: fully processed"
+    assert story_of(trail.follow(here), world.now_ms)["now"] == "done: fully processed"
 
 
 def test_each_generation_that_emitted_a_record_is_told_of(world: World) -> None:
@@ -330,7 +331,7 @@ def test_losses_that_no_history_tells_any_more_are_counted(read: tuple[int, ...]
     losses = {n: Loss(n, Reason.FAILED, "split", "E", "bad", n * 10, 1, f"t/0@{n}") for n in range(1, 11)}
     kept = [losses[n] for n in sorted({1, *read, 9, 10})]
     history = sorted([*kept, left_out_entry(losses[8], 7)], key=lambda loss: loss.emitted_ms)
-    story = report(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
+    story = story_of(Evidence("t/0@0", "t", "g", Absence.GONE, True, [], history=history), 0)
     rows = [row for row in story["attempts"] if row["state"] == "LEFT_OUT"]
     assert [row["message"] for row in rows] == ([f"losses left out here: {says}"] if says else [])
     assert [row["attempt"] for row in story["attempts"] if row["root"]] == sorted({1, *read, 9, 10})

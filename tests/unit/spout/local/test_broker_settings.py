@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spout.local.broker_settings import Door, server_properties, settings_of_a_cluster
+from spout.local.broker_settings import Listener, server_properties, settings_of_a_cluster
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -19,7 +19,7 @@ def test_a_broker_without_doors_listens_for_clients_and_for_its_controller() -> 
 
 
 def test_a_door_listens_at_its_own_port_and_tells_clients_another() -> None:
-    found = settings_of(server_properties(9092, {1: 9093}, [Door("ACKER", 9094, 5555)]))
+    found = settings_of(server_properties(9092, {1: 9093}, [Listener("ACKER", 9094, 5555)]))
     assert found["listeners"].endswith(",ACKER://127.0.0.1:9094")
     assert found["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092,ACKER://127.0.0.1:5555"
     assert found["listener.security.protocol.map"].endswith(",ACKER:PLAINTEXT")

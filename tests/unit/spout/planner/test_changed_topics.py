@@ -10,7 +10,7 @@ from acker.errors import Disagreement, TopicError, WindhoverError
 from acker.identity import position_at, source_of
 from acker.kafka.port import Record, TopicPartition
 from replay.worker.service import ReplayService
-from spout.inspect.operate import GroupOperation, moves
+from spout.inspect.operate import GroupSession, moves
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from tests.support.worlds.planning import STEP_MS, World, batch, positions
@@ -138,7 +138,7 @@ def recreate(world: World, topic: str, count: int) -> None:
 def reset(world: World) -> None:
     """Run `windhover offsets reset` for the input."""
     plan = moves(world.log, world.topics.inputs["sentences"], "earliest")
-    operation = GroupOperation(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
+    operation = GroupSession(world.cluster.log(), world.topics, "g", new_id="op", rewind=plan)
     for _ in range(100):
         if operation.step(world.now_ms):
             operation.finish()

@@ -8,8 +8,8 @@ from acker.errors import UsageError
 from acker.identity import is_replay
 from acker.kafka.port import Record
 from spout.builder.tuple_metrics import root_metrics
-from spout.inspect.lookup import report
 from spout.inspect.overview import Overview
+from spout.inspect.story import story_of
 from spout.inspect.trail import Trail
 from spout.planning.journal import batch_ranges
 from tests.support.worlds.order_world import OrderWorld, attempt_of
@@ -319,7 +319,7 @@ def looked(world: OrderWorld) -> list[tuple[object, object]]:
     """Return what `windhover status` says of order, of each partition."""
     overview = Overview(world.cluster.log(), world.topics)
     try:
-        return [(row["held"], row["waits_for"]) for row in overview.look(world.now_ms)]
+        return [(row["held"], row["waits_for"]) for row in overview.rows(world.now_ms)]
     finally:
         overview.close()
 
@@ -354,7 +354,7 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
     while not told or told[-1].startswith("held back"):
         trail = Trail(world.cluster.log(), world.topics)
         (here,) = trail.origin("sentences/0@2")
-        told.append(str(report(trail.follow(here), world.now_ms)["now"]))
+        told.append(str(story_of(trail.follow(here), world.now_ms)["now"]))
         world.run(100)
     assert told[0] == "held back: waits for sentences/0@0; no replay worker has taken it over yet"
     assert told[1].startswith(

@@ -75,7 +75,7 @@ def test_an_event_that_a_person_may_want_to_look_at_is_a_warning(
 ) -> None:
     logs.configure()
 
-    logs.tell(event, partition=1)
+    logs.log_event(event, partition=1)
 
     assert json.loads(capsys.readouterr().err)["level"] == level
 

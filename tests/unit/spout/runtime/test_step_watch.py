@@ -13,7 +13,7 @@ import pytest
 
 from spout.local.ports import free_port
 from spout.runtime.metrics import StatusCollector
-from spout.runtime.step_watch import LOOK_S_MAX, Looker, StepWatch
+from spout.runtime.step_watch import CHECK_S_MAX, StepChecks, StepWatch
 from spout.runtime.watchdog import EXIT_HUNG
 from tests.support.waiting import eventually
 
@@ -147,23 +147,23 @@ def test_a_process_ends_cleanly_as_before() -> None:
 
 
 def test_what_takes_long_is_slow_first_and_hung_at_the_limit() -> None:
-    look = Looker(limit_s=10, grace_s=5)
+    look = StepChecks(limit_s=10, grace_s=5)
     at = ("partition 3", 7)
     assert [look.pass_time(at, 1) for _ in range(11)] == [""] * 5 + ["slow"] + [""] * 4 + ["hung"]
     assert look.since_s == 10
 
 
 def test_a_loop_that_gets_on_is_never_too_late_however_long_its_step_takes() -> None:
-    look = Looker(limit_s=2, grace_s=5)
+    look = StepChecks(limit_s=2, grace_s=5)
     found = [look.pass_time(("restoring: contributions", number), 0.9) for number in range(100)]
     assert set(found) == {""}
 
 
 def test_the_grace_begins_with_the_first_signal_and_ends_whatever_the_loop_is_at() -> None:
-    look = Looker(limit_s=100, grace_s=3)
-    assert not look.hear(signal.SIGTERM)
+    look = StepChecks(limit_s=100, grace_s=3)
+    assert not look.note_signal(signal.SIGTERM)
     assert [look.pass_time(("x", number), 1) for number in range(3)] == ["", "", "stop"]
-    assert look.hear(signal.SIGTERM)
+    assert look.note_signal(signal.SIGTERM)
 
 
 def test_a_look_counts_for_little_however_long_nobody_could_look() -> None:
@@ -171,11 +171,11 @@ def test_a_look_counts_for_little_however_long_nobody_could_look() -> None:
     now_s = [0.0]
     watch = StepWatch("acker", 60_000, 20_000, lambda *_, **__: None, clock=lambda: now_s[0])
     watch.at("partition 3")
-    look = Looker(60, 20)
-    watch.look(look)
+    look = StepChecks(60, 20)
+    watch.check(look)
     now_s[0] += 3_600
-    watch.look(look)
-    assert look.since_s == LOOK_S_MAX
+    watch.check(look)
+    assert look.since_s == CHECK_S_MAX
     assert watch.age_s == 3_600
 
 

@@ -16,7 +16,7 @@ from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.runtime import watchdog
-from spout.runtime.pulse import Lookout, Pulse, Work
+from spout.runtime.pulse import OverdueCalls, Pulse, Work
 from spout.runtime.watchdog import EXIT_HUNG, Watchdog
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
@@ -32,20 +32,20 @@ SCHEMA = pa.schema([("word", pa.string())])
 
 def test_a_call_is_overdue_when_it_was_seen_for_as_long_as_the_limit() -> None:
     done: list[int] = []
-    lookout = Lookout(1_000)
+    calls = OverdueCalls(1_000)
     watch = Pulse()
     watch.begin("split", done.__len__)
-    assert not lookout.overdue(watch.work, 5_000)
-    assert not lookout.overdue(watch.work, 5_999)
-    assert lookout.overdue(watch.work, 6_000) == "split"
+    assert not calls.overdue(watch.work, 5_000)
+    assert not calls.overdue(watch.work, 5_999)
+    assert calls.overdue(watch.work, 6_000) == "split"
     done.append(1)
-    assert not lookout.overdue(watch.work, 6_500)
-    assert not lookout.overdue(watch.work, 7_499)
+    assert not calls.overdue(watch.work, 6_500)
+    assert not calls.overdue(watch.work, 7_499)
     watch.begin("split", done.__len__)
-    assert not lookout.overdue(watch.work, 7_500)
+    assert not calls.overdue(watch.work, 7_500)
     watch.end()
-    assert not lookout.overdue(watch.work, 7_600)
-    assert not lookout.overdue(watch.work, 99_999)
+    assert not calls.overdue(watch.work, 7_600)
+    assert not calls.overdue(watch.work, 99_999)
 
 
 class Asking:

@@ -9,9 +9,9 @@ import pytest
 from acker.errors import DataLoss, SessionSuperseded, TupleError, Unreachable, UsageError
 from acker.kafka.port import Outgoing, TopicPartition
 from spout.standalone.client import Client
-from spout.standalone.desk import What
 from spout.standalone.items import Item, Items
 from spout.standalone.kafka_spout import KafkaSpout
+from spout.standalone.queues import Settleable
 from tests.support.worlds.kestrel_world import YAML, KestrelWorld
 from tests.support.worlds.planning import FlushesLeft
 
@@ -67,7 +67,7 @@ def test_confirmed_records_are_acked_and_committed() -> None:
     world.run(4_000)
     group = spout_.status().group
     assert (group.acked, group.pending, group.late, world.committed()) == (5, 0, 0, 5)
-    assert len(world.latest.desk.shelf) == 0
+    assert len(world.latest.queues.records) == 0
 
 
 def test_an_item_is_a_tuple_that_knows_its_root() -> None:
@@ -254,7 +254,7 @@ def test_an_item_of_a_spout_that_was_closed_counts_nothing() -> None:
     new = opened(world, again, 3)
     assert [item.serial for item in new] == [item.serial for item in old]
     stranger = after.client("x")
-    late: list[What] = [old, old[0], part, [old[0], part]]
+    late: list[Settleable] = [old, old[0], part, [old[0], part]]
     for settle in (again.confirm, again.abort, again.fail, stranger.confirm):
         for what in late:
             assert settle(what) == 0
@@ -277,7 +277,7 @@ def test_an_item_of_another_spout_that_is_open_is_refused_and_stays_open() -> No
     mine, other = first.client("w"), second.client("w")
     own, foreign = opened(world, mine, 3), opened(world, other, 3)
     (part, _), rest = other.split(foreign[2], 2), foreign[:2]
-    refused: list[What] = [foreign, foreign[0], part, [own[0], rest[0]], [own[0], part]]
+    refused: list[Settleable] = [foreign, foreign[0], part, [own[0], rest[0]], [own[0], part]]
     for settle in (mine.confirm, mine.abort, mine.fail):
         for what in refused:
             with pytest.raises(TupleError, match=r"'w' settled what 'w' of another spout has open.* hand"):
@@ -376,7 +376,7 @@ def test_a_record_that_nobody_confirms_is_a_dead_letter_once() -> None:
     assert spout_.status().late == 1
     late = [fields["roots"] for event, fields in world.reports if event == "settled_after_the_timeout"]
     assert late == [["sentences/0@0 TIMED_OUT"]]
-    assert len(world.latest.desk.shelf) == 0
+    assert len(world.latest.queues.records) == 0
     assert world.committed() == 1
 
 
@@ -600,8 +600,8 @@ def test_what_cannot_be_is_refused_when_it_is_asked_for() -> None:
 def test_a_client_that_waits_on_a_deactivated_spout_makes_it_plan_nothing() -> None:
     """S70: what would be planned for it would only time out."""
     _, spout_ = world_of(1)
-    desk = spout_._runner.desk
-    desk.queues["sentences"].asked = 5
-    assert desk.wanted(0) == {"sentences": 5}
+    queues = spout_._runner.queues
+    queues.by_name["sentences"].requested = 5
+    assert queues.lacking(0) == {"sentences": 5}
     spout_.deactivate()
-    assert desk.wanted(0) == {}
+    assert queues.lacking(0) == {}

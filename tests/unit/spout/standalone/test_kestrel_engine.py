@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from acker.errors import SessionSuperseded
-from spout.standalone.desk import Desk
 from spout.standalone.engine import Engine
+from spout.standalone.queues import QueueCollection
 from spout.standalone.service import SpoutService
 from tests.support.worlds.kestrel_world import KestrelWorld
 
@@ -20,7 +20,7 @@ class Superseded:
     durable = 0
 
     def __init__(self) -> None:
-        self.desk = Desk(list(KestrelWorld().topics.inputs.values()))
+        self.queues = QueueCollection(list(KestrelWorld().topics.inputs.values()))
 
     def open(self, now_ms: int) -> None:
         """Begin."""
@@ -40,7 +40,7 @@ def test_the_items_of_a_spout_that_an_error_stopped_are_late() -> None:
     """S163: nothing can be settled there any more, so a client that reconnects may hand them over."""
     service = Superseded()
     engine = Engine(lambda _: cast("SpoutService", cast("Any", service)))
-    stores = [queue.store for queue in service.desk.queues.values()]
+    stores = [queue.store for queue in service.queues.by_name.values()]
     assert [store.is_closed for store in stores] == [False]
     with pytest.raises(SessionSuperseded):
         engine.start(5_000)

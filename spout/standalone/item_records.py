@@ -1,7 +1,6 @@
 """The records of items: for each serial its source, its position and its message; pure.
 
-Records that are added together form a segment: consecutive serials, ascending positions of one source. A
-message is dropped as soon as its item is settled, so that one open item does not keep its neighbours in
+A message is dropped as soon as its item is settled, so that one open item does not keep its neighbours in
 memory.
 """
 
@@ -21,13 +20,9 @@ from spout.tuples.messages import MessageRows
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Consecutive items of one source.
+    """Consecutive serials from `first` on, of one source, with ascending positions.
 
-    Attributes:
-        first: serial of the first item.
-        source: the source.
-        messages: the records, parallel to `positions`; None in place of those that were dropped.
-        positions: ascending.
+    `messages` is parallel to `positions`; None in place of those that were dropped.
     """
 
     first: int
@@ -50,18 +45,16 @@ class Segment:
         return MessageRows(self.messages, self.source, self.positions)
 
 
-class Shelf:
+class ItemRecords:
     """The segments with items that are not settled yet."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.next = 0
         self._firsts: list[int] = []
         self._segments: list[Segment] = []
         self._left: list[int] = []
 
     def __len__(self) -> int:
-        """Return how many segments are kept."""
         return len(self._segments)
 
     def put(self, source: int, messages: list[Message], positions: I64) -> PositionRun:
@@ -74,7 +67,7 @@ class Shelf:
         return PositionRun(segment.first, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
-        """Return items as segments of their own; all of them must be in the shelf."""
+        """Return items as segments of their own; all of them must be here."""
         return [segment.part(start, end) for segment, start, end, _ in self._pieces(runs)]
 
     def positions(self, runs: Iterable[tuple[int, int]]) -> dict[int, I64]:

@@ -24,7 +24,7 @@ from replay.records.due import LEFT_OUT, Aside, Due, Loss, left_out_by, left_out
 from replay.records.headers import Lineage
 from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.letter_rows import moment, shown
+from spout.inspect.letter_rows import bytes_text, moment
 from spout.inspect.tables import UNKNOWN, Column, count, span
 
 ATTEMPTS: Final = (
@@ -45,18 +45,17 @@ SETTLED: Final = "settled, how is unknown"
 class Verdict:
     """A verdict in the log: its name, its place, its time, and the loss if it is one."""
 
-    says: str
+    name: str
     place: str
     at_ms: int
     lost: Lost | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class TracedEmission:
     """A root as which the record was, or will be, emitted.
 
     Attributes:
-        root: its source and position.
         name: its name for people.
         place: ``topic/partition@offset``.
         lineage: the emissions before it, from its headers; the record itself has none.
@@ -85,7 +84,7 @@ class Emission:
     def state(self) -> str:
         """What became of it, as far as acker and verdicts show."""
         if self.verdict is not None:
-            return self.verdict.says
+            return self.verdict.name
         if self.open is not None:
             return PENDING
         if self.announced:
@@ -101,8 +100,6 @@ class Evidence:
 
     Attributes:
         place: ``topic/partition@offset`` of the record.
-        input: the input's name.
-        group: the input's group.
         record: the record from its topic, or why it is absent.
         written: whether the log has reached its offset.
         emissions: of the record itself, then of its copies, in the order of the log.
@@ -119,7 +116,7 @@ class Evidence:
     group: str
     record: Record | Absence
     written: bool
-    emissions: Sequence[Emission]
+    emissions: Sequence[TracedEmission]
     letters: Sequence[Letter] = ()
     dues: Mapping[Root, Due] = field(default_factory=dict)
     taken_over: bool | None = None
@@ -128,16 +125,8 @@ class Evidence:
     notes: Sequence[str] = ()
 
 
-def report(evidence: Evidence, now_ms: int) -> dict[str, Any]:
-    """Return the story.
-
-    Args:
-        evidence: what was read.
-        now_ms: wall time.
-
-    Returns:
-        What ``windhover inspect`` prints: where the record is now, and a row for each attempt.
-    """
+def story_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
+    """Return what ``windhover inspect`` prints: where the record is now, and a row for each attempt."""
     record = evidence.record if isinstance(evidence.record, Record) else None
     return {
         "record": evidence.place,
@@ -145,9 +134,9 @@ def report(evidence: Evidence, now_ms: int) -> dict[str, Any]:
         "group": evidence.group,
         "now": where_now(evidence, now_ms),
         "in_the_log": _in_the_log(evidence),
-        "key": None if record is None else shown(record.key),
+        "key": None if record is None else bytes_text(record.key),
         "timestamp": None if record is None else moment(record.timestamp_ms),
-        "payload": None if record is None else shown(record.value),
+        "payload": None if record is None else bytes_text(record.value),
         "payload_bytes": None if record is None else len(record.value or b""),
         "committed": "none" if evidence.committed is None else evidence.committed,
         "attempts": _attempts(evidence, now_ms),
@@ -182,7 +171,7 @@ def where_now(evidence: Evidence, now_ms: int) -> str:
     return _after_a_loss(evidence, last, now_ms)
 
 
-def _outstanding(last: Emission) -> str:
+def _outstanding(last: TracedEmission) -> str:
     if last.batches is None:
         return "what was acked of it is unknown"
     if not last.batches:
@@ -191,7 +180,7 @@ def _outstanding(last: Emission) -> str:
     return f"acked in part by {by}: some tuple of it is outstanding"
 
 
-def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
+def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
     due = evidence.dues.get(last.root)
     if isinstance(due, Aside):
         return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
@@ -200,7 +189,7 @@ def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
         return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
     if due is not None:
         return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
-    letters = [letter for letter in evidence.letters if _tells_of(letter, last)]
+    letters = [letter for letter in evidence.letters if _is_of(letter, last)]
     if letters:
         letter = letters[-1]
         if letter.is_note:
@@ -226,7 +215,7 @@ def _fate(due: Due) -> str:
     return "its burial as a dead letter" if due.dead else "its replay"
 
 
-def _tells_of(letter: Letter, last: Emission) -> bool:
+def _is_of(letter: Letter, last: TracedEmission) -> bool:
     """Return whether a letter was written after an emission was lost; True for a letter without history."""
     return not letter.history or any(loss.root == last.place for loss in letter.history)
 
@@ -235,13 +224,13 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     """Return a row for each emission; if its record was not read, the row comes from the history."""
     losses = {loss.root: loss for loss in evidence.history}
     named = {one.place for one in evidence.emissions}
-    past = [_past_row(loss) for loss in _told(evidence.history) if loss.root not in named]
+    past = [_past_row(loss) for loss in _merged(evidence.history) if loss.root not in named]
     rows = [(one.copy, _row(one, losses.get(one.place), now_ms)) for one in evidence.emissions]
     first, copies = ([row for is_copy, row in rows if is_copy is wanted] for wanted in (False, True))
     return [*first, *past, *copies]
 
 
-def _told(history: Sequence[Loss]) -> Sequence[Loss]:
+def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
     """Return the losses of several joined histories, with one entry for those that all have dropped."""
     losses = [loss for loss in history if not left_out_by(loss)]
     if len(losses) == len(history):
@@ -254,7 +243,7 @@ def _told(history: Sequence[Loss]) -> Sequence[Loss]:
     return losses if missing <= 0 else [*losses[:1], left_out_entry(last, missing), *losses[1:]]
 
 
-def _row(one: Emission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
+def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
     if loss is not None and one.verdict is None:
         return _past_row(loss)
     verdict, lost = one.verdict, one.verdict.lost if one.verdict else None

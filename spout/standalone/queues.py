@@ -1,12 +1,12 @@
 """The items for the clients of a group, and what clients did with them; pure.
 
-Each input has a queue with its own items; all share one store of records (`shelf`) and one `settlements`.
+Each input has a queue with its own items; all share the records and the next publication.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from confluent_kafka import Message
 
@@ -14,45 +14,35 @@ from acker.config.settings import Input
 from acker.errors import TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
 from acker.wire.events import Lost, PositionRun, SourceRun, positions
-from spout.standalone.appetite import Appetite
+from spout.planner.mailbox import PlannerStatus
+from spout.standalone.item_records import ItemRecords
 from spout.standalone.items import Item, Items, Part, shortened
-from spout.standalone.settlements import Settlements
-from spout.standalone.shelf import Shelf
-from spout.standalone.store import NOBODY, Lease, PendingStore, own, refuse_parts
+from spout.standalone.publication import NextPublication
+from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts
 from spout.tuples.collector import Cause, Tuple, cause_of
 
 LATE_KEPT = 1_000
 """How many names of roots that were settled too late are kept for the next report; more are only counted."""
 
-What = Item | Part | Items | Iterable[Item | Part]
+Settleable = Item | Part | Items | Iterable[Item | Part]
 """What a client may settle in one call."""
 
 
 @dataclass(slots=True)
 class Queue:
-    """One input.
-
-    Attributes:
-        name: the input's name.
-        store: its items.
-        appetite: how many records to keep ready.
-        asked: how many records clients wait for now.
-    """
+    """One input: its items, how many records to keep ready, and how many clients wait for now."""
 
     name: str
     store: PendingStore
-    appetite: Appetite
-    asked: int = 0
+    demand: Demand
+    requested: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The limits under which a client opens items.
+class ClientLimits:
+    """The limits under which a client opens items: how many of one input at once, and for how long.
 
-    Attributes:
-        client: its name.
-        max_open: how many items of one input it may have open at once.
-        auto_abort_ms: after this time its unsettled items are put back; None: when the root times out.
+    After `auto_abort_ms` its unsettled items are put back; None: when the root times out.
     """
 
     client: str
@@ -60,34 +50,37 @@ class Terms:
     auto_abort_ms: int | None = None
 
 
-@dataclass(slots=True)
-class Late:
-    """Settlements that came after the root had timed out: how many, and the names of the first ones."""
+@dataclass(frozen=True, slots=True)
+class SpoutStatus:
+    """A spout as it is now.
 
-    count: int = 0
-    names: list[str] = field(default_factory=list)
+    Attributes:
+        group: the group's session, its pending roots, verdicts and commits.
+        waiting: how many records are ready to be opened, by input.
+        open: how many records each client has open, by input.
+        late: how many were settled after their root had timed out.
+    """
 
-    def add(self, name: str) -> None:
-        """Add a root by its name."""
-        self.count += 1
-        if len(self.names) < LATE_KEPT:
-            self.names.append(name)
+    group: PlannerStatus
+    waiting: Mapping[str, int]
+    open: Mapping[str, Mapping[str, int]]
+    late: int
 
 
-class Desk:
+class QueueCollection:
     """Gives items to clients and takes their settlements."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        """Begin with no items."""
-        self.queues = {
-            found.name: Queue(found.name, PendingStore(), Appetite(found.timeout_ms)) for found in inputs
+        self.by_name = {
+            found.name: Queue(found.name, PendingStore(), Demand(found.timeout_ms)) for found in inputs
         }
-        self.shelf = Shelf()
-        self.settlements = Settlements()
+        self.records = ItemRecords()
+        self.publication = NextPublication()
         self.is_active = True
-        self.late = Late()
-        self._by_id = {found.id: self.queues[found.name] for found in inputs}
-        self._stores = frozenset(queue.store for queue in self.queues.values())
+        self.late_count = 0
+        self.late_names: list[str] = []
+        self._by_id = {found.id: self.by_name[found.name] for found in inputs}
+        self._stores = frozenset(queue.store for queue in self.by_name.values())
 
     def close(self) -> None:
         """End this spout: a settlement of its items is late from now on, wherever it is made."""
@@ -97,34 +90,30 @@ class Desk:
     # -- what comes in
 
     def queue(self, name: str | None) -> Queue:
-        """Return the queue of an input; with one input the name may be left out.
+        """Return the queue of an input; with one input the name may be left out."""
+        if name is None and len(self.by_name) == 1:
+            return next(iter(self.by_name.values()))
+        if name is None or name not in self.by_name:
+            raise UsageError(f"name one of the inputs {', '.join(self.by_name)}, not {name!r}")
+        return self.by_name[name]
 
-        Raises:
-            UsageError: no such input, or no name and several inputs.
-        """
-        if name is None and len(self.queues) == 1:
-            return next(iter(self.queues.values()))
-        if name is None or name not in self.queues:
-            raise UsageError(f"name one of the inputs {', '.join(self.queues)}, not {name!r}")
-        return self.queues[name]
-
-    def wanted(self, now_ms: int) -> dict[str, int]:
+    def lacking(self, now_ms: int) -> dict[str, int]:
         """Return, for each input with too few records, how many more to plan."""
         if not self.is_active:
             return {}
         lacking = {
-            name: queue.asked + queue.appetite.ahead(now_ms) - queue.store.waiting
-            for name, queue in self.queues.items()
+            name: queue.requested + queue.demand.ahead(now_ms) - queue.store.waiting
+            for name, queue in self.by_name.items()
         }
         return {name: count for name, count in lacking.items() if count > 0}
 
     def put(self, source: int, messages: list[Message], at: I64) -> None:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
-        self._by_id[input_id_of(source)].store.add(*self.shelf.put(source, messages, at))
+        self._by_id[input_id_of(source)].store.add(*self.records.put(source, messages, at))
 
     def absent(self, runs: Iterable[SourceRun]) -> None:
         """Note initialised positions that have no record."""
-        self.settlements.absent(runs)
+        self.publication.absent(runs)
 
     def lose(self, lost: Lost) -> None:
         """Take away items whose roots have a verdict of an acker other than ACKED, such as TIMED_OUT."""
@@ -134,29 +123,29 @@ class Desk:
         at = positions(lost.positions)
         reasons = {
             serial: f"{queue.name}/{partition_of(lost.source)}@{offset_of(position)} {lost.reason}"
-            for run in self.shelf.serials(lost.source, at)
+            for run in self.records.serials(lost.source, at)
             for serial, position in zip(range(*run), self._positions(run), strict=True)
         }
-        self.shelf.let_go(queue.store.lose(reasons))
+        self.records.let_go(queue.store.lose(reasons))
 
     def expire(self, now_ms: int) -> int:
         """Put back items that clients have had open for too long; return how many there were."""
-        return sum(queue.store.expire(now_ms) for queue in self.queues.values())
+        return sum(queue.store.expire(now_ms) for queue in self.by_name.values())
 
     # -- what clients do
 
-    def open(self, terms: Terms, queue: Queue, count: int, now_ms: int) -> Items:
+    def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
         """Give waiting items to a client, as many as it may still open."""
-        room = min(count, terms.max_open - queue.store.open_of(terms.client))
+        room = min(count, limits.max_open - queue.store.open_of(limits.client))
         if room <= 0 or not self.is_active:
             return Items()
-        until_ms = None if terms.auto_abort_ms is None else now_ms + terms.auto_abort_ms
-        lease = queue.store.open(terms.client, room, until_ms)
+        until_ms = None if limits.auto_abort_ms is None else now_ms + limits.auto_abort_ms
+        lease = queue.store.open(limits.client, room, until_ms)
         if lease is None:
-            queue.appetite.missed(room, now_ms)
+            queue.demand.missed(room, now_ms)
             return Items()
-        queue.appetite.opened(len(lease), now_ms)
-        return Items(lease, self.shelf.segments(lease.runs))
+        queue.demand.opened(len(lease), now_ms)
+        return Items(lease, self.records.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:
         """Return the item that would be opened next, without opening it; None when none waits."""
@@ -164,9 +153,9 @@ class Desk:
         if first is None:
             return None
         run = PositionRun(first, first + 1)
-        return Items(Lease(queue.store, NOBODY, (), None), self.shelf.segments([run]))[0]
+        return Items(Lease(queue.store, NOBODY, (), None), self.records.segments([run]))[0]
 
-    def confirm(self, client: str, what: What) -> int:
+    def confirm(self, client: str, what: Settleable) -> int:
         """Confirm items; return how many of them were open."""
         if type(what) is Item:  # the common case, called for every record
             lease = what.lease
@@ -174,7 +163,7 @@ class Desk:
             if store not in self._stores and not self._has(client, lease):
                 return 0
             if store.settle(client, lease, what.serial):
-                self.settlements.confirmed.append(what.serial)
+                self.publication.confirmed.append(what.serial)
                 return 1
             self._note_late(lease, what.serial)
             return 0
@@ -182,7 +171,7 @@ class Desk:
             if what.lease is None or not self._has(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
-            self.settlements.confirm(runs)
+            self.publication.confirm(runs)
             for serial in list(what.lease.lost):
                 self._note_late(what.lease, serial)
             return sum(end - start for start, end in runs)
@@ -192,28 +181,24 @@ class Desk:
                 return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
                 return 0
-            self.settlements.confirmed.append(serial)
+            self.publication.confirmed.append(serial)
             return 1
         listed = self._owned("confirm", client, what)
-        _see_parts(client, listed)
+        _check_parts(client, listed)
         return sum([self.confirm(client, each) for each in listed])
 
     def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
-        """Confirm a client's oldest open items; none if it has fewer than `count` open.
-
-        Raises:
-            TupleError: parts of one of them are open; none is confirmed then.
-        """
+        """Confirm a client's oldest open items, whole ones only; none if it has fewer than `count` open."""
         held = queue.store.oldest(client, count)
         if len(held) < count:
             return 0
         for lease, serial in held:
             refuse_parts(client, lease, serial)
         settled = [serial for lease, serial in held if queue.store.settle(client, lease, serial)]
-        self.settlements.confirmed += settled
+        self.publication.confirmed += settled
         return len(settled)
 
-    def abort(self, client: str, what: What) -> int:
+    def abort(self, client: str, what: Settleable) -> int:
         """Put items back; return how many of them were open."""
         if isinstance(what, Items):
             if what.lease is None or not self._has(client, what.lease):
@@ -226,17 +211,17 @@ class Desk:
             return int(item.lease.store.put_back(client, item.lease, item.serial))
         return sum([self.abort(client, each) for each in self._owned("abort", client, what)])
 
-    def fail(self, client: str, what: What, why: BaseException | str | None) -> int:
+    def fail(self, client: str, what: Settleable, why: BaseException | str | None) -> int:
         """Fail items: each gets a FAILED verdict; return how many of them were open."""
         return self._fail(client, what, cause_of(client, why))
 
-    def _fail(self, client: str, what: What, cause: Cause) -> int:
+    def _fail(self, client: str, what: Settleable, cause: Cause) -> int:
         if isinstance(what, Items):
             if what.lease is None or not self._has(client, what.lease):
                 return 0
             runs = what.lease.store.drop_all(client, what.lease)
             if runs:
-                self.settlements.fail(runs, cause)
+                self.publication.fail(runs, cause)
             return sum(end - start for start, end in runs)
         if isinstance(what, Item | Part):
             item = _item_of(what)
@@ -245,7 +230,7 @@ class Desk:
             if not item.lease.store.drop(client, item.lease, item.serial):
                 self._note_late(item.lease, item.serial)
                 return 0
-            self.settlements.fail([PositionRun(item.serial, item.serial + 1)], cause)
+            self.publication.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
         return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
 
@@ -261,20 +246,18 @@ class Desk:
 
     def leave(self, client: str) -> int:
         """Put back all items that a client has open; return how many there were."""
-        return sum(queue.store.leave(client) for queue in self.queues.values())
+        return sum(queue.store.leave(client) for queue in self.by_name.values())
 
-    def open_by_client(self) -> Mapping[str, Mapping[str, int]]:
-        """Return how many items each client has open, by input."""
-        return {name: queue.store.open_by_client() for name, queue in self.queues.items()}
+    def status(self, group: PlannerStatus) -> SpoutStatus:
+        """Join the numbers of the queues and the planner's status."""
+        waiting = {name: queue.store.waiting for name, queue in self.by_name.items()}
+        opened = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
+        return SpoutStatus(group, waiting, opened, self.late_count)
 
     def _has(self, client: str, lease: Lease) -> bool:
         """Return whether a lease is of this spout; a lease of a closed spout is late, and counts nothing.
 
-        The store decides, since serials begin at 0 in every spout, and clients of two spouts may have the
-        same name.
-
-        Raises:
-            TupleError: another client, of this spout or another, has it open; or it comes from `peek`.
+        The store decides: serials begin at 0 in every spout, and clients of two may have the same name.
         """
         if lease.store in self._stores or lease.client == NOBODY:
             own(client, lease)
@@ -287,12 +270,7 @@ class Desk:
         )
 
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
-        """Return what to settle as a list; all of it is checked before anything is settled.
-
-        Raises:
-            UsageError: something is no item.
-            TupleError: something is another client's.
-        """
+        """Return what to settle as a list; all of it is checked before anything is settled."""
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
         listed = list(what)
@@ -306,10 +284,11 @@ class Desk:
         """Note a settlement of an item that was taken away; a second settlement of it is not noted."""
         why = lease.lost.pop(serial, None)
         if why is not None:
-            self.late.add(why)
+            self.late_count += 1
+            self.late_names += [why] if len(self.late_names) < LATE_KEPT else []
 
     def _positions(self, run: PositionRun) -> list[int]:
-        return [int(at) for found in self.shelf.positions([run]).values() for at in found]
+        return [int(at) for found in self.records.positions([run]).values() for at in found]
 
 
 def _item_of(what: Item | Part) -> Item:
@@ -323,12 +302,8 @@ def _no_item(verb: str, what: object) -> UsageError:
     )
 
 
-def _see_parts(client: str, listed: Iterable[Item | Part]) -> None:
-    """Check that no item is confirmed before its parts.
-
-    Raises:
-        TupleError: an item has open parts that do not come before it in the list.
-    """
+def _check_parts(client: str, listed: Iterable[Item | Part]) -> None:
+    """Refuse an item with open parts that do not come before it in the list."""
     done: dict[Item, set[int]] = {}
     for each in listed:
         if isinstance(each, Part):

@@ -15,22 +15,19 @@ from acker.identity import I64
 from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome
-from spout.standalone.shelf import Shelf
+from spout.standalone.item_records import ItemRecords
 from spout.tuples.collector import Cause
 
 _NONE: I64 = np.empty(0, np.int64)
 
 
-class Settlements:
-    """Settlements that wait to be published.
+class NextPublication:
+    """Settlements that wait to be published; `number` is that of the publication, 1 for the first.
 
-    Attributes:
-        number: of the publication that collects now; the first is 1.
-        confirmed: items that were confirmed one by one; append to it.
+    Append to `confirmed` an item that is confirmed alone.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing settled."""
         self.number = 1
         self.confirmed: list[int] = []
         self._runs: list[PositionRun] = []
@@ -38,7 +35,6 @@ class Settlements:
         self._absent: list[SourceRun] = []
 
     def __bool__(self) -> bool:
-        """Return whether anything waits."""
         return bool(self.confirmed or self._runs or self._failed or self._absent)
 
     def confirm(self, runs: Iterable[PositionRun]) -> None:
@@ -53,23 +49,18 @@ class Settlements:
         """Add positions that were planned and have no record."""
         self._absent += runs
 
-    def take(self, shelf: Shelf, around: BatchPlan) -> BatchOutcome:
-        """Take out everything, drop its records, and begin the next publication.
+    def take(self, records: ItemRecords, around: BatchPlan) -> BatchOutcome:
+        """Take out everything, drop its `records`, and begin the next publication.
 
-        Args:
-            shelf: the records of the items.
-            around: group, session and clock; its ranges are replaced.
-
-        Returns:
-            The outcome to publish; its plan has exactly the settled positions.
+        `around` has group, session and clock; the plan of the outcome has exactly the settled positions.
         """
         singles = np.array(self.confirmed, np.int64)
         singles.sort()
         runs = [*self._runs, *runs_of(singles)]
-        confirmed = shelf.positions(runs)
-        failed = {cause: shelf.positions(found) for cause, found in sorted(self._failed.items())}
+        confirmed = records.positions(runs)
+        failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
-            shelf.let_go(found)
+            records.let_go(found)
         ranges = _ranges([confirmed, *failed.values()], self._absent)
         plan = replace(around, ranges=ranges)
         index = plan.index()

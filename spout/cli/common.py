@@ -1,0 +1,75 @@
+"""What several commands share: options, the file and its cluster, times, and who runs the command."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from acker.config.topics import Topics
+    from acker.kafka.cluster import KafkaLog
+
+
+DEFAULT_CONFIG: Final = Path("topics.yaml")
+
+FOUND: Final = 5
+"""The exit code where the condition of ``--exit-code`` is true."""
+
+Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
+
+
+def loaded(config: Path) -> Topics:
+    """Load a topics.yaml with this process's environment."""
+    from acker.config.topics import load
+
+    return load(config, os.environ)
+
+
+@contextmanager
+def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
+    """Load a topics.yaml and connect to its cluster, as long as the context lasts."""
+    from acker.kafka.cluster import KafkaLog
+
+    topics = loaded(config)
+    with closing(KafkaLog(topics.kafka, client_id=f"windhover-{command}")) as log:
+        yield topics, log
+
+
+def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
+    """Parse a time, or a duration before now; None without a text."""
+    from acker.units import duration_ms, time_ms
+
+    if text is None:
+        return None
+    try:
+        return max(0, now_ms - duration_ms(text))
+    except ValueError:
+        pass  # then it is a time, or an error
+    try:
+        return time_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{option} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
+        ) from error
+
+
+def wall_ms() -> int:
+    """Return wall time, for the services that a command runs."""
+    return time.time_ns() // 1_000_000
+
+
+def system_user() -> str:
+    """Return the name of the operating system's user."""
+    try:
+        return f"system user {getpass.getuser()}"
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return f"system user {os.getuid()}"

@@ -192,7 +192,7 @@ class Background:
         """Begin with nothing reported."""
         self._clock = clock
         self._down_since: float | None = None
-        self._has_heard = False
+        self._has_answered = False
         self.last: KafkaError | None = None
         self.refused: KafkaError | None = None
 
@@ -206,15 +206,15 @@ class Background:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
 
-    def heard(self) -> None:
+    def answered(self) -> None:
         """Take note that a broker has answered."""
         self._down_since = self.refused = None
-        self._has_heard = True
+        self._has_answered = True
 
     @property
     def is_hopeless(self) -> bool:
         """Whether waiting is of no use: nothing was ever heard but that we are not let in."""
-        return self.refused is not None and not self._has_heard
+        return self.refused is not None and not self._has_answered
 
     def silent_ms(self) -> float:
         """Milliseconds since all brokers went down, 0 while one answers."""
@@ -240,7 +240,7 @@ class Outage:
         self._since: float | None = None
         self._since_text = ""
         self._waited = 0.0
-        self._said = 0.0
+        self._logged = 0.0
 
     def waits(self, doing: str, past_ms: float, why: str) -> None:
         """Take note that something has waited for an answer for so long, and goes on waiting.
@@ -253,23 +253,23 @@ class Outage:
         now = self._clock()
         if self._since is None and past_ms < PIECE_MS:
             return
-        is_due = self._since is None or (now - self._said) * 1000 >= OUTAGE_AGAIN_MS
+        is_due = self._since is None or (now - self._logged) * 1000 >= OUTAGE_AGAIN_MS
         self._waited = now
         if self._since is None:
             self._since = now - past_ms / 1000
             began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
             self._since_text = began.isoformat(timespec="seconds")
         if is_due:
-            self._said = now
-            self._tell("the broker does not answer", now, waits=doing, error=why)
+            self._logged = now
+            self._write("the broker does not answer", now, waits=doing, error=why)
 
     def answered(self) -> None:
         """Take note that something was answered."""
         if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
-            self._tell("the broker answers again", self._waited)
+            self._write("the broker answers again", self._waited)
             self._since = None
 
-    def _tell(self, event: str, until: float, **fields: str) -> None:
+    def _write(self, event: str, until: float, **fields: str) -> None:
         seconds = round(until - (self._since or until), 1)
         at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
         _log.warning(event, extra={**at, **fields})
@@ -357,7 +357,7 @@ class KafkaClient:
                     raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
                 self.outage.waits(doing, deadline.past_ms, self._text(cause))
             else:
-                background.heard()
+                background.answered()
                 self.outage.answered()
                 return found
             time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
@@ -409,7 +409,7 @@ class KafkaClient:
                 raise self.unreachable(doing, limit_ms, text, background) from error
             self.outage.waits(doing, silent_ms, text)
         else:
-            background.heard()
+            background.answered()
             self.outage.answered()
 
     def error(
@@ -458,11 +458,11 @@ class KafkaClient:
             text: what is known of the reason.
             background: what the client's threads have heard beside it.
         """
-        heard = None if background is None else background.refused or background.last
-        if heard is not None and heard.code() in UNAUTHENTICATED:
-            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(heard)))
-        if heard is not None:
-            text = f"{text}; {self._text(heard)}"
+        reported = None if background is None else background.refused or background.last
+        if reported is not None and reported.code() in UNAUTHENTICATED:
+            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
+        if reported is not None:
+            text = f"{text}; {self._text(reported)}"
         within = "" if timeout_ms is None else f" within {timeout_ms} ms"
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"

@@ -262,12 +262,12 @@ class KafkaLog:
                 if code == KafkaError._NOENT:
                     raise self._leaderless(wanted, timeout_s) from error
                 if code in _STALE_LEADER:
-                    self._look_again(topics, timeout_s)
+                    self._refresh_leaders(topics, timeout_s)
                 raise
 
         return self._ask(f"{what} of {', '.join(topics)}", ask, Use(Operation.DESCRIBE, topic=topics[0]))
 
-    def _look_again(self, topics: Iterable[str], timeout_s: float) -> None:
+    def _refresh_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
         """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
         and does not look again when they are refused."""
         for topic in topics:

@@ -155,8 +155,8 @@ class KafkaMembership:
             for topic in self._topics
         }
         if len(set(counts.values())) != 1:
-            told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
-            raise TopicError(f"group {self._group} needs topics with as many partitions each: {told}")
+            sizes = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+            raise TopicError(f"group {self._group} needs topics with as many partitions each: {sizes}")
         self._checked = True
 
     def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:

@@ -17,13 +17,12 @@ import confluent_kafka
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from acker.collection import uncollected
 from acker.errors import LogError, TopicError, WindhoverError
 from acker.kafka.client import LOGGED, Background, KafkaClient
 from acker.kafka.port import Record, TopicPartition
 from acker.kafka.refusals import Use
 from acker.kafka.rights import Operation
-from acker.made import made
+from acker.short_lived import tuple_maker, uncollected
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -161,7 +160,7 @@ class KafkaReader:
 
     def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
         """Return a message and what is queued behind it; events and errors apart."""
-        self._background.heard()
+        self._background.answered()
         self._client.outage.answered()
         messages = [first]
         if max_records > 1 and first.error() is None:
@@ -229,7 +228,7 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     return found
 
 
-_record = made(Record)
+_record = tuple_maker(Record)
 
 
 def record_of(message: Message) -> Record:

@@ -37,7 +37,7 @@ from acker.kafka.refusals import Use, unauthorized
 from acker.kafka.rights import Operation, Resource, Right
 from acker.kafka.writer import KafkaWriter, doing
 
-_UNTOLD = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
+_UNEXPLAINED = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
 
 Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
@@ -156,7 +156,7 @@ class KafkaTransactions(KafkaWriter):
                     raise self._refused
             raise Aborted(f"transaction of {self._id} aborted: {self._refused}")
         self._in_transaction = False
-        self._hear_reports(deadline)
+        self._await_reports(deadline)
 
     def abort(self, timeout_ms: int) -> None:
         """Undo the open transaction, if there is one."""
@@ -176,7 +176,7 @@ class KafkaTransactions(KafkaWriter):
 
         return delivered
 
-    def _hear_reports(self, deadline: Deadline) -> None:
+    def _await_reports(self, deadline: Deadline) -> None:
         """Wait for the reports of what is committed, which are only not called yet; tell the offsets."""
         reports = self._reports
         while reports.missing:
@@ -224,7 +224,7 @@ class KafkaTransactions(KafkaWriter):
                 if what != "aborting":
                     self._undo(self._client.deadline())
             finally:
-                if _code_of(aborted) in _UNTOLD:
+                if _code_of(aborted) in _UNEXPLAINED:
                     self._raise_forbidden(doing)
             raise
 

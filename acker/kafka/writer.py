@@ -51,7 +51,7 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
-FIRST_LOOK_S: Final = 0.005
+FIRST_POLL_S: Final = 0.005
 """How often it is looked whether the first record is durable."""
 
 
@@ -85,7 +85,7 @@ class KafkaWriter:
             self._connected = True
             with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
                 if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
-                    self._background.heard()
+                    self._background.answered()
             with suppress(KafkaException):  # what kills the producer is raised by the call that follows
                 self._producer.poll(0)
             self._require_hope()
@@ -172,7 +172,7 @@ class KafkaProducer(KafkaWriter):
         """
         deadline = self._client.deadline(CONNECT_MS)
         while len(self._producer) and self._refused is None and not deadline.is_over:
-            self._serve(topic, FIRST_LOOK_S)
+            self._serve(topic, FIRST_POLL_S)
             self._require_hope()
 
     def flush(self, timeout_ms: int) -> None:

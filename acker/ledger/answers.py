@@ -62,10 +62,10 @@ def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str,
         why: the reason; not empty.
     """
     known = sessions.groups.get(group)
-    holder = known.holder if known else Session(group, 0, "")
+    owner = known.owner if known else Session(group, 0, "")
     sources, _ = _cut(_sources(sessions.sources_of(group), watermark), ())[0]
-    clock_ms = sessions.clock(holder).read_ms
-    return Taken(group, holder.id, holder.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
+    clock_ms = sessions.clock(owner).read_ms
+    return Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
 
 
 def _sources(known: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution, at_or_above, clip
-from acker.ledger.counters import Counts
+from acker.ledger.output import Counts
 from acker.ledger.register import Register, block_runs
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunSet, VerdictSet

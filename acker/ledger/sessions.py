@@ -1,6 +1,6 @@
 """Which session owns a group, which sources the group has, and what each session's clock shows.
 
-Theory of operation. A `Take` makes its session the owner of the group (`holder` in the code) as soon as it is
+Theory of operation. A `Take` makes its session the owner of the group (`Group.owner`) as soon as it is
 read: from then on the inits and ticks of lower sessions are refused. But only when the take *counts* are the
 roots of lower sessions abandoned, and the take answered. A take or tick counts when all contributions and
 fails that were in the log when it was read have been applied; the ends of these logs are its *barrier*. Until
@@ -26,17 +26,17 @@ from acker.ledger.cohort import Session
 from acker.ledger.pending_clock import Barrier, Pending, PendingQueue
 from acker.wire.events import Take, TakeSource
 
-UNTOLD_MS_MAX: Final = 1_000
+UNSENT_MS_MAX: Final = 1_000
 """A process of a session sends its clock again before the clock has moved on by more than this."""
 
 
 class SessionRank(Enum):
     """How a session compares with the owner of its group: it, a lower or a higher one; or nobody owns it."""
 
-    HOLDER = auto()
+    OWNER = auto()
     LOWER = auto()
     HIGHER = auto()
-    UNHELD = auto()
+    NO_OWNER = auto()
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class SourceGeneration:
 class Group:
     """A group: the session that owns it, and the clocks of its sessions that still matter."""
 
-    holder: Session
+    owner: Session
     clocks: dict[Session, Clock] = field(default_factory=dict)
 
 
@@ -86,14 +86,14 @@ class Sessions:
 
     # -- groups and sources
 
-    def standing(self, session: Session) -> SessionRank:
+    def rank(self, session: Session) -> SessionRank:
         """Return how a session compares with the owner of its group."""
         group = self.groups.get(session.group)
         if group is None:
-            return SessionRank.UNHELD
-        if session == group.holder:
-            return SessionRank.HOLDER
-        return SessionRank.LOWER if session < group.holder else SessionRank.HIGHER
+            return SessionRank.NO_OWNER
+        if session == group.owner:
+            return SessionRank.OWNER
+        return SessionRank.LOWER if session < group.owner else SessionRank.HIGHER
 
     def clock(self, session: Session) -> Clock:
         """Return the clock of a session; one that shows 0 for a session whose `Take` was never read."""
@@ -122,16 +122,16 @@ class Sessions:
 
     # -- reading
 
-    def learn(self, group: str, source: TakeSource) -> None:
+    def add_source(self, group: str, source: TakeSource) -> None:
         """Keep the description of a source if it is the first of its generation; else ignore it."""
         known = self.sources.get(source.source)
         if known is None or source.generation > known.generation:
-            self.know(
+            self.set_source(
                 source.source,
                 SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_),
             )
 
-    def know(self, source: int, known: SourceGeneration) -> None:
+    def set_source(self, source: int, known: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = known
         self._topics[source >> 16] = known.topic
@@ -160,12 +160,12 @@ class Sessions:
         if group is None:
             before_ms = 0
             group = self.groups[take.group] = Group(session)
-        elif group.holder != session:
-            before_ms = self.clock(group.holder).read_ms
-            group.holder = session
+        elif group.owner != session:
+            before_ms = self.clock(group.owner).read_ms
+            group.owner = session
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
-            self.learn(take.group, source)
+            self.add_source(take.group, source)
         waiting = [item for item in self.line if item.take and item.session.group == take.group]
         overtaken = [item for item in waiting if item.session < session]
         for item in overtaken:
@@ -189,13 +189,13 @@ class Sessions:
 
         For some seconds two processes of one session may run at once, with different clocks. What the process
         with the slower clock emits must still get its whole timeout: so the difference is added, and
-        `UNTOLD_MS_MAX` for the time that the faster process has not sent yet. `read_ms` moves on as well, so
+        `UNSENT_MS_MAX` for the time that the faster process has not sent yet. `read_ms` moves on as well, so
         that the next process of the session does not start with a clock from before the last emission.
         """
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         behind_ms = clock.read_ms - now_ms
-        return behind_ms + UNTOLD_MS_MAX if behind_ms else 0
+        return behind_ms + UNSENT_MS_MAX if behind_ms else 0
 
     # -- counting
 
@@ -226,5 +226,5 @@ class Sessions:
     def forget(self, session: Session) -> None:
         """Remove the clock of a session that lost its group and has no open roots any more."""
         group = self.groups[session.group]
-        if session != group.holder:
+        if session != group.owner:
             group.clocks.pop(session, None)

@@ -12,15 +12,15 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.kafka.port import TopicInfo
 from acker.provisioning.admin import KafkaAdmin
-from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, wanted
+from acker.provisioning.topic_specs import Finding, Level, TopicSpec, compare, missing, plan, required_topics
 from acker.provisioning.topic_times import short_retention
 
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """What was found, and what was done. `made` and `grown` are empty for a mere check."""
+    """What was found, and what was done. `created` and `grown` are empty for a mere check."""
 
-    made: tuple[TopicSpec, ...]
+    created: tuple[TopicSpec, ...]
     grown: tuple[TopicSpec, ...]
     there: tuple[TopicSpec, ...]
     findings: tuple[Finding, ...]
@@ -37,15 +37,15 @@ class Provisioned:
 
     def lines(self) -> list[str]:
         """Say it for people: what was made, what was there, and the warnings, topics of one kind together."""
-        said = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.made]
-        said += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
+        lines = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.created]
+        lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
         if self.there:
-            said.append(f"there: {', '.join(spec.name for spec in self.there)}")
+            lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
         alike: dict[str, list[str]] = {}
         for found in self.warnings:
             alike.setdefault(found.text, []).append(found.topic)
-        said += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
-        return said
+        lines += [f"warning: {', '.join(names)}: {text}" for text, names in alike.items()]
+        return lines
 
 
 def create_topics(topics: Topics) -> list[str]:
@@ -83,7 +83,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
         Unreachable: the broker does not answer.
     """
     found = admin.topics(_names(topics))
-    specs = wanted(topics, found)
+    specs = required_topics(topics, found)
     findings = [
         finding
         for spec in specs
@@ -91,7 +91,7 @@ def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
     ]
     findings += short_retention(topics, found)
     there = tuple(spec for spec in specs if spec.name in found)
-    return Provisioned(made=(), grown=(), there=there, findings=tuple(findings))
+    return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))
 
 
 def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
@@ -107,7 +107,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
         Unreachable: the broker does not answer.
     """
     found = admin.topics(_names(topics))
-    specs = wanted(topics, found)
+    specs = required_topics(topics, found)
     todo = plan(specs, found)
     errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
     errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in found]

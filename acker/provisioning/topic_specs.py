@@ -1,8 +1,8 @@
 """What topics there must be and how they must be set, from topics.yaml; pure.
 
-`wanted` says it, `compare` holds a topic of the broker against it, `plan` says what is to be made. A finding
-is an error where going on would lose records or verdicts, otherwise a warning. What asks the broker and
-makes topics is ``acker.provisioning.provision``.
+`required_topics` returns it, `compare` compares a topic of the broker with it, `plan` says what is to
+be made. A finding is an error where going on would lose records or verdicts, otherwise a warning. What
+asks the broker and makes topics is ``acker.provisioning.provision``.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """
@@ -118,7 +118,7 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
 _MAY_NOT_BE_UNCLEAN: Final = (TopicRole.LOG, TopicRole.TABLE, TopicRole.REPLAY, TopicRole.DEAD_LETTER)
 
 
-def wanted(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
+def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
     """Say how every topic must be.
 
     Args:

@@ -26,10 +26,9 @@ from acker.kafka.port import Record
 from acker.ledger import answers
 from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
-from acker.ledger.counters import AckerEventKind
 from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
-from acker.ledger.outbox import OutputBuilder, StepOutput
+from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.pending_clock import Barrier, Pending
 from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import LossCause
@@ -114,15 +113,15 @@ class PartitionCore:
         session = Session(take.group, take.epoch, take.session)
         if take.epoch <= QUESTION_EPOCH:
             self._answer_question(take)
-        elif self.sessions.standing(session) is SessionRank.LOWER:
-            self._refuse(take.group, take.session, self._held(take.group))
+        elif self.sessions.rank(session) is SessionRank.LOWER:
+            self._refuse(take.group, take.session, self._owner_text(take.group))
         else:
             for overtaken in self.sessions.take(take):
-                self._refuse(take.group, overtaken.session.id, self._held(take.group))
+                self._refuse(take.group, overtaken.session.id, self._owner_text(take.group))
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
         session = Session(tick.group, tick.epoch, tick.session)
-        if self._stands(record, session, checks.wrong_take(tick), 1):
+        if self._is_from_owner(record, session, checks.wrong_take(tick), 1):
             self.sessions.tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
@@ -130,7 +129,7 @@ class PartitionCore:
         wrong = checks.wrong_init(init, self.partition, self.partitions, self.limits.init_roots)
         if init.partitions != self.partitions:
             wrong = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
-        if not self._stands(record, session, wrong, sum(run.end - run.start for run in init.runs)):
+        if not self._is_from_owner(record, session, wrong, sum(run.end - run.start for run in init.runs)):
             return
         for run in init.runs:
             stranger = self.sessions.stranger(init.group, run.source, init.topic)
@@ -148,16 +147,16 @@ class PartitionCore:
             else:
                 self.ledger.counts.refused += run.end - run.start
 
-    def _stands(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
+    def _is_from_owner(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
         """Return whether the owner sent an init or tick; if not, count it as refused or quarantine it."""
-        standing = self.sessions.standing(session)
+        rank = self.sessions.rank(session)
         if wrong:
             self._quarantine(record, wrong)
-        elif standing is SessionRank.LOWER:
+        elif rank is SessionRank.LOWER:
             self.ledger.counts.refused += weight
-        elif standing is not SessionRank.HOLDER:
+        elif rank is not SessionRank.OWNER:
             self._quarantine(record, "its session has not taken the group")
-        return not wrong and standing is SessionRank.HOLDER
+        return not wrong and rank is SessionRank.OWNER
 
     # -- 2. barriers
 
@@ -276,7 +275,7 @@ class PartitionCore:
 
     def _outlived(self, session: Session) -> bool:
         """Tell whether a higher session holds the group and has abandoned this one's roots: no marks then."""
-        if self.sessions.standing(session) is not SessionRank.LOWER:
+        if self.sessions.rank(session) is not SessionRank.LOWER:
             return False
         return session not in self.sessions.groups[session.group].clocks
 
@@ -285,7 +284,7 @@ class PartitionCore:
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {record.lane}, batch {record.seq}: written again with other content"
         where = f"source {record.source}, block {record.block}"
-        self.outbox.tell(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
+        self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
         decided_ms = self.sessions.clock(session).counted_ms
         why = LossCause(Reason.FAILED, "", NONDETERMINISTIC, message, decided_ms)
         self.ledger.fail(session, record.source, distinct(named), why)
@@ -328,7 +327,7 @@ class PartitionCore:
         open_runs = self.ledger.open_runs(session)
         answer = answers.accepted(self.sessions, self.ledger.watermark, session, item.before_ms, open_runs)
         self.outbox.write(answer)
-        self.outbox.tell(AckerEventKind.TAKEN, self._held(session.group))
+        self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
     # -- 5. output
 
@@ -363,16 +362,17 @@ class PartitionCore:
         self.outbox.write(
             [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
         )
-        self.outbox.tell(AckerEventKind.ASKED, f"session {take.session} asks who holds group {take.group}")
+        detail = f"session {take.session} asks who holds group {take.group}"
+        self.outbox.report(AckerEventKind.QUERIED, detail)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         self.ledger.counts.refused_takes += 1
         self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
-        self.outbox.tell(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
+        self.outbox.report(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
 
-    def _held(self, group: str) -> str:
-        holder = self.sessions.groups[group].holder
-        return f"session {holder.id} (epoch {holder.epoch}) holds group {group}"
+    def _owner_text(self, group: str) -> str:
+        owner = self.sessions.groups[group].owner
+        return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode(self, record: Record) -> Event | None:
         try:

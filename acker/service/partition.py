@@ -18,7 +18,7 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Aborted
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
-from acker.ledger.outbox import StepOutput
+from acker.ledger.output import StepOutput
 from acker.service.core import PartitionCore
 from acker.service.snapshot import carried_of, carry, state_of
 from acker.service.state import BIN_PART, StatePart, Stored, bin_of, part_key, parts_of

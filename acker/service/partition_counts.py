@@ -14,12 +14,12 @@ from typing import Final
 from acker.errors import Disagreement, TopicError
 from acker.kafka.port import Log
 
-LOOK_EVERY_MS: Final = 30_000
+CHECK_EVERY_MS: Final = 30_000
 """How often a running process checks again."""
 
 
 class PartitionCounts:
-    """The partition counts of some ack topics, checked every `LOOK_EVERY_MS`."""
+    """The partition counts of some ack topics, checked every `CHECK_EVERY_MS`."""
 
     def __init__(self, log: Log, names: Iterable[str], partitions: int) -> None:
         """Check for the first time.
@@ -36,8 +36,8 @@ class PartitionCounts:
         self._log = log
         self._names = tuple(names)
         self._partitions = partitions
-        self._looked_ms: int | None = None
-        self._look()
+        self._checked_ms: int | None = None
+        self._check()
 
     def step(self, now_ms: int) -> None:
         """Check again when it is due; raises the errors of `__init__`, too.
@@ -45,18 +45,18 @@ class PartitionCounts:
         Raises:
             Unreachable: the broker does not answer.
         """
-        if self._looked_ms is not None and 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+        if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:
             return
-        if self._looked_ms is not None:
-            self._look()
-        self._looked_ms = now_ms
+        if self._checked_ms is not None:
+            self._check()
+        self._checked_ms = now_ms
 
     def require(self, numbers: Iterable[int]) -> None:
         """Check at once if the group assigned a partition that is not below N; raises as `__init__` does."""
         if any(number >= self._partitions for number in numbers):
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         found = self._log.topics(self._names)
         missing = [name for name in self._names if name not in found]
         if missing:

@@ -31,7 +31,7 @@ from acker.service.snapshot import load_state
 from acker.service.state import Carried, State, Stored
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import distinct
-from acker.wire.answer_checks import wrong_verdicts
+from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 

@@ -7,29 +7,85 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
    (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``);
-4. at times deletes what the logs need no more (``acker.service.retention``).
+4. at times deletes what the logs need no more (``acker.service.service``).
 
 Source: docs/design/protocol.md, section 5.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
-from acker.kafka.port import Log
-from acker.ledger.counters import AckerEvent, AckerEventKind, AckerStatus, Counts
+from acker.kafka.port import Log, TopicPartition
+from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
-from acker.service.retention import Retention
 from acker.service.state import state_codec
 from acker.service.step_reader import StepReader
 from acker.wire.codec import wire_codec
+
+
+@dataclass(slots=True)
+class Retention:
+    """Deletes, every `retention_interval_ms`, records below those that are still needed.
+
+    Attributes:
+        log: the cluster.
+        topics: names of the ack topics.
+        replay_group: consumer group of the replay workers. Verdicts above its commit stay; without a commit
+            all stay.
+        limits: how often to delete, and how long a verdict stays readable.
+    """
+
+    log: Log
+    topics: AckTopics
+    replay_group: str
+    limits: AckerLimits
+    _next_ms: int | None = None
+    _deleted: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
+        """Delete records, if it is due.
+
+        Args:
+            ackers: the partitions that this process owns.
+            now_ms: wall time.
+
+        Raises:
+            Unreachable: the broker does not answer.
+            LogError: the broker refuses to delete.
+        """
+        if self._next_ms is None:
+            self._next_ms = now_ms + self.limits.retention_interval_ms
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + self.limits.retention_interval_ms
+        bounds: dict[TopicPartition, int] = {}
+        for acker in ackers:
+            bounds |= acker.needed
+        verdicts = [where for where in bounds if where.topic == self.topics.verdict]
+        for where, offset in self._readable(verdicts, now_ms).items():
+            bounds[where] = min(bounds[where], offset)
+        bounds = {where: at for where, at in bounds.items() if at > self._deleted.get(where, 0)}
+        if bounds:
+            self.log.delete_before(bounds)
+            self._deleted |= bounds
+
+    def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        """Return by partition the offset of the first verdict that somebody may still read."""
+        if not verdicts:
+            return {}
+        replayed = self.log.committed(self.replay_group, verdicts)
+        young = self.log.offsets_at(verdicts, max(0, now_ms - self.limits.verdict_retention_ms))
+        return {where: min(replayed.get(where, 0), young[where]) for where in verdicts}
+
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group.
@@ -152,13 +208,13 @@ class AckerService:
         for core in cores:
             counts.add(core.ledger.counts)
         cohorts = [cohort for core in cores for cohort in core.ledger.cohorts()]
-        holders = {group.holder for core in cores for group in core.sessions.groups.values()}
+        owners = {group.owner for core in cores for group in core.sessions.groups.values()}
         return AckerStatus(
             partitions=tuple(sorted(self._owned)),
             open_roots=sum(core.ledger.open for core in cores),
             ranges=len(cohorts),
             never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
-            sessions=tuple(sorted(f"{holder.group}/{holder.id}" for holder in holders)),
+            sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
             pending=sum(len(core.sessions.line) for core in cores),
             counts=counts,
         )

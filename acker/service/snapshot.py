@@ -11,8 +11,8 @@ import numpy as np
 
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
-from acker.ledger.counters import AckerEventKind
 from acker.ledger.marks import LaneMark, Marks, SessionLane
+from acker.ledger.output import AckerEventKind
 from acker.ledger.pending_clock import Pending
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Clock, Group, SourceGeneration
@@ -45,7 +45,7 @@ def carry(core: PartitionCore) -> None:
     while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
         carried.append(_carry(core, cohort))
     if carried:
-        core.outbox.tell(AckerEventKind.CARRIED, _told(carried, limit))
+        core.outbox.report(AckerEventKind.CARRIED, _carried_text(carried, limit))
 
 
 def _age(pin: Pin | None, now: int) -> int:
@@ -59,7 +59,7 @@ def _carry(core: PartitionCore, cohort: RootCohort) -> RootCohort:
     return cohort
 
 
-def _told(carried: Sequence[RootCohort], limit: int) -> str:
+def _carried_text(carried: Sequence[RootCohort], limit: int) -> str:
     """Describe in one line what one step moved into bins; it may be thousands of ranges."""
     oldest = carried[0]
     count = sum(cohort.roots.open for cohort in carried)
@@ -125,7 +125,7 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
             core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
     for source in state.sources:
         known = SourceGeneration(source.group, source.topic, source.topic_id, source.generation, source.from_)
-        core.sessions.know(source.source, known)
+        core.sessions.set_source(source.source, known)
         core.ledger.set_watermark(source.source, source.next)
     for item in state.pending:
         before_ms = None if item.before == RESTART else item.before
@@ -175,7 +175,7 @@ class _Index:
         self._sessions: dict[Session, int] = {}
         self._emissions: dict[InitEmission, int] = {}
         for group in core.sessions.groups.values():
-            for session in (group.holder, *group.clocks):
+            for session in (group.owner, *group.clocks):
                 self._number(session)
         self._ranges = [
             StoredRange(
@@ -229,6 +229,6 @@ class _Index:
     def _session(self, session: Session) -> StoredSession:
         group = self._core.sessions.groups.get(session.group)
         clock = group.clocks.get(session) if group else None
-        holds = group is not None and group.holder == session
+        holds = group is not None and group.owner == session
         hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
         return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)

@@ -28,7 +28,7 @@ from acker.service.snapshot import load_state
 from acker.service.state import State, Stored, state_codec
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import Hits
-from acker.wire.answer_checks import read_verdicts
+from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
 
 _TRIES: Final = 3
@@ -130,7 +130,7 @@ class ViewReader:
     partitions: int
     limits: AckerLimits
 
-    def look(self, partition: int) -> AckerView | None:
+    def view(self, partition: int) -> AckerView | None:
         """Return a view of an acker partition; None when it never wrote a State.
 
         Reads about `AckerLimits.refold_bytes` of verdicts at most, since no range with open roots needs older
@@ -143,12 +143,12 @@ class ViewReader:
         """
         for _ in range(_TRIES - 1):
             try:
-                return self._look(partition)
+                return self._view(partition)
             except OutOfRange:
                 continue
-        return self._look(partition)
+        return self._view(partition)
 
-    def _look(self, partition: int) -> AckerView | None:
+    def _view(self, partition: int) -> AckerView | None:
         stored: Codec[Stored] = state_codec()
         wait_ms = self.limits.operation_ms
         where = TopicPartition(self.topics.state, partition)

@@ -1,7 +1,8 @@
-"""Records that decode and are wrong all the same: misplaced positions, lengths that differ.
+"""Records that decode and are wrong all the same, and what cannot be read: logged once for each kind.
 
-Such a record is quarantined whole; nothing of it is applied. Each function returns what is wrong, in a few
-words, or an empty text.
+Records of ackers' inputs, with misplaced positions or lengths that differ, are quarantined whole; nothing of
+them is applied. Only ackers write to ``_ack_verdict``: a wrong record there is none of theirs, and its
+readers pass over it whole. Each check returns what is wrong, in a few words, or an empty text.
 
 Source: docs/design/protocol.md, section 4, "Fine print".
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from acker.errors import CodecError
 from acker.identity import (
     ACKER_BLOCK_BITS,
     GENERATION_MAX,
@@ -20,7 +22,19 @@ from acker.identity import (
     acker_partition,
     input_id_of,
 )
-from acker.wire.events import Acks, Fails, Init, PositionRun, Take, Tick, positions
+from acker.wire.codec import wire_codec
+from acker.wire.events import (
+    Acks,
+    Fails,
+    Init,
+    PositionRun,
+    SourceRun,
+    Take,
+    Taken,
+    Tick,
+    Verdicts,
+    positions,
+)
 
 NAME_CHARS: Final = 1_000
 """Names (group, session, lane, topic) may be this long; Kafka's own are at most 249."""
@@ -155,3 +169,66 @@ def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
         if int(named.min()) < first or int(named.max()) >= end:
             return OUTSIDE
     return ""
+
+
+def read_verdicts(value: bytes | None) -> Verdicts | None:
+    """Return the verdicts of a record, for who only looks; None for an answer, and for what cannot be read.
+
+    Garbage and records of a newer version are passed over: who works by them tells of them.
+    """
+    try:
+        event = wire_codec().decode(value)
+    except CodecError:
+        return None
+    return event if isinstance(event, Verdicts) and not wrong_verdicts(event) else None
+
+
+def wrong_verdicts(verdicts: Verdicts) -> str:
+    """Tell what is wrong with verdicts."""
+    found = _wrong_source_runs(verdicts.acked) or _wrong_source_runs(verdicts.absent)
+    for lost in verdicts.lost:
+        found = found or wrong_source(lost.source)
+        if len(lost.positions) % 8:
+            return found or f"{len(lost.positions)} bytes of positions are no whole number of them"
+        if lost.positions and int(positions(lost.positions).min()) < 0:
+            return found or f"a position of source {lost.source} is below 0"
+    return found
+
+
+def wrong_taken(taken: Taken) -> str:
+    """Tell what is wrong with an answer to a take."""
+    if not 0 <= taken.part < taken.parts:
+        return f"part {taken.part} of {taken.parts}"
+    if abs(taken.clock) > NUMBER_MAX or abs(taken.epoch) > NUMBER_MAX:
+        return "its clock or epoch is none"
+    for source in taken.sources:
+        if not 0 <= source.generation <= GENERATION_MAX or min(source.from_, source.next) < 0:
+            return f"source {source.source} is in generation {source.generation}"
+    return _wrong_source_runs(taken.open)
+
+
+def _wrong_source_runs(runs: Iterable[SourceRun]) -> str:
+    for source, start, end in runs:
+        found = wrong_source(source)
+        if found or not 0 <= start <= end:
+            return found or f"a run of source {source} goes from {start} to {end}"
+    return ""
+
+
+KINDS_MAX: Final = 100
+"""Kinds that are logged; further ones are only counted."""
+
+
+class LogOnce:
+    """Remembers which kinds were logged."""
+
+    def __init__(self) -> None:
+        self._kinds: set[tuple[str, str]] = set()
+
+    def is_first(self, topic: str, why: str) -> bool:
+        """Tell whether a flaw is the first of its kind; texts that differ in a last number are one kind."""
+        kind = (topic, why.rstrip("0123456789 "))
+        if kind in self._kinds or len(self._kinds) >= KINDS_MAX:
+            return False
+        self._kinds.add(kind)
+        return True

@@ -23,7 +23,7 @@ import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from acker.errors import CodecError, UnknownVersion
-from acker.made import made
+from acker.short_lived import tuple_maker
 from acker.wire import events
 
 MAGIC: Final = b"\xc3\x01"
@@ -103,7 +103,7 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
         return lambda data: kind(convert(data[wire]))
     pick = itemgetter(*[wire for wire, _ in parts])
     converted = [(place, convert) for place, (_, convert) in enumerate(parts) if convert is not _same]
-    make = made(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
+    make = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
     if not converted:
         return lambda data: make(pick(data))
 

@@ -17,7 +17,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import build_dead_letter
 from replay.records.due import Due, Loss
 from replay.records.headers import location
-from replay.records.letters import Deed, Filter
+from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import carry_out, look
 
 LETTERS = 50_000
@@ -40,8 +40,8 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
     outcome = carry_out(
-        log, world.topics, meant, Order(Deed.REPLAYED, Filter(), "bench", ""), RateLimit(None, now_ms),
-        clock=lambda: now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
+        log, world.topics, meant, Order(LetterAction.REPLAYED, Filter(), "bench", ""),
+        RateLimit(None, now_ms), clock=lambda: now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
     seconds = time.perf_counter() - begun
     if (listed, outcome.done) != (LETTERS, LETTERS):

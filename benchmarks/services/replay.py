@@ -30,8 +30,8 @@ from benchmarks.measure import Figure, print_report
 from benchmarks.services.letters import letters_replayed
 from benchmarks.services.plain_copies import copies_a_second
 from benchmarks.world import INPUT, World, bench_world
-from replay.worker.schedule import Schedule
 from replay.worker.service import ReplayService
+from replay.worker.waiting import Schedule
 
 RECORD_BYTES = 100
 ROOTS_OF_A_VERDICT = 10_000

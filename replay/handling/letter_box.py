@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from acker.collection import uncollected
 from acker.config.settings import Input
 from acker.errors import TopicError
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
+from acker.short_lived import uncollected
 from replay.records.headers import parse_location
 from replay.records.letters import Filter, Letter, Mark, parse_letter
 
@@ -68,7 +68,7 @@ class LetterBox:
             del self._letters[letter.place]
 
 
-def look_through(
+def find_letters(
     log: Log, found: Input, wanted: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> LetterBox:
     """Read the letters of an input.

@@ -17,14 +17,14 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from acker.collection import uncollected
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.errors import LogError, TopicError, Unreachable
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
-from replay.handling.letter_box import KEPT_MAX, look_through
-from replay.records.letters import Deed, Filter, Letter, Mark, copy_of, mark_record
-from replay.worker.fetch import Absence, Fetcher, Wanted
+from acker.short_lived import uncollected
+from replay.handling.letter_box import KEPT_MAX, find_letters
+from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
+from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from replay.worker.worker import bytes_max
 
 CHUNK_MAX: Final = 2_000
@@ -45,14 +45,14 @@ class Order:
     """What is to be done with which letters.
 
     Attributes:
-        deed: what.
-        wanted: which.
+        action: what.
+        which: the letters.
         by: who says so.
         why: for what reason; may be empty.
     """
 
-    deed: Deed
-    wanted: Filter
+    action: LetterAction
+    which: Filter
     by: str
     why: str
 
@@ -117,8 +117,8 @@ class LetterHandling:
                 " create`"
             )
         self._transactions.init(wait_ms)
-        box = look_through(
-            self._log, self._input, self._order.wanted, wait_ms=wait_ms, kept_max=self._kept_max
+        box = find_letters(
+            self._log, self._input, self._order.which, wait_ms=wait_ms, kept_max=self._kept_max
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out
@@ -178,7 +178,7 @@ class LetterHandling:
 
         Letters whose payload did not fit into one fetch, and those behind them, are left out.
         """
-        if self._order.deed is Deed.DROPPED:
+        if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
         answers = self._fetcher.fetch(_place(letter, self._input) for letter in chunk if not letter.missing)
         copies: list[Outgoing | Left | None] = []
@@ -199,7 +199,7 @@ class LetterHandling:
         return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
-        mark = Mark(letter.place, self._order.deed, self._order.by, self._order.why, now_ms)
+        mark = Mark(letter.place, self._order.action, self._order.by, self._order.why, now_ms)
         return mark_record(letter, self._input.dead_letter.topic, mark)
 
     def _transact(self, records: Sequence[Outgoing]) -> None:
@@ -236,5 +236,5 @@ class RateLimit:
         return max(1, self._began_ms + int(self._spent * 1000 / self._rate) - now_ms + 1)
 
 
-def _place(letter: Letter, found: Input) -> Wanted:
-    return Wanted(found.dead_letter.topic, letter.partition, letter.offset)
+def _place(letter: Letter, found: Input) -> RecordPlace:
+    return RecordPlace(found.dead_letter.topic, letter.partition, letter.offset)

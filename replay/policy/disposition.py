@@ -4,7 +4,8 @@ The rules, in this order:
 
 0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no bolt has received it) is not a
    failure. It is replayed at the next multiple of `hold_ms`, so that all blocked roots come back together.
-1. A failed root is given up at once if a rule for its cause demands it (`replay.policy.causes`).
+1. A failed root is given up at once if a rule for its cause demands it. The first matching rule decides; a
+   rule matches by the exception's class or one of its parents, by the bolt that failed the tuple, or by both.
 2. A root that failed or timed out at least `time_limit_ms` after its first emission is given up.
 3. A root that was abandoned is replayed `max_abandoned` times, since a takeover is not the record's fault:
    the first time at once, later with back-off.
@@ -14,18 +15,121 @@ The rules, in this order:
 
 A root that is not given up is replayed when its back-off is over.
 
-Source: docs/design/protocol.md, section 3 rule 9 and section 5.4.
+Source: docs/design/protocol.md, section 3 rule 9 and section 5.4; Storm's KafkaSpoutRetryExponentialBackoff,
+whose power overflows from the 44th failure on and then retries at once; Spring Kafka's fatal exceptions,
+JetStream's ``AckTerm``, Kafka's REJECT.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from acker.wire.causes import HELD
+from acker.wire.causes import HELD, error_classes
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff, delay_ms
-from replay.policy.causes import Action, Rule, action_of
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential back-off, or a list of delays.
+
+    Attributes:
+        initial_ms: the delay after the first failure, at least 0.
+        multiplier: each further delay is the one before times this, at least 1.
+        max_ms: the longest delay, before jitter.
+        jitter: 0 to 1; up to this share of the delay is added to it, so that roots that failed together are
+            not replayed together.
+        delays_ms: the delays as a list, whose last one is repeated; then `initial_ms`, `multiplier` and
+            `max_ms` do not count. Empty: no list.
+    """
+
+    initial_ms: int
+    multiplier: float
+    max_ms: int
+    jitter: float = 0.0
+    delays_ms: tuple[int, ...] = ()
+
+
+def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
+    """Return how long a root waits after its last failure, in ms.
+
+    The exponent is limited before it is used, so the delay stays at its maximum however often a root failed.
+    Jitter makes a delay longer, never shorter.
+
+    Args:
+        backoff: the curve of delays.
+        failures: how often the root was lost, the last time included; at least 1.
+        jitter: a random number in [0, 1).
+
+    Raises:
+        ValueError: `failures` is below 1, or `jitter` outside [0, 1).
+    """
+    if failures < 1:
+        raise ValueError(f"a delay follows a failure, but failures is {failures}")
+    if not 0.0 <= jitter < 1.0:
+        raise ValueError(f"jitter {jitter} is not in [0, 1)")
+    listed = backoff.delays_ms
+    plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, failures - 1)
+    return math.ceil(plain * (1.0 + backoff.jitter * jitter))
+
+
+def _exponential(backoff: Backoff, exponent: int) -> float:
+    if backoff.initial_ms >= backoff.max_ms:
+        return backoff.max_ms
+    if backoff.initial_ms <= 0:
+        return 0
+    if backoff.multiplier <= 1.0:
+        return backoff.initial_ms
+    enough = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
+    if exponent >= enough:
+        return backoff.max_ms
+    return min(backoff.initial_ms * backoff.multiplier**exponent, backoff.max_ms)
+
+
+class Action(StrEnum):
+    """What a rule does with the root; the values are those of topics.yaml."""
+
+    RETRY = "retry"
+    """The policy decides whether to replay it."""
+    DEAD_LETTER = "dead_letter"
+    """It becomes a dead letter at once."""
+    DROP = "drop"
+    """It is given up at once; a dead letter without payload remains as a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. If `error` or `operator` is None, it matches any."""
+
+    error: str | None
+    operator: str | None
+    then: Action
+
+
+DEFAULT_RULES: Final = (
+    Rule("RejectTuple", None, Action.DEAD_LETTER),
+    # a payload that cannot be decoded now cannot be decoded later
+    Rule("UnicodeDecodeError", None, Action.DEAD_LETTER),
+)
+"""These rules come after those of every input, so that a rule of the input can replace them."""
+
+
+def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
+    """Return the action of the first rule that matches a cause; RETRY if none does.
+
+    Args:
+        rules: the rules of the input; `DEFAULT_RULES` follow.
+        operator: the bolt that failed the tuple.
+        error: the exception's class, in the form of the wire.
+    """
+    classes = error_classes(error)
+    for rule in (*rules, *DEFAULT_RULES):
+        if rule.error in (None, *classes) and rule.operator in (None, operator):
+            return rule.then
+    return Action.RETRY
 
 
 class DeadReason(StrEnum):
@@ -90,7 +194,7 @@ class LostEmission:
             the worker's, so nothing is given up because a worker was down for an hour.
         operator: the bolt that failed it; empty if no bolt did.
         error: the exception's class, in the form of the wire.
-        held: number of blocked emissions, this one included.
+        blocked: number of blocked emissions, this one included.
     """
 
     reason: Reason
@@ -100,10 +204,10 @@ class LostEmission:
     lived_ms: int = 0
     operator: str = ""
     error: str = ""
-    held: int = 0
+    blocked: int = 0
 
     @property
-    def is_held(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether this emission was blocked, so that no bolt has received it."""
         return self.reason is Reason.FAILED and self.error == HELD
 
@@ -137,16 +241,16 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     Raises:
         ValueError: `attempt` is below 1, or another count below 0.
     """
-    if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.held) < 0:
+    if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
-    if lost.is_held:
+    if lost.is_blocked:
         return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
     given_up = _given_up(policy, lost)
     if given_up is not None:
         return GiveUp(given_up)
     if lost.reason is not Reason.ABANDONED:
         return Replay(
-            now_ms + delay_ms(policy.backoff, max(1, lost.attempt - lost.abandoned - lost.held), jitter)
+            now_ms + delay_ms(policy.backoff, max(1, lost.attempt - lost.abandoned - lost.blocked), jitter)
         )
     if lost.abandoned <= 1:
         return Replay(now_ms)
@@ -171,7 +275,7 @@ def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
     """Return how many attempts are used up: at least 1, if the last emission is one that counts."""
-    free = lost.held + (0 if policy.count_abandoned else lost.abandoned)
+    free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)
     free += 0 if policy.count_timed_out else lost.timed_out
     if lost.reason is Reason.TIMED_OUT and not policy.count_timed_out:
         return max(0, lost.attempt - free)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 from acker.kafka.port import Headers, Outgoing, Record
-from acker.made import made
+from acker.short_lived import tuple_maker
 from replay.records.due import Due, Loss, history_json
 from replay.records.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
 
-_outgoing = made(Outgoing)
+_outgoing = tuple_maker(Outgoing)
 
 
-def told_headers(due: Due, attempt: int) -> Headers:
-    """Return what headers say of a lost root: its past, and why its last emission was lost."""
+def story_headers(due: Due, attempt: int) -> Headers:
+    """Return the story of a lost root as headers: its past, and why its last emission was lost."""
     last = due.history[-1][:-1] if due.history else None
     shared = _shared_headers(attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last)
     return ((ORIGIN, due.origin.encode()),) + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
@@ -51,14 +51,14 @@ def build_copy(due: Due, record: Record, replay_topic: str) -> Outgoing:
 
     Headers of an earlier copy that begin with ``windhover.`` give way to the present ones.
     """
-    told = told_headers(due, due.attempt + 1)
+    story = story_headers(due, due.attempt + 1)
     return _outgoing(
         (
             replay_topic,
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            without_ours(record.headers) + told if record.headers else told,
+            without_ours(record.headers) + story if record.headers else story,
             record.timestamp_ms if record.timestamp_ms >= 0 else None,
         )
     )

@@ -24,7 +24,7 @@ from typing import Final
 from acker.identity import offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from replay.policy.disposition import DeadReason
-from replay.records.copies import told_headers
+from replay.records.copies import story_headers
 from replay.records.due import Due
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
@@ -110,7 +110,7 @@ def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Heade
         *_kip_headers(due, reason),
         (DEAD, reason.encode()),
         *note,
-        *told_headers(due, due.attempt),
+        *story_headers(due, due.attempt),
     )
 
 

@@ -20,7 +20,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from acker.errors import CodecError, UnknownVersion
-from acker.identity import Position, Root, Source
+from acker.identity import Position, Root, Source, is_replay
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
 from acker.wire.checks import wrong_source
@@ -48,6 +48,9 @@ MESSAGE_BYTES_MAX: Final = 512
 
 NAME_BYTES_MAX: Final = 256
 """An operator's name and an error's class are cut to this many bytes."""
+
+BATCH_SKIPPED: Final = ("sink", "BATCH_SKIPPED")
+"""Operator and error of all roots of a batch that the sink skipped."""
 
 _LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
 _FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
@@ -127,7 +130,7 @@ class Due:
     held: int = 0
 
     @property
-    def last_was_held(self) -> bool:
+    def last_was_blocked(self) -> bool:
         """Whether no bolt has seen the lost emission."""
         return bool(self.history) and self.history[-1].error == HELD
 
@@ -287,7 +290,7 @@ def sound(record: Record) -> Stored | None:
     return None if flaw_of(record.key, value) else value
 
 
-def sound_if_known(record: Record) -> Stored | None:
+def sound_or_none(record: Record) -> Stored | None:
     """Return what `sound` does, and None of an unknown version too: who works by it tells of it."""
     try:
         return sound(record)
@@ -313,7 +316,7 @@ class DueView:
         """Take the next record of a partition."""
         if record.key is None or len(record.key) == ROOT_KEY_BYTES:
             return
-        value = None if record.value is None else sound_if_known(record)
+        value = None if record.value is None else sound_or_none(record)
         self._pauses.pop((record.partition, record.key), None)
         if isinstance(value, Pause):
             self._pauses[record.partition, record.key] = value
@@ -441,3 +444,28 @@ def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
         raise ValueError(f"{value!r} is no number of a history")
     return value
+
+
+def was_read(reason: Reason, operator: str, error: str) -> bool:
+    """Tell whether a loss proves that somebody has read the record, and that it was no marker.
+
+    Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. A timeout
+    and a takeover also meet what was announced and never read; and the roots of a batch that the sink skipped
+    may be failed without having been read again.
+    """
+    return reason is Reason.FAILED and operator != "" and (operator, error) != BATCH_SKIPPED
+
+
+def was_a_record(due: Due) -> bool:
+    """Tell whether it is proven that what waits was a record, and no marker and no aborted record.
+
+    The log alone cannot tell: a topic that is no longer compacted has the same hole where compaction took a
+    record and where a marker is. A record that a bolt has read may not be lost silently for that. Beside
+    `was_read` an earlier emission proves it, since only what was read is emitted again; and so does a root of
+    a replay topic in `_ack_due`, whose headers were read when it was taken over.
+
+    Source: docs/design/protocol.md, section 3 rule 5.
+    """
+    if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
+        return True
+    return any(was_read(loss.reason, loss.operator, loss.error) for loss in due.history)

@@ -49,7 +49,7 @@ FIRST_ATTEMPT: Final = 1
 """What a letter is emitted with again: none of its new life was made before."""
 
 
-class Deed(StrEnum):
+class LetterAction(StrEnum):
     """What was done with a letter."""
 
     REPLAYED = "REPLAYED"
@@ -62,14 +62,14 @@ class Mark:
 
     Attributes:
         letter: ``topic/partition@offset`` of the letter.
-        deed: what was done.
+        action: what was done.
         by: who did it.
         why: for what reason; empty when none was given.
         at_ms: wall time.
     """
 
     letter: str
-    deed: Deed
+    action: LetterAction
     by: str
     why: str
     at_ms: int
@@ -243,7 +243,7 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
         partition=letter.partition,
         value=None,
         headers=(
-            (HANDLED, mark.deed.encode()),
+            (HANDLED, mark.action.encode()),
             (LETTER, mark.letter.encode()),
             (BY, clipped(mark.by, CAUSE_BYTES_MAX).encode()),
             (WHY, clipped(mark.why, CAUSE_BYTES_MAX).encode()),
@@ -254,13 +254,13 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
 
 def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
     try:
-        deed = Deed(_text(ours[HANDLED]))
+        action = LetterAction(_text(ours[HANDLED]))
     except ValueError:
         return None
     letter = _text(ours.get(LETTER))
     if parse_location(letter) is None:
         return None
-    return Mark(letter, deed, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
+    return Mark(letter, action, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
 
 
 def _text(value: bytes | None) -> str:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, TopicError, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Log, Picker, Record, TopicPartition, record_bytes
-from acker.made import made
+from acker.short_lived import tuple_maker
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000
@@ -32,7 +32,7 @@ _TRIES: Final = 3
 _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
 
 
-class Wanted(NamedTuple):
+class RecordPlace(NamedTuple):
     """One record of a log."""
 
     topic: str
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     offset: int
 
 
-_wanted = made(Wanted)
+_place_of = tuple_maker(RecordPlace)
 
 
 class Absence(Enum):
@@ -52,14 +52,14 @@ class Absence(Enum):
         There never was one: the offset is that of a transaction's marker, or of an aborted record. In a
         compacted topic this cannot be distinguished from a record that compaction removed, so there it is
         GONE. A topic that was compacted only in the past gives NEVER; a caller that has proof of a record
-        must correct that (`replay.records.proof`).
+        must correct that (`replay.records.due.was_a_record`).
     """
 
     GONE = "gone"
     NEVER = "never"
 
 
-Answers = Mapping[Wanted, Record | Absence]
+Answers = Mapping[RecordPlace, Record | Absence]
 
 _Offsets = Mapping[TopicPartition, Sequence[int]]
 
@@ -80,7 +80,7 @@ class Fetcher:
         self.read_records = 0
         self.read_bytes = 0
 
-    def fetch(self, wanted: Iterable[Wanted], *, why: bool = True) -> Answers:
+    def fetch(self, wanted: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records.
 
         Args:
@@ -113,7 +113,7 @@ class Fetcher:
             self._picker.close()
             self._picker = None
 
-    def _fetch(self, targets: Sequence[Wanted], offsets: _Offsets, *, why: bool) -> Answers:
+    def _fetch(self, targets: Sequence[RecordPlace], offsets: _Offsets, *, why: bool) -> Answers:
         if self._picker is None:
             self._picker = self._log.picker()
         run = _Run(self._picker, self._inside(offsets), self._limits.fetch_gap_bytes)
@@ -132,7 +132,7 @@ class Fetcher:
         self.read_bytes += run.read_bytes
         if len(run.found) == sum(map(len, offsets.values())):
             return run.found
-        answers: dict[Wanted, Record | Absence] = dict.fromkeys(targets, Absence.GONE)
+        answers: dict[RecordPlace, Record | Absence] = dict.fromkeys(targets, Absence.GONE)
         for unread in run.unread():
             del answers[unread]
         answers.update(run.found)
@@ -140,7 +140,7 @@ class Fetcher:
             answers.update(dict.fromkeys(self._never(run.holes()), Absence.NEVER))
         return answers
 
-    def _never(self, holes: Collection[Wanted]) -> list[Wanted]:
+    def _never(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
         """Return those places inside a log without a record that never had one."""
         infos = self._log.topics({hole.topic for hole in holes}, settings=True) if holes else {}
         kept = {
@@ -172,7 +172,7 @@ class Fetcher:
         return {name: found for name, found in inside.items() if found}
 
 
-def _by_partition(wanted: Iterable[Wanted]) -> _Offsets:
+def _by_partition(wanted: Iterable[RecordPlace]) -> _Offsets:
     """Return the offsets of each partition, ascending, each once."""
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, partition, offset in wanted:
@@ -185,7 +185,7 @@ class _Run:
 
     def __init__(self, picker: Picker, inside: _Offsets, gap_bytes: int) -> None:
         self.left = dict(inside)
-        self.found: dict[Wanted, Record] = {}
+        self.found: dict[RecordPlace, Record] = {}
         self.kept_bytes = 0
         self.read_bytes = 0
         self.read_records = 0
@@ -199,7 +199,7 @@ class _Run:
     def read(self) -> bool:
         """Read once; False when nothing moved."""
         picked = self._picker.pick(_POLL_MS, self._wanted, self._near())
-        places = map(_wanted, map(_PLACE, picked.records))
+        places = map(_place_of, map(_PLACE, picked.records))
         self.found.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         self.kept_bytes += picked_bytes
@@ -216,18 +216,18 @@ class _Run:
             near += offsets[behind - 1] - position + 1 if behind else _PICK_RECORDS
         return min(near, most)
 
-    def unread(self) -> Iterable[Wanted]:
+    def unread(self) -> Iterable[RecordPlace]:
         """Return the places that were not reached."""
-        places = (Wanted(*name, offset) for name, offsets in self.left.items() for offset in offsets)
+        places = (RecordPlace(*name, offset) for name, offsets in self.left.items() for offset in offsets)
         return [place for place in places if place not in self.found]
 
-    def holes(self) -> Sequence[Wanted]:
+    def holes(self) -> Sequence[RecordPlace]:
         """Return the places that were passed without a record."""
         unread = sum(map(len, self.left.values()))
         if len(self.found) + unread == sum(map(len, self._inside.values())):
             return ()
         left = set(self.unread())
-        places = [Wanted(*name, offset) for name, offsets in self._inside.items() for offset in offsets]
+        places = [RecordPlace(*name, offset) for name, offsets in self._inside.items() for offset in offsets]
         return [place for place in places if place not in self.found and place not in left]
 
     def _settle(self) -> bool:

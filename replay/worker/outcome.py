@@ -16,13 +16,12 @@ from acker.config.topics import Input
 from acker.errors import TopicError
 from acker.identity import input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
-from acker.made import made
+from acker.short_lived import tuple_maker
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import build_dead_letter
-from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due
-from replay.records.proof import was_a_record
-from replay.worker.fetch import Absence, Wanted
+from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
+from replay.worker.fetch import Absence, RecordPlace
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -53,8 +52,8 @@ class RootOutcome(NamedTuple):
         return self.dead not in (None, DeadReason.DROPPED)
 
 
-_outcome = made(RootOutcome)
-_wanted = made(Wanted)
+_outcome = tuple_maker(RootOutcome)
+_place_of = tuple_maker(RecordPlace)
 
 
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
@@ -102,7 +101,7 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
     return [build.outcome(*each) for each in found]
 
 
-_Target = tuple[Due, Input, Wanted, tuple[str, str]]
+_Target = tuple[Due, Input, RecordPlace, tuple[str, str]]
 """A due root, its input, the place of its record, and the name and id of the topic there."""
 
 _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
@@ -127,8 +126,8 @@ class _Owners:
         return list({owner.id: owner for owner in self._known.values()}.values())
 
 
-def _place(due: Due) -> Wanted:
-    return _wanted((due.topic, partition_of(due.source), offset_of(due.position)))
+def _place(due: Due) -> RecordPlace:
+    return _place_of((due.topic, partition_of(due.source), offset_of(due.position)))
 
 
 def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:

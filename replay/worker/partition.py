@@ -23,7 +23,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from acker.collection import uncollected
 from acker.errors import (
     CodecError,
     DataLoss,
@@ -35,22 +34,21 @@ from acker.errors import (
 )  # fmt: skip
 from acker.identity import input_id_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.made import made
 from acker.service.passed_over import marked_offset
-from acker.wire.answer_checks import wrong_verdicts
+from acker.short_lived import tuple_maker, uncollected
+from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
 from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, due_key, pause_key
+from replay.worker.entries import entries_of, restore
 from replay.worker.intake import Batch, Intake
-from replay.worker.known import known_of
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
-from replay.worker.restore import restore
 from replay.worker.takeover import decided, dues_of
 from replay.worker.waiting import DueRoots
 from replay.worker.worker import Worker, newer
 
-_outgoing = made(Outgoing)
+_outgoing = tuple_maker(Outgoing)
 
-_LOOK_MS: Final = 1_000
+_OWNER_CHECK_MS: Final = 1_000
 """How often the owner of a partition with a paused input checks that it still is the owner."""
 
 _Decision = tuple[Due | None, bytes | None]
@@ -174,7 +172,7 @@ class VerdictPartition:
                 again.
         """
         with uncollected():
-            if self.pauses and abs(now_ms - self._owned_ms) >= _LOOK_MS:
+            if self.pauses and abs(now_ms - self._owned_ms) >= _OWNER_CHECK_MS:
                 self._owned_ms = now_ms
                 self._require_owned()  # whoever resumes an input fences us
             worked = self._mend()
@@ -212,7 +210,7 @@ class VerdictPartition:
         self._commit_progress(batch, [Outgoing(*self._due, value, due_key(due)) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(batch.roots)
-        self._worker.counters.held += sum(due.last_was_held for due in dues)
+        self._worker.counters.held += sum(due.last_was_blocked for due in dues)
         self._worker.counters.absent += len(batch.roots) - len(dues)
         for (due, value), offset in zip(encoded, self._placed, strict=True):
             self.waiting.put(due, offset, len(value))
@@ -245,7 +243,7 @@ class VerdictPartition:
         if not taken:
             return False
         try:
-            known = known_of(worker, self._due, self.waiting.kept(taken))
+            known = entries_of(worker, self._due, self.waiting.kept(taken))
             asides = {at: due for at, due in known.items() if isinstance(due, Aside)}
             decisions = self._decide(asides, now_ms) if asides else {}
             dues = [due for at, due in known.items() if due is not None and at not in asides]
@@ -332,7 +330,7 @@ class VerdictPartition:
             if mend.due is not None:
                 self.waiting.put(mend.due, offset, len(mend.written.value or b""))
         for mend in self._mends:
-            self._worker.tell("mended", partition=self.number, root=mend.name)
+            self._worker.report("mended", partition=self.number, root=mend.name)
         self._mends = ()
         return True
 
@@ -351,7 +349,7 @@ class VerdictPartition:
         for pause in pauses:
             self.pauses[pause.input] = pause
             name = self._worker.name_of(pause.input)
-            self._worker.tell("paused", input=name, partition=self.number, why=paused_text(name, pause))
+            self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
     def _count(self, outcome: RootOutcome, now_ms: int) -> None:
         """Count and report what became of a root without a copy."""
@@ -364,13 +362,13 @@ class VerdictPartition:
         if not outcome.dies:
             counters.dropped += 1
             counters.dropped_by_input[name] += 1
-            self._worker.tell("dropped", **fields)
+            self._worker.report("dropped", **fields)
             return
         counters.dead_lettered += 1
         counters.without_payload += not outcome.has_payload
         counters.dead_lettered_by_input[name] += 1
         self._worker.breaker_of(outcome.input).dead(1, now_ms)
-        self._worker.tell("dead_lettered", **fields)
+        self._worker.report("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> None:
         """Run one transaction of at least one record.

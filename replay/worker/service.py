@@ -98,7 +98,7 @@ class ReplayService:
             self._is_assignment_stale = True  # read again what a failed poll has fetched and not returned
             if self._away_since_ms is None:
                 self._away_since_ms = now_ms
-                self._worker.tell("unreachable", error=str(error))
+                self._worker.report("unreachable", error=str(error))
             if now_ms - self._away_since_ms > self._limits.unreachable_ms:
                 raise
             return False
@@ -110,7 +110,7 @@ class ReplayService:
         opened = self._follow_group(now_ms)
         worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
         busy = opened or any(worked)
-        self._tell_aside(now_ms)
+        self._report_aside(now_ms)
         return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
 
     def take_topics(self, topics: Topics) -> None:
@@ -141,7 +141,7 @@ class ReplayService:
         self._limits = limits
         self._worker = self._make(topics, limits=self._limits, counters=self._worker.counters)
         self._is_unchecked = True
-        self._worker.tell("topics_taken", inputs=len(topics.inputs))
+        self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
         """Commit progress that waits for a commit, close everything, and leave the group."""
@@ -154,7 +154,7 @@ class ReplayService:
                 except WindhoverError as error:
                     # The next owner, or this worker's next start, reads those verdicts again; they contain no
                     # lost roots. And this error must not hide the one that ends the worker.
-                    self._worker.tell("not_committed", partition=partition.number, error=str(error))
+                    self._worker.report("not_committed", partition=partition.number, error=str(error))
                 finally:
                     partition.close()
         finally:
@@ -199,7 +199,7 @@ class ReplayService:
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
         )
 
-    def _tell_aside(self, now_ms: int) -> None:
+    def _report_aside(self, now_ms: int) -> None:
         """Report, from time to time, the inputs that cannot go on and how many of their roots wait."""
         found: dict[int, tuple[int, str]] = {}
         for partition in self._partitions.values():
@@ -209,7 +209,7 @@ class ReplayService:
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 found[input_id] = before + count, why
-        self._worker.tell_aside(found, now_ms)
+        self._worker.report_aside(found, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
         """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
@@ -233,7 +233,7 @@ class ReplayService:
             partition = VerdictPartition(self._worker, number)
             self._partitions[number] = partition
             self._is_assignment_stale = True
-            self._worker.tell(
+            self._worker.report(
                 "partition_opened",
                 partition=number,
                 offset=partition.intake.progress.next,
@@ -277,7 +277,7 @@ class ReplayService:
         partition = self._partitions.pop(number)
         self._is_assignment_stale = True
         partition.close()
-        self._worker.tell(why, partition=number, **fields)
+        self._worker.report(why, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
         due = [found for p in self._partitions.values() if (found := p.next_due_ms) is not None]

@@ -4,7 +4,7 @@ A root of a source topic is a first emission. A root of a replay topic is a copy
 here, since its headers contain its origin, attempt and history. Some roots never had a record: the marker of
 a transaction that wrote copies has an offset too, which may be initialised and lost with its session. There
 nothing is lost. But if the verdict proves that there was a record, that record is gone
-(`replay.records.proof`).
+(`replay.records.due.was_read`).
 
 A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged, so that the progress of
 the verdicts goes on. It is decided when its input can go on (`decided`).
@@ -25,10 +25,9 @@ from acker.kafka.port import Record
 from acker.wire.causes import HELD, error_class
 from acker.wire.events import Lost, Reason, pack_positions
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, extended, parse_history
+from replay.records.due import Aside, Due, Loss, extended, parse_history, was_read
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage
-from replay.records.proof import was_read
-from replay.worker.fetch import Absence, Wanted
+from replay.worker.fetch import Absence, RecordPlace
 from replay.worker.intake import LostRoot
 from replay.worker.worker import Worker, topic_of
 
@@ -59,7 +58,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     }
     replayed = [r for r in roots if is_replay(r.lost.source) and owned[id(r.lost)]]
     replayed = [r for r in replayed if worker.is_ready(_input_of(r), now_ms)]
-    pasts: dict[Wanted, Past | None] = {}
+    pasts: dict[RecordPlace, Past | None] = {}
     if replayed:
         for found in worker.apart(replayed, _input_of, lambda some: _pasts(worker, some), now_ms):
             pasts.update(found)
@@ -158,8 +157,8 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
     )
 
 
-def _place(root: LostRoot) -> Wanted:
-    return Wanted(root.lost.topic, partition_of(root.lost.source), offset_of(root.position))
+def _place(root: LostRoot) -> RecordPlace:
+    return RecordPlace(root.lost.topic, partition_of(root.lost.source), offset_of(root.position))
 
 
 def _here(root: LostRoot) -> Lineage:
@@ -173,11 +172,11 @@ def _missed(root: LostRoot) -> Past | None:
     return Past(_here(root), dead=DeadReason.GONE) if proven else None
 
 
-def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past | None]:
+def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each copy; None if there never was a record."""
-    pasts: dict[Wanted, Past | None] = {}
+    pasts: dict[RecordPlace, Past | None] = {}
     there = worker.same_topics({topic_of(root.lost) for root in replayed})
-    left: set[Wanted] = set()
+    left: set[RecordPlace] = set()
     for root in replayed:
         if topic_of(root.lost) in there:
             left.add(_place(root))
@@ -192,7 +191,7 @@ def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[Wanted, Past
     return pasts
 
 
-def _past(place: Wanted, record: Record | Absence) -> Past | None:
+def _past(place: RecordPlace, record: Record | Absence) -> Past | None:
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
@@ -213,7 +212,7 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         lived_ms=lost.emitted_wall + age_ms - first_ms,
         operator=lost.operator,
         error=lost.error,
-        held=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
+        blocked=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
     )
     policy = worker.policy_of(worker.input_of(lost.source, lost.group))
     disposed = dispose(policy, emission, now_ms, worker.jitter())
@@ -232,8 +231,8 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
         # the time limit begins when a bolt first receives the record: while it was blocked, nobody tried it
-        first_emitted_ms=due_ms if emission.held == emission.attempt else first_ms,
+        first_emitted_ms=due_ms if emission.blocked == emission.attempt else first_ms,
         history=extended(past.history, loss),
         timed_out=emission.timed_out,
-        held=emission.held,
+        held=emission.blocked,
     )

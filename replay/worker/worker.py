@@ -20,15 +20,13 @@ from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
-from acker.log_once import Told
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over
+from acker.wire.checks import LogOnce
 from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Event, Lost
-from replay.policy.backoff import Backoff
 from replay.policy.breaker import Breaker
-from replay.policy.causes import Action, Rule
-from replay.policy.disposition import Policy
+from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import due_codec
 from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report
@@ -94,11 +92,11 @@ class Worker:
         self.counters = counters or Counters()
         self.suspects: set[int] = set()
         self._troubles: dict[int, Trouble] = {}
-        self._told_ms: dict[int, int] = {}
+        self._reported_ms: dict[int, int] = {}
         self._groups: dict[int, str] = {}
         self.fetcher = Fetcher(log, limits)
         self._report = report
-        self._told = Told()
+        self._log_once = LogOnce()
         self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}
         self._policies = {found.id: _policy(found) for found in topics.inputs.values()}
@@ -165,10 +163,10 @@ class Worker:
         for input_id in input_ids:
             self.suspects.discard(input_id)
             if self._troubles.pop(input_id, None) is not None:
-                self._told_ms.pop(input_id, None)
-                self.tell("goes_on", input=self.name_of(input_id))
+                self._reported_ms.pop(input_id, None)
+                self.report("goes_on", input=self.name_of(input_id))
 
-    def tell_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
+    def report_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
         """Report, at once and then every `input_retry_ms`, which inputs cannot go on.
 
         Args:
@@ -176,11 +174,11 @@ class Worker:
             now_ms: wall time.
         """
         for input_id, (roots, paused) in aside.items():
-            if abs(now_ms - self._told_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
-                self._told_ms[input_id] = now_ms
+            if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
+                self._reported_ms[input_id] = now_ms
                 why = paused or self._why(input_id)
-                self.tell("put_aside", input=self.name_of(input_id), roots=roots, why=why)
-        self._told_ms = {each: at_ms for each, at_ms in self._told_ms.items() if each in aside}
+                self.report("put_aside", input=self.name_of(input_id), roots=roots, why=why)
+        self._reported_ms = {each: at_ms for each, at_ms in self._reported_ms.items() if each in aside}
 
     def _why(self, input_id: int) -> str:
         trouble = self._troubles.get(input_id)
@@ -248,15 +246,15 @@ class Worker:
         if breaker is not None:
             breaker.acked(count, now_ms)
 
-    def tell(self, name: str, **fields: str | int) -> None:
+    def report(self, name: str, **fields: str | int) -> None:
         """Report an event."""
         self._report(ReplayEvent(name, fields))
 
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be read, and report the first of each topic and flaw."""
         self.counters.undecodable += 1
-        if self._told.is_first(topic, error):
-            self.tell("undecodable", topic=topic, partition=partition, offset=offset, error=error)
+        if self._log_once.is_first(topic, error):
+            self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
         """Check from time to time that the ack topics still have N partitions; not before `check_topics`.
@@ -314,8 +312,8 @@ class Worker:
         tracked = [found for found in self._inputs.values() if found.tracked]
         self.apart(tracked, lambda found: found.id, self._check, now_ms)
         for input_id, trouble in self._troubles.items():
-            self._told_ms[input_id] = now_ms
-            self.tell("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
+            self._reported_ms[input_id] = now_ms
+            self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
 
     def _check(self, inputs: Sequence[Input]) -> None:
         infos = self._there(inputs, (found.topic for found in inputs), settings=False)

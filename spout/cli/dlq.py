@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from acker.config.settings import Input
     from acker.config.topics import Topics
     from acker.kafka.port import Log
-    from replay.records.letters import Deed, Filter
+    from replay.records.letters import Filter, LetterAction
     from spout.inspect.dead_letters import Letters, Outcome
 
 FOUND: Final = 5
@@ -129,10 +129,10 @@ def dlq_replay(
     config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
-    from replay.records.letters import Deed
+    from replay.records.letters import LetterAction
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=again)
-    return _handle(Deed.REPLAYED, config, inputs, places, wanted, rate, why, by, execute=execute)
+    return _handle(LetterAction.REPLAYED, config, inputs, places, wanted, rate, why, by, execute=execute)
 
 
 @dlq_app.command("drop")
@@ -143,17 +143,17 @@ def dlq_drop(
     config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Give dead letters up for good: they stay in their topic, marked with who did it and why."""
-    from replay.records.letters import Deed
+    from replay.records.letters import LetterAction
 
     if not why:
         raise typer.BadParameter("say why they are given up, with --why; it is kept with each letter")
     wanted = _filter(cause, operator, reason, key, since, until, handled=False)
-    return _handle(Deed.DROPPED, config, inputs, places, wanted, rate, why, by, execute=execute)
+    return _handle(LetterAction.DROPPED, config, inputs, places, wanted, rate, why, by, execute=execute)
 
 
 def _handle(
-    deed: Deed, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter,
-    rate: float | None, why: str, by: str | None, *, execute: bool,
+    action: LetterAction, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None,
+    wanted: Filter, rate: float | None, why: str, by: str | None, *, execute: bool,
 ) -> int:  # fmt: skip
     from replay.handling.letter_handling import Order, RateLimit
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
@@ -161,19 +161,19 @@ def _handle(
 
     if execute and not places and not inputs and wanted.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
-    with opened(config, f"dlq-{deed.lower()}") as (topics, log):
+    with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             letters = _read(topics, log, inputs, places, wanted)
             write([row_of(found) for found in letters.found[:_SHOWN]], LIST[:-1], Output.TABLE)
             _say_what_is_missing(letters, max(0, len(letters.found) - _SHOWN))
-            typer.echo(f"{_many(len(letters.found))} would be {deed.lower()}; with --execute it is done")
+            typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
         outcome = carry_out(
             log, topics, by_place(inputs_named(topics, inputs or ()), places or (), wanted),
-            Order(deed, wanted, by or system_user(), why), RateLimit(rate, wall_ms()),
+            Order(action, wanted, by or system_user(), why), RateLimit(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), tell=_progress(),
         )  # fmt: skip
-    _say_outcome(deed, outcome)
+    _say_outcome(action, outcome)
     return 0
 
 
@@ -219,8 +219,8 @@ def _reason(text: str | None) -> str | None:
         raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
 
 
-def _say_outcome(deed: Deed, outcome: Outcome) -> None:
-    typer.echo(f"{_many(outcome.done)} {deed.lower()}")
+def _say_outcome(action: LetterAction, outcome: Outcome) -> None:
+    typer.echo(f"{_many(outcome.done)} {action.lower()}")
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
     if outcome.left_out:

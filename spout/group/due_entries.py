@@ -12,7 +12,7 @@ from acker.identity import first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Log, Record
 from replay.records.due import Due
 from replay.records.headers import parse_location
-from replay.worker.fetch import Wanted
+from replay.worker.fetch import RecordPlace
 from spout.group.due_reader import DueReader
 
 
@@ -25,8 +25,8 @@ class Entry(NamedTuple):
         is_held: whether it was blocked, and did not fail itself.
     """
 
-    origin: Wanted | None
-    place: Wanted
+    origin: RecordPlace | None
+    place: RecordPlace
     is_held: bool
 
 
@@ -66,6 +66,6 @@ class DueEntries:
             source = first_source(due.source)
             found = parse_location(due.origin)
             self._source_of[key] = source
-            place = Wanted(due.topic, partition_of(due.source), offset_of(due.position))
-            entry = Entry(None if found is None else Wanted(*found), place, due.last_was_held)
+            place = RecordPlace(due.topic, partition_of(due.source), offset_of(due.position))
+            entry = Entry(None if found is None else RecordPlace(*found), place, due.last_was_blocked)
             self._waiting.setdefault(source, {})[key] = entry

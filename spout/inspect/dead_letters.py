@@ -15,11 +15,11 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
-from replay.handling.letter_box import KEPT_MAX, look_through
+from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
-from replay.worker.fetch import Fetcher, Wanted
+from replay.worker.fetch import Fetcher, RecordPlace
 from spout.inspect.letter_rows import Found
 
 
@@ -89,7 +89,7 @@ def look(
     found: list[Found] = []
     left_out = others = 0
     for one, wanted in meant:
-        box = look_through(log, one, wanted, wait_ms=wait_ms, kept_max=kept_max - len(found))
+        box = find_letters(log, one, wanted, wait_ms=wait_ms, kept_max=kept_max - len(found))
         found += [Found(one.name, letter) for letter in box.letters]
         left_out, others = left_out + box.left_out, others + box.others
     return Letters(sorted(found, key=lambda each: each.letter.died_ms), left_out, others)
@@ -99,7 +99,7 @@ def records_of(log: Log, found: Sequence[Found], limits: ReplayLimits) -> Iterat
     """Read whole letters; letters that have left the topic in the meantime are left out."""
     with closing(Fetcher(log, limits)) as fetcher:
         for one in found:
-            wanted = Wanted(*_parsed(one.letter.place))
+            wanted = RecordPlace(*_parsed(one.letter.place))
             record = fetcher.fetch([wanted])[wanted]
             if isinstance(record, Record):
                 yield one, record
@@ -130,7 +130,7 @@ def carry_out(
     limits = topics.replay.limits
     for one, wanted in meant:
         handling = LetterHandling(
-            log, one, replace(order, wanted=wanted), owner=topics.acker.replay_group, limits=limits
+            log, one, replace(order, which=wanted), owner=topics.acker.replay_group, limits=limits
         )
         with closing(handling):
             handling.open()

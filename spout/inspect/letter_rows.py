@@ -67,7 +67,7 @@ def row_of(found: Found) -> dict[str, Any]:
         "key": shown(letter.key),
         "bytes": letter.bytes,
         "missing": letter.missing,
-        "handled": f"{mark.deed} {moment(mark.at_ms)} by {mark.by}" if mark else "",
+        "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}" if mark else "",
     }
 
 
@@ -149,7 +149,7 @@ def stats_of(found: Sequence[Found], now_ms: int) -> list[dict[str, Any]]:
         ("error", lambda one: one.letter.error),
         ("operator", lambda one: one.letter.lineage.operator or "(none)"),
         ("age", lambda one: _age(now_ms - one.letter.died_ms)),
-        ("handled", lambda one: one.letter.mark.deed.value if one.letter.mark else "no"),
+        ("handled", lambda one: one.letter.mark.action.value if one.letter.mark else "no"),
         ("key", lambda one: shown(one.letter.key)),
     )
     return [row for name, of in dimensions for row in _counted(name, of, found)]

@@ -22,7 +22,7 @@ from acker.wire.events import Lost
 from replay.policy.disposition import DeadReason
 from replay.records.due import LEFT_OUT, Aside, Due, Loss, left_out_by, left_out_entry
 from replay.records.headers import Lineage
-from replay.records.letters import Deed, Letter
+from replay.records.letters import Letter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.letter_rows import moment, shown
 from spout.inspect.tables import UNKNOWN, Column, count, span
@@ -195,7 +195,7 @@ def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
     due = evidence.dues.get(last.root)
     if isinstance(due, Aside):
         return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
-    if due is not None and due.last_was_held and not due.dead:
+    if due is not None and due.last_was_blocked and not due.dead:
         behind = due.history[-1].message
         return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
     if due is not None:
@@ -207,7 +207,7 @@ def _after_a_loss(evidence: Evidence, last: Emission, now_ms: int) -> str:
             return f"dropped: a rule drops what fails by {letter.error}; the note of it is at {letter.place}"
         if letter.mark is None:
             return f"dead letter at {letter.place}"
-        if letter.mark.deed is Deed.DROPPED:
+        if letter.mark.action is LetterAction.DROPPED:
             return f"dropped by {letter.mark.by}: {letter.mark.why}"
         return f"dead letter at {letter.place}, replayed by {letter.mark.by}; its copy was not read"
     lost = last.verdict.lost if last.verdict is not None else None
@@ -302,7 +302,7 @@ def _letter(letter: Letter) -> dict[str, Any]:
     return {
         "letter": letter.place, "died": moment(letter.died_ms), "dead": letter.dead,
         "attempts": letter.lineage.attempt,
-        "handled": f"{mark.deed} {moment(mark.at_ms)} by {mark.by}: {mark.why}" if mark else "",
+        "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}: {mark.why}" if mark else "",
     }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def open_roots(
         now_ms: wall time.
     """
     names = {one.id: one for one in inputs}
-    views = [observer.look(number) for number in range(observer.partitions)]
+    views = [observer.view(number) for number in range(observer.partitions)]
     ranges = [
         (found, view)
         for view in views

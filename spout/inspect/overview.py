@@ -259,7 +259,7 @@ class Overview:
         Raises:
             Unreachable: the broker does not answer.
         """
-        views = [self._observer.look(number) for number in self._numbers]
+        views = [self._observer.view(number) for number in self._numbers]
         due = self._due = self._waiting.count()
         lines = None if due is None else self._waiting.lines()
         ackers = self._log.members(self._topics.acker.group)

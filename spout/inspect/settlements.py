@@ -13,11 +13,10 @@ from acker.errors import CodecError
 from acker.identity import Root, acker_partition
 from acker.kafka.port import Record
 from acker.service.view import OpenRange
-from acker.wire.answer_checks import read_verdicts
-from acker.wire.checks import wrong_acks
+from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions
-from replay.records.due import Due, DueView, Progress, root_key, sound_if_known
+from replay.records.due import Due, DueView, Progress, root_key, sound_or_none
 from replay.records.headers import location
 from spout.inspect.lookup import Verdict
 from spout.runtime.tails import Tails
@@ -116,7 +115,7 @@ class Settlements:
                     continue
                 if record.value is None:
                     dues.pop(root, None)
-                elif isinstance(value := sound_if_known(record), Due):
+                elif isinstance(value := sound_or_none(record), Due):
                     dues[root] = value
         return Waiting(dues, view.progress)
 

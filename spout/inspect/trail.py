@@ -25,7 +25,7 @@ from replay.handling.letter_box import LetterBox
 from replay.records.due import Loss, parse_history
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
-from replay.worker.fetch import Absence, Fetcher, Wanted
+from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.inspect.lookup import NOT_EMITTED, SETTLED, Emission, Evidence
 from spout.inspect.open_roots import name_of
 from spout.inspect.settlements import Settled, Settlements, Waiting
@@ -182,7 +182,7 @@ class Trail:
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
         end = self._log.stable_ends([place])[place]
-        wanted = Wanted(topic, partition, offset)
+        wanted = RecordPlace(topic, partition, offset)
         with closing(Fetcher(self._log, self._limits)) as fetcher:
             return fetcher.fetch([wanted])[wanted], end
 
@@ -249,7 +249,7 @@ class _Emissions:
     def _view(self, root: Root) -> AckerView | None:
         number = self._settlements.acker_of(root)
         if number not in self._views:
-            self._views[number] = self._observer.look(number)
+            self._views[number] = self._observer.view(number)
             if self._views[number] is None:
                 self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
         return self._views[number]

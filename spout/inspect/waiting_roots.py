@@ -17,10 +17,10 @@ from acker.config.topics import Topics
 from acker.identity import OFFSET_MAX, input_id_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.wire.answer_checks import read_verdicts
 from acker.wire.causes import HELD
+from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
-from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_if_known
+from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_or_none
 from replay.records.headers import parse_location
 from spout.runtime.follow import Follower
 
@@ -93,7 +93,7 @@ class WaitingRoots:
         found: dict[Place, Line] = {}
         for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
             line = found.get(place) or Line(0, due.origin, due.due_ms)
-            found[place] = line._replace(held=line.held + due.last_was_held)
+            found[place] = line._replace(held=line.held + due.last_was_blocked)
         for place, count in self._held_since.items():
             line = found.get(place, Line())
             found[place] = line._replace(held=line.held + count)
@@ -126,7 +126,7 @@ class WaitingRoots:
         if due_codec().is_aside(record.value):
             self._aside[name] = _place(root.source)
         if input_id_of(root.source) in self._ordered:
-            due = sound_if_known(record)
+            due = sound_or_none(record)
             if isinstance(due, Due):
                 self._dues[name] = _place(root.source), due
 

@@ -28,7 +28,7 @@ from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source, generation_of, position_at
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire.events import Verdicts
-from replay.worker.fetch import Fetcher, Wanted
+from replay.worker.fetch import Fetcher, RecordPlace
 from spout.group.due_entries import DueEntries, Entry
 from spout.group.ground import Ground
 from spout.group.sources import SourceSpec
@@ -41,7 +41,7 @@ FETCH_MAX: Final = 1_000
 UNKNOWN: Final = "waits for what is under way: "
 
 
-def _is_of(origin: Wanted | None, spec: SourceSpec) -> TypeGuard[Wanted]:
+def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
     """Tell whether a record was first emitted by a source; a copy of an unknown one by none."""
     return origin is not None and origin[:2] == tuple(spec.place)
 
@@ -52,9 +52,9 @@ class Lines:
     def __init__(self, log: Log) -> None:
         """Begin with none known."""
         self._fetcher = Fetcher(log, ReplayLimits())
-        self._known: dict[Wanted, int | None] = {}
+        self._known: dict[RecordPlace, int | None] = {}
 
-    def find(self, places: Mapping[Wanted, Wanted]) -> Mapping[Wanted, int | None]:
+    def find(self, places: Mapping[RecordPlace, RecordPlace]) -> Mapping[RecordPlace, int | None]:
         """Return the lines that are known now, by origin: of some wanted records, perhaps not of all.
 
         Args:
@@ -206,7 +206,7 @@ class OrderWatch:
         return self._ground.sources[copies_source(source)].place
 
     def _turn(
-        self, spec: SourceSpec, entries: Sequence[Entry], lines: Mapping[Wanted, int | None], end: int
+        self, spec: SourceSpec, entries: Sequence[Entry], lines: Mapping[RecordPlace, int | None], end: int
     ) -> Turn | None:
         """Return how a partition goes on; None while a key is not known."""
         by = spec.input.ordering

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.log_once import Told
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
-from acker.wire.answer_checks import wrong_taken, wrong_verdicts
+from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import Event, Taken, Verdicts
 from spout.group.ground import Report
@@ -45,7 +44,7 @@ class VerdictReader:
         self._counts = PartitionCounts(log, names, partitions)
         self.undecodable = 0
         self._report = report
-        self._told = Told()
+        self._told = LogOnce()
         self._codec = wire_codec()
         self._log = log
         self._reader = log.reader(committed=True)

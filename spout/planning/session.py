@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from acker.ledger.sessions import UNTOLD_MS_MAX
+from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.events import SourceRun, Taken, TakenSource
 
-STEP_MS_MAX: Final = UNTOLD_MS_MAX
+STEP_MS_MAX: Final = UNSENT_MS_MAX
 """Reading the clock adds at most this, and so do all readings since the last tick together."""
 
 QUESTION_SUFFIX = "?"

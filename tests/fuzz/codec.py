@@ -10,7 +10,7 @@ with atheris.instrument_imports(include=["acker", "replay"]):
     from acker.errors import CodecError
     from acker.ledger.contribution import Contribution
     from acker.service.state import StatePart, carried_from, state_codec, state_from, unpack_ranges
-    from acker.wire import answer_checks, checks
+    from acker.wire import checks
     from acker.wire.acks_decoder import read_acks
     from acker.wire.codec import wire_codec
     from acker.wire.events import Acks, Event, Fails, Init, Take, Taken, Tick, Verdicts
@@ -53,9 +53,9 @@ def look(event: Event) -> None:
     elif isinstance(event, Take | Tick):
         checks.wrong_take(event)
     elif isinstance(event, Taken):
-        answer_checks.wrong_taken(event)
+        checks.wrong_taken(event)
     elif isinstance(event, Verdicts):
-        answer_checks.wrong_verdicts(event)
+        checks.wrong_verdicts(event)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from acker.config.limits import AckerLimits
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, Record, record_bytes
 from acker.ledger.cohort import InitEmission, RootCohort, Session
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
 from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
 from acker.service.core import PartitionCore
@@ -39,7 +39,7 @@ def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> No
         assert len(core.sessions.line) == 40 * (1 + core.limits.pending_ticks)
         core.set_ends(0, 0)
         assert core.count()
-    holders = [group.holder for group in core.sessions.groups.values()]
+    holders = [group.owner for group in core.sessions.groups.values()]
     assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
     assert len(core.sessions.line) == 0
 

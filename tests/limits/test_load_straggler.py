@@ -13,7 +13,7 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.config.topics import parse
 from acker.kafka.port import TopicPartition
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.service.bins import REWRITE_STEPS
 from acker.service.state import BIN_PART, StatePart, part_key, state_codec, state_from
 from acker.wire.events import SourceRun, Verdicts

@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from acker.config.topics import Topics
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff, delay_ms
-from replay.policy.causes import Action, Rule, action_of
-from replay.policy.disposition import GiveUp, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import (
+    Action,
+    Backoff,
+    GiveUp,
+    LostEmission,
+    Policy,
+    Replay,
+    Rule,
+    action_of,
+    delay_ms,
+    dispose,
+)
 from replay.records.due import extended, history_json, parse_history
 from replay.records.headers import Lineage, build_headers, parse_lineage, parse_location
-from replay.worker.schedule import Schedule
 from replay.worker.service import ReplayService
+from replay.worker.waiting import Schedule
 from tests.support.worlds.replay_world import Crash, CrashAt, Emission, World, header, history, topics
 
 DAY_MS = 86_400_000
@@ -177,7 +186,7 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 )
 def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
     """With chunks and buffers so small that all of its ways are gone."""
-    with patch.multiple("replay.worker.schedule", CHUNK=3, RECENT_MIN=2):
+    with patch.multiple("replay.worker.waiting", CHUNK=3, RECENT_MIN=2):
         schedule = Schedule()
         model: list[tuple[int, int]] = []
         for offset, (step, number) in enumerate(steps):

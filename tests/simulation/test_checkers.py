@@ -17,8 +17,7 @@ import replay.worker.partition
 import replay.worker.takeover
 from acker.kafka.port import Outgoing
 from acker.wire.events import Lost, Reason
-from replay.policy.backoff import delay_ms
-from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, delay_ms, dispose
 from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
 from replay.worker.worker import Worker

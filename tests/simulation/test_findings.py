@@ -10,8 +10,8 @@ from collections.abc import Callable
 from acker.config.limits import AckerLimits
 from acker.identity import acker_partition, generation_of, position_at, source_of
 from acker.kafka.port import Outgoing
-from acker.ledger.counters import AckerEvent
-from acker.ledger.sessions import UNTOLD_MS_MAX
+from acker.ledger.output import AckerEvent
+from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
@@ -207,7 +207,7 @@ def test_what_a_process_with_a_slow_clock_emits_has_its_whole_timeout() -> None:
     writer.tick(500 + TIMEOUT_MS)
     world.settle()
     early = set(world.of())
-    writer.tick(5_000 + TIMEOUT_MS + UNTOLD_MS_MAX)
+    writer.tick(5_000 + TIMEOUT_MS + UNSENT_MS_MAX)
     world.settle()
 
     assert (early, world.of()) == ({0}, {0: "TIMED_OUT", 1: "TIMED_OUT"})
@@ -225,10 +225,10 @@ def test_what_a_process_with_a_slow_clock_emits_outlives_what_the_other_one_has_
     writer.init((0, 1), now=100)
     writer.tick(5_000)
     writer.init((1, 2), now=4_999)
-    writer.tick(5_000 + UNTOLD_MS_MAX + TIMEOUT_MS - 1)
+    writer.tick(5_000 + UNSENT_MS_MAX + TIMEOUT_MS - 1)
     world.settle()
     early = set(world.of())
-    writer.tick(5_000 + UNTOLD_MS_MAX + TIMEOUT_MS)
+    writer.tick(5_000 + UNSENT_MS_MAX + TIMEOUT_MS)
     world.settle()
 
     assert (early, set(world.of())) == ({0}, {0, 1})

@@ -26,7 +26,7 @@ import yaml
 import spout
 from acker import errors
 from acker.config.topics import parse
-from acker.ledger.counters import AckerStatus, Counts
+from acker.ledger.output import AckerStatus, Counts
 from replay.worker.report import ReplayStatus
 from spout.cli import main as cli
 from tests.support.documented import ROOT, kestrel_names, plain_names

@@ -22,10 +22,9 @@ from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
-from acker.service.retention import Retention
+from acker.service.service import Retention
 from acker.wire.events import SourceRun, Take
-from replay.policy.causes import Action
-from replay.policy.disposition import Disposition, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, dispose
 from spout.group.opening import Opening
 from spout.planner.batches import Batches
 from spout.planning.cursor import SourceCursor, cursor_of
@@ -43,11 +42,11 @@ Replaced = list[tuple[Any, str, Any]]
 
 def lower_session() -> Replaced:
     """Let any session hold the group that asks for it."""
-    original = Sessions.standing
+    original = Sessions.rank
     read = PartitionCore._read_take
     asking: set[Session] = set()
 
-    def standing(self: Sessions, session: Session) -> SessionRank:
+    def rank(self: Sessions, session: Session) -> SessionRank:
         found = original(self, session)
         return SessionRank.HIGHER if found is SessionRank.LOWER and session in asking else found
 
@@ -57,7 +56,7 @@ def lower_session() -> Replaced:
         read(self, record, take)
         asking.discard(session)
 
-    return [(Sessions, "standing", standing), (PartitionCore, "_read_take", _read_take)]
+    return [(Sessions, "rank", rank), (PartitionCore, "_read_take", _read_take)]
 
 
 def from_of_session() -> Replaced:
@@ -120,7 +119,7 @@ def process_before() -> Replaced:
 
     return [
         (spout.group.tenure, "Sibling", lambda *_: None),
-        (acker.ledger.sessions, "UNTOLD_MS_MAX", 0),
+        (acker.ledger.sessions, "UNSENT_MS_MAX", 0),
         (Opening, "_begin", begin),
     ]
 

@@ -9,7 +9,7 @@ from acker.identity import offset_of, partition_of
 from acker.kafka.port import Outgoing
 from acker.wire.causes import error_class
 from acker.wire.events import Lost, Reason, Taken
-from replay.policy.backoff import Backoff, delay_ms
+from replay.policy.disposition import Backoff, delay_ms
 from replay.records.dead_letter import DEAD
 from replay.records.headers import ORIGIN
 from tests.simulation.truth.checker import Checker

@@ -11,7 +11,7 @@ from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.identity import WIRE_BLOCK_BITS, acker_partition, generation_of, root_edge, source_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.ledger.counters import AckerEvent, AckerStatus
+from acker.ledger.output import AckerEvent, AckerStatus
 from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import (

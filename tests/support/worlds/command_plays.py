@@ -19,7 +19,7 @@ from acker.wire.events import Init, SourceRun
 from replay.handling.letter_handling import Order, RateLimit
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
-from replay.records.letters import Deed, Filter
+from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import by_place, carry_out, inputs_named, look, records_of
 from spout.inspect.lookup import ANNOUNCED, PENDING
 from spout.inspect.open_roots import open_roots
@@ -122,13 +122,13 @@ def _look_at_letters(log: Log, topics: Topics) -> None:
 def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
     """Look at letters, drop one, and let another be emitted again."""
     with closing(KafkaLog(topics.kafka)) as log:
-        for deed in (Deed.DROPPED, Deed.REPLAYED):
+        for deed in (LetterAction.DROPPED, LetterAction.REPLAYED):
             letter = bury(stagehand)
             _look_at_letters(log, topics)
             _handle(log, topics, letter, deed)
 
 
-def _handle(log: Log, topics: Topics, letter: str, deed: Deed) -> None:
+def _handle(log: Log, topics: Topics, letter: str, deed: LetterAction) -> None:
     wanted = Filter()
     outcome = carry_out(
         log, topics, by_place(inputs_named(topics, ()), [letter], wanted),

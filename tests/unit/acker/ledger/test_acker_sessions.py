@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acker.identity import position_at, source_of
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.wire.events import Lost, Taken, TakenSource, Verdicts
 from spout.runtime.logs import WARNINGS
 from tests.support.worlds.acker_world import (
@@ -155,9 +155,9 @@ def test_epoch_zero_is_a_question_and_changes_nothing(world: World) -> None:
     assert holder.refused
     assert len(world.quarantined()) == 1
     asked = [event.kind for event in world.events if "q" in event.detail]
-    assert AckerEventKind.ASKED in asked, "every start of a query asks: it is no refusal, and no warning"
+    assert AckerEventKind.QUERIED in asked, "every start of a query asks: it is no refusal, and no warning"
     assert AckerEventKind.REFUSED not in asked
-    assert str(AckerEventKind.ASKED) not in WARNINGS
+    assert str(AckerEventKind.QUERIED) not in WARNINGS
 
 
 def test_a_take_with_another_n_is_quarantined_and_answered_with_the_ackers_n(world: World) -> None:
@@ -337,7 +337,7 @@ def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:
     """Rule 10: the limit makes deadlines late, never early."""
     core = held(world) and world.acker._owned[0].core
     for now in range(core.limits.pending_ticks + 50):
-        core.sessions.tick(core.sessions.groups[GROUP].holder, now)
+        core.sessions.tick(core.sessions.groups[GROUP].owner, now)
     assert len(core.sessions.line) == core.limits.pending_ticks
     last = core.sessions.line.last
     assert last is not None

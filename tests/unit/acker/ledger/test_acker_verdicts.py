@@ -10,7 +10,7 @@ import random
 import pytest
 
 from acker.config.limits import AckerLimits
-from acker.ledger.sessions import UNTOLD_MS_MAX
+from acker.ledger.sessions import UNSENT_MS_MAX
 from acker.wire.events import Lost, Verdicts
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer, edge
 
@@ -411,7 +411,7 @@ def test_verdicts_are_canonical(world: World, writer: Writer) -> None:
         writer.acks(runs=[(first, end)], seq=0, lane=f"{number}/s1")
     writer.acks(runs=[(32_768, 39_998)], seq=0)
     writer.acks(runs=[(0, 2)], source=other)
-    writer.tick(TIMEOUT_MS + 7 + UNTOLD_MS_MAX)
+    writer.tick(TIMEOUT_MS + 7 + UNSENT_MS_MAX)
     world.settle()
     found = [event for event in world.answers() if isinstance(event, Verdicts)]
     assert len(found) == 1

@@ -16,7 +16,7 @@ from acker.provisioning.topic_specs import (
     compare,
     missing,
     plan,
-    wanted,
+    required_topics,
 )
 
 FILE = """
@@ -37,7 +37,7 @@ def made(spec: TopicSpec, partitions: int | None = None, **settings: str) -> Top
 
 
 def spec_of(role: TopicRole, text: str = FILE) -> TopicSpec:
-    return next(spec for spec in wanted(read(text), {}) if spec.role is role)
+    return next(spec for spec in required_topics(read(text), {}) if spec.role is role)
 
 
 def levels(findings: list[Finding]) -> list[Level]:
@@ -45,7 +45,7 @@ def levels(findings: list[Finding]) -> list[Level]:
 
 
 def test_each_topic_is_wanted_once_with_its_role_and_partitions() -> None:
-    specs = {spec.name: (spec.role, spec.partitions) for spec in wanted(read(), {})}
+    specs = {spec.name: (spec.role, spec.partitions) for spec in required_topics(read(), {})}
 
     assert specs == {
         "_ack_init": (TopicRole.LOG, 3),
@@ -62,7 +62,7 @@ def test_each_topic_is_wanted_once_with_its_role_and_partitions() -> None:
 
 
 def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader() -> None:
-    for spec in wanted(read(), {}):
+    for spec in required_topics(read(), {}):
         assert spec.settings["unclean.leader.election.enable"] == "false"
         assert spec.settings["min.insync.replicas"] == "2"
         if spec.role in (TopicRole.LOG, TopicRole.REPLAY, TopicRole.DEAD_LETTER):
@@ -73,13 +73,13 @@ def test_no_wanted_topic_forgets_records_by_itself_or_elects_an_unclean_leader()
 
 
 def test_the_brokers_default_replication_leaves_its_min_insync_replicas_alone() -> None:
-    specs = wanted(read("inputs: {a: {id: 1, group: g, partitions: 6}}"), {})
+    specs = required_topics(read("inputs: {a: {id: 1, group: g, partitions: 6}}"), {})
 
     assert all(spec.replication == -1 and "min.insync.replicas" not in spec.settings for spec in specs)
 
 
 def test_a_topic_as_it_was_made_has_no_findings() -> None:
-    for spec in wanted(read(), {}):
+    for spec in required_topics(read(), {}):
         assert compare(spec, made(spec)) == []
 
 
@@ -88,7 +88,7 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
         "a", "id", 9, 3, {"max.message.bytes": "5000000", "message.timestamp.after.max.ms": "7"}
     )
 
-    specs = {spec.role: spec for spec in wanted(read(), {"a": source})}
+    specs = {spec.role: spec for spec in required_topics(read(), {"a": source})}
 
     assert specs[TopicRole.REPLAY].partitions == 9
     assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + HEADER_BYTES)
@@ -100,7 +100,7 @@ def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(i
     one, two = "a: {id: 1, group: g, topic: t}", "b: {id: 2, group: h, topic: t, partitions: 5}"
     topics = read(f"inputs: {{{inputs.format(one=one, two=two)}}}")
 
-    specs = wanted(topics, {})
+    specs = required_topics(topics, {})
     found = {
         spec.name: spec.partitions for spec in specs if spec.role not in (TopicRole.LOG, TopicRole.TABLE)
     }
@@ -111,7 +111,7 @@ def test_of_two_inputs_on_one_topic_it_is_enough_that_one_names_the_partitions(i
 
 def test_an_untracked_input_has_no_replay_topic() -> None:
     """S53"""
-    specs = wanted(read("inputs: {a: {id: 1, group: g, partitions: 6, ackers: 0}}"), {})
+    specs = required_topics(read("inputs: {a: {id: 1, group: g, partitions: 6, ackers: 0}}"), {})
 
     assert [spec.name for spec in specs if spec.role not in (TopicRole.LOG, TopicRole.TABLE)] == ["a"]
 
@@ -121,17 +121,17 @@ def test_dead_letters_that_another_input_reads_are_kept_as_dead_letters() -> Non
         "inputs: {b: {id: 2, group: h, topic: a.g.dlq, partitions: 6}, a: {id: 1, group: g, partitions: 6}}"
     )
 
-    roles = {spec.name: spec.role for spec in wanted(read(text), {})}
+    roles = {spec.name: spec.role for spec in required_topics(read(text), {})}
 
     assert roles["a.g.dlq"] is TopicRole.DEAD_LETTER
 
 
 def test_what_exists_is_not_made_again_and_a_replay_topic_grows_with_its_source() -> None:
-    first = wanted(read(), {})
+    first = required_topics(read(), {})
     found = {spec.name: made(spec) for spec in first if spec.name != "_ack_due"}
     found["a"] = made(spec_of(TopicRole.SOURCE), partitions=8)
 
-    todo = plan(wanted(read(), found), found)
+    todo = plan(required_topics(read(), found), found)
 
     assert [spec.name for spec in todo.make] == ["_ack_due"]
     assert [(spec.name, spec.partitions) for spec in todo.grow] == [("a.g.replay", 8)]
@@ -140,7 +140,7 @@ def test_what_exists_is_not_made_again_and_a_replay_topic_grows_with_its_source(
 
 def test_a_source_topic_without_partitions_must_exist() -> None:
     text = "inputs: {a: {id: 1, group: g}}"
-    specs = wanted(read(text), {})
+    specs = required_topics(read(text), {})
 
     assert not any(spec.role is TopicRole.SOURCE for spec in plan(specs, {}).make)
     assert (

@@ -13,8 +13,7 @@ from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import Finding, Level
 from acker.provisioning.topic_times import backoff_horizon_ms, long_needs, longest_need_ms, short_retention
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff, delay_ms
-from replay.policy.disposition import LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import Backoff, LostEmission, Policy, Replay, delay_ms, dispose
 
 NEARLY_ONE = 1 - 2**-53
 """The largest number that a generator of [0, 1) draws."""

@@ -10,7 +10,7 @@ import pytest
 from acker.config.limits import AckerLimits
 from acker.identity import acker_partition
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.wire.events import Acks, FailCause, Fails, Init, PositionRun, SourceRun, Verdicts, pack_positions
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TOPIC, TOPIC_ID, TOPICS, World, Writer
 

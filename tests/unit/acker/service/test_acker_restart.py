@@ -11,7 +11,7 @@ from acker.config.limits import AckerLimits
 from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.identity import U64, root_edges_of_run
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.service.service import AckerService
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.step_reader import BURST, StepReader

@@ -14,7 +14,7 @@ import pytest
 from acker.errors import Disagreement, UnknownVersion
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from acker.service.state import part_key
 from acker.wire.events import Acks, Event, Fails, Init, SourceRun, Take, TakeSource, Tick, Verdicts
 from replay.records.due import PROGRESS_KEY, Progress, due_codec, root_key

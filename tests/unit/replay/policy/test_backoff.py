@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.policy.backoff import Backoff, delay_ms
+from replay.policy.disposition import Backoff, delay_ms
 
 
 def test_the_delay_doubles_from_the_initial_one() -> None:

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff
-from replay.policy.causes import Action, Rule
 from replay.policy.disposition import (
+    Action,
+    Backoff,
     DeadReason,
     Disposition,
     GiveUp,
     LostEmission,
     Policy,
     Replay,
+    Rule,
     dispose,
 )
 

@@ -9,8 +9,7 @@ import pytest
 
 from acker.identity import copies_source
 from acker.wire.events import Reason
-from replay.records.due import Due, Loss
-from replay.records.proof import BATCH_SKIPPED, was_a_record
+from replay.records.due import BATCH_SKIPPED, Due, Loss, was_a_record
 from spout.publishing.publish import BATCH_SKIPPED as SKIPPED
 from tests.support.worlds.replay_world import COPIES, TOPIC, Emission, World, header
 

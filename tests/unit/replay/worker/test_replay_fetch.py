@@ -9,7 +9,7 @@ import pytest
 from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, Unreachable
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Outgoing, Reader, Record, TopicPartition
-from replay.worker.fetch import Absence, Answers, Fetcher, Wanted
+from replay.worker.fetch import Absence, Answers, Fetcher, RecordPlace
 from tests.support.memory.clients import MemoryReader, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.worlds.replay_world import FailOnce
@@ -58,8 +58,8 @@ def cluster() -> MemoryCluster:
     return cluster
 
 
-def wanted(*offsets: int, partition: int = 0) -> list[Wanted]:
-    return [Wanted("t", partition, offset) for offset in offsets]
+def wanted(*offsets: int, partition: int = 0) -> list[RecordPlace]:
+    return [RecordPlace("t", partition, offset) for offset in offsets]
 
 
 def values(answers: Answers) -> dict[int, bytes | Absence | None]:
@@ -71,9 +71,9 @@ def values(answers: Answers) -> dict[int, bytes | Absence | None]:
 def test_records_are_found_by_their_offsets_in_any_order(cluster: MemoryCluster) -> None:
     answers = Fetcher(cluster.log(), ReplayLimits()).fetch([*wanted(7, 3, 7), *wanted(5, partition=1)])
     assert {place: found.value for place, found in answers.items() if not isinstance(found, Absence)} == {
-        Wanted("t", 0, 3): b"3",
-        Wanted("t", 0, 7): b"7",
-        Wanted("t", 1, 5): b"5",
+        RecordPlace("t", 0, 3): b"3",
+        RecordPlace("t", 0, 7): b"7",
+        RecordPlace("t", 1, 5): b"5",
     }
 
 

@@ -9,9 +9,17 @@ import pytest
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
-from replay.policy.backoff import Backoff
-from replay.policy.causes import Action, Rule
-from replay.policy.disposition import DeadReason, GiveUp, LostEmission, Policy, Replay, dispose
+from replay.policy.disposition import (
+    Action,
+    Backoff,
+    DeadReason,
+    GiveUp,
+    LostEmission,
+    Policy,
+    Replay,
+    Rule,
+    dispose,
+)
 from replay.records.due import sound
 from replay.records.headers import build_headers, parse_lineage
 from replay.worker.service import ReplayService
@@ -27,7 +35,7 @@ def world() -> World:
 
 
 def held(attempt: int, count: int, lived_ms: int = 0) -> LostEmission:
-    return LostEmission(Reason.FAILED, attempt, held=count, lived_ms=lived_ms, operator="s", error=HELD)
+    return LostEmission(Reason.FAILED, attempt, blocked=count, lived_ms=lived_ms, operator="s", error=HELD)
 
 
 def emissions(world: World, worker: ReplayService, root: Emission, times: int) -> Emission:
@@ -57,7 +65,7 @@ def test_held_roots_come_back_together_at_multiples_of_the_period() -> None:
 
 
 def test_what_was_held_uses_up_no_attempt_and_no_back_off() -> None:
-    failed = LostEmission(Reason.FAILED, 42, held=41, error="ValueError")
+    failed = LostEmission(Reason.FAILED, 42, blocked=41, error="ValueError")
     assert dispose(POLICY, failed, NOW_MS, 0.0) == Replay(NOW_MS + 1_000)
     assert dispose(POLICY, replace(failed, held=40), NOW_MS, 0.0) == Replay(NOW_MS + 2_000)
     assert dispose(POLICY, replace(failed, held=39), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
@@ -142,4 +150,4 @@ def test_the_due_of_a_held_root_tells_its_origin_and_that_it_was_held(world: Wor
     world.settle(worker)
     last = sound(dues(world)[-1])
     assert last is not None
-    assert (last.held, last.attempt, last.last_was_held, last.origin) == (3, 3, True, "sentences/0@0")  # type: ignore[union-attr]
+    assert (last.held, last.attempt, last.last_was_blocked, last.origin) == (3, 3, True, "sentences/0@0")  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
-from replay.policy.causes import Action, Rule, action_of
+from replay.policy.disposition import Action, Rule, action_of
 from spout.bolts.work_done import WorkDone
 from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.execution.safety import Safety, limit_ms, mark_of, tried_once

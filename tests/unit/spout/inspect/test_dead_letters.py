@@ -10,10 +10,10 @@ import pytest
 from acker.errors import Fenced, TopicError, Unreachable, UsageError
 from acker.kafka.port import Headers, Outgoing
 from acker.wire.events import Reason
-from replay.handling.letter_box import look_through
+from replay.handling.letter_box import find_letters
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
 from replay.records import headers
-from replay.records.letters import Deed, Filter, parse_letter
+from replay.records.letters import Filter, LetterAction, parse_letter
 from spout.inspect.dead_letters import Letters, Outcome, by_place, carry_out, inputs_named, look, records_of
 from spout.inspect.letter_rows import PREVIEW_BYTES, details_of, key_of, row_of, shown, stats_of
 from tests.support.memory.clients import Faults
@@ -55,7 +55,7 @@ def found(world: World, wanted: Filter = Filter(), *places: str) -> Letters:  # 
 
 
 def do(
-    world: World, deed: Deed = Deed.REPLAYED, *places: str, faults: Faults | None = None,
+    world: World, deed: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
     wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
 ) -> Outcome:  # fmt: skip
     """Carry an order out, in transactions of so many letters."""
@@ -166,14 +166,19 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
 
 def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(world: World) -> None:
     bury(world, b"a", b"b")
-    assert do(world, Deed.DROPPED, "sentences/0@0").done == 1
+    assert do(world, LetterAction.DROPPED, "sentences/0@0").done == 1
     assert world.copies() == []
     assert [one.letter.place for one in found(world).found] == [f"{LETTERS}/0@1"]
     every = found(world, Filter(handled=True)).found
     assert len(every) == 2
     mark = every[0].letter.mark
     assert mark is not None
-    assert (mark.deed, mark.by, mark.why, mark.at_ms) == (Deed.DROPPED, "kim", "fixed in 1.3", world.now_ms)
+    assert (mark.action, mark.by, mark.why, mark.at_ms) == (
+        LetterAction.DROPPED,
+        "kim",
+        "fixed in 1.3",
+        world.now_ms,
+    )
     assert row_of(every[0])["handled"].startswith("DROPPED 1970-01-01T00:16:40Z by kim")
     assert world.letters()[0].value == b"a"
     assert do(world).done == 1, "the other one"
@@ -198,7 +203,7 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
     bury(world, b"a", b"b")
     dead = LetterHandling(
         world.cluster.log(FailOnce("commit", Unreachable("gone"))), INPUT,
-        Order(Deed.REPLAYED, Filter(), "kim", ""), owner="windhover-replay", limits=LIMITS,
+        Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="windhover-replay", limits=LIMITS,
     )  # fmt: skip
     dead.open()
     with pytest.raises(Unreachable):
@@ -209,7 +214,7 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
 
 def test_of_two_who_handle_letters_at_once_the_first_is_fenced(world: World) -> None:
     bury(world, b"a", b"b", b"c")
-    order = Order(Deed.REPLAYED, Filter(), "kim", "")
+    order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
     first, second = (
         LetterHandling(world.cluster.log(), INPUT, order, owner="windhover-replay", limits=LIMITS)
         for _ in range(2)
@@ -278,7 +283,7 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
     assert outcome.left == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
     assert found(world).others == 1
     assert len(found(world).found) == 3
-    assert do(world, Deed.DROPPED).done == 3
+    assert do(world, LetterAction.DROPPED).done == 3
     assert found(world).found == []
 
 
@@ -287,8 +292,8 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
     letters = look(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
     assert (len(letters.found), letters.left_out) == (3, 2)
     handling = LetterHandling(
-        world.cluster.log(), INPUT, Order(Deed.REPLAYED, Filter(), "kim", ""), owner="w", limits=LIMITS,
-        kept_max=3,
+        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
+        limits=LIMITS, kept_max=3,
     )  # fmt: skip
     assert (handling.open(), handling.left_out) == (3, 2)
 
@@ -298,7 +303,7 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
     bury(world, *(b"%d" % number for number in range(600)))
     bury(world, b"last", key=b"k")
     handling = LetterHandling(
-        world.cluster.log(), INPUT, Order(Deed.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
+        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
         limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
     )  # fmt: skip
     assert handling.open() == 2
@@ -325,7 +330,7 @@ def test_a_rate_is_kept_from_the_first_second_on() -> None:
 
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
     bury(world, b"a", b"b", key=b"k")
-    do(world, Deed.DROPPED, "sentences/0@0")
+    do(world, LetterAction.DROPPED, "sentences/0@0")
     rows = stats_of(found(world, Filter(handled=True)).found, world.now_ms + 7_200_000)
     counted = {(row["of"], row["value"]): row["letters"] for row in rows}
     assert counted == {
@@ -374,7 +379,7 @@ def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
         do(world)
     world.cluster.delete_topic(LETTERS)
     with pytest.raises(TopicError, match=r"dead-letter topic sentences.g.dlq .* topics create"):
-        look_through(world.cluster.log(), INPUT, Filter(), wait_ms=10)
+        find_letters(world.cluster.log(), INPUT, Filter(), wait_ms=10)
 
 
 def test_what_the_header_of_a_history_holds_is_json(world: World) -> None:

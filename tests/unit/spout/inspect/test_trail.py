@@ -14,7 +14,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Reason, pack_positions, pack_values
 from replay.handling.letter_handling import Order, RateLimit
 from replay.records.due import Loss, left_out_entry
-from replay.records.letters import Deed, Filter
+from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
 from spout.inspect.dead_letters import by_place, carry_out
 from spout.inspect.lookup import Evidence, report
@@ -173,7 +173,7 @@ def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> No
     planner, end = begin(world, fail=(3,))
     world.run(1_500)
     end = again(world, planner, end, fail=(0,))
-    order = Order(Deed.REPLAYED, Filter(), "kim", "")
+    order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
     carry_out(
         world.cluster.log(), world.topics, [(world.topics.input("sentences"), Filter())], order,
         RateLimit(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None,
@@ -198,7 +198,7 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     one = world.topics.input("sentences")
     carry_out(
         world.cluster.log(), world.topics, by_place([one], ["sentences/0@3"], Filter()),
-        Order(Deed.DROPPED, Filter(), "kim", "test data"), RateLimit(None, world.now_ms),
+        Order(LetterAction.DROPPED, Filter(), "kim", "test data"), RateLimit(None, world.now_ms),
         clock=lambda: world.now_ms, sleep_ms=lambda _: None, tell=lambda _: None,
     )  # fmt: skip
     assert told(world)["now"] == "dropped by kim: test data"

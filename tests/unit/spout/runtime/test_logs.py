@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from acker.kafka import client as kafka_client
-from acker.ledger.counters import AckerEventKind
+from acker.ledger.output import AckerEventKind
 from replay.worker.report import ReplayEvent
 from spout.runtime import logs, process, step_watch
 

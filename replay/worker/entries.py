@@ -1,0 +1,252 @@
+"""Reads the entries of `_ack_due`: all of them for a new owner of the partition, later those that are due.
+
+When a new owner restores the partition, only the due time of a waiting root is decoded; the rest is decoded
+when it is due.
+
+Only replay workers may write to `_ack_due`. If there is garbage under a root's key, compaction will sooner or
+later remove the entry that a worker wrote before it. So a new owner of the partition reads the topic once
+more and writes that entry again while it is still there, and the root goes on waiting, or stays done. If no
+sound entry is left, nobody can find out what became of the root. Then it becomes a dead letter without
+payload, since its topic id and attempt are lost: one dead letter too many is better than a record that is
+lost silently. A key that is not of a root of a tracked input is ignored.
+
+Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from acker.config.topics import Input
+from acker.errors import CodecError, DataLoss, UnknownVersion
+from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.service.passed_over import marked_offset
+from acker.wire.checks import wrong_source
+from replay.policy.disposition import DeadReason
+from replay.records.due import (
+    Due,
+    Pause,
+    Progress,
+    flaw_of,
+    parse_root_key,
+    pause_key,
+    root_key,
+    sound,
+    sound_or_none,
+)
+from replay.records.headers import location
+from replay.worker.fetch import Absence, RecordPlace
+from replay.worker.waiting import DueTable
+from replay.worker.worker import Worker, newer
+
+
+class Restored(NamedTuple):
+    """The contents of a partition of `_ack_due`.
+
+    Attributes:
+        table: the roots that wait, except those in `mends`.
+        progress: how far the verdicts are taken over; None if nothing ever was.
+        mends: the entries to write again, since garbage was written over them.
+        pauses: the pauses, by the ids of their inputs.
+    """
+
+    table: DueTable
+    progress: Progress | None
+    mends: Sequence[Mend]
+    pauses: Mapping[int, Pause]
+
+
+def restore(worker: Worker, due: TopicPartition) -> Restored:
+    """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
+
+    Raises:
+        UnknownVersion: a newer worker wrote to it.
+        Unreachable: the broker does not answer.
+    """
+    table, progress = DueTable(), None
+    pauses: dict[bytes, Pause] = {}
+    spoiled: dict[Root, int] = {}
+    for record in _stored(worker, due):
+        root, flaw = parse_root_key(record.key), ""
+        if record.value is None:
+            if root is not None:
+                table.remove(root, record.offset)
+                spoiled.pop(root, None)
+            pauses.pop(record.key or b"", None)
+            continue
+        try:
+            if root is None:
+                value = worker.dues.decode(record.value)
+                flaw = flaw_of(record.key, value)
+                progress = value if isinstance(value, Progress) and not flaw else progress
+                if isinstance(value, Pause) and not flaw:
+                    pauses[pause_key(value.input)] = value
+            else:
+                of, due_ms = worker.dues.glance(record.value)
+                flaw = wrong_source(root.source) if of == root else "the key is not that of the value"
+                if not flaw:
+                    table.put(root, record.offset, due_ms)
+                    spoiled.pop(root, None)
+        except UnknownVersion as error:
+            flaw = newer(worker.log, record, error)
+        except CodecError as error:
+            flaw = "" if marked_offset(record) is not None else str(error)
+        if flaw:
+            worker.undecodable(*due, record.offset, flaw)
+        if flaw and root is not None and len(spoiled) < SPOILED_MAX:
+            spoiled[root] = record.offset
+    words = last_words(_stored(worker, due), spoiled) if spoiled else {}
+    mends = mends_of(worker, due, spoiled, words)
+    for mend in mends:
+        table.remove(mend.root, spoiled[mend.root])  # it waits again under its new offset, once written
+    return Restored(table, progress, mends, {pause.input: pause for pause in pauses.values()})
+
+
+def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
+    start, end = worker.log.starts([due])[due], worker.log.stable_ends([due])[due]
+    return read_piece(
+        worker.log, due, start, end, committed=True, wait_ms=worker.limits.operation_timeout_ms,
+        alive=lambda: worker.at(f"reading what waits in partition {due.partition}"),
+    )  # fmt: skip
+
+
+SPOILED_MAX = 10_000
+"""So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
+
+UNKNOWN_MS = -1
+"""Stands for an unknown time."""
+
+
+class Mend(NamedTuple):
+    """What to write under the key of a root: an entry; a tombstone if `due` is None. People read `name`."""
+
+    root: Root
+    name: str
+    due: Due | None
+    written: Outgoing
+
+
+def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[Root, Record]:
+    """Return for each spoiled key the last sound record or tombstone among some records; some keys have none.
+
+    A record of an unknown version is not sound: a reader that came so far was allowed to pass over it.
+    """
+    words: dict[Root, Record] = {}
+    for record in records:
+        root = parse_root_key(record.key)
+        if root is None or root not in spoiled:
+            continue
+        if record.value is None or sound_or_none(record) is not None:
+            words[root] = record
+    return words
+
+
+def mends_of(
+    worker: Worker, place: TopicPartition, spoiled: Iterable[Root], words: Mapping[Root, Record]
+) -> Sequence[Mend]:
+    """Return what to write for each spoiled key, so that `_ack_due` is right again."""
+    mends: list[Mend] = []
+    for root in spoiled:
+        word = words.get(root)
+        value = sound(word) if word is not None and word.value is not None else None
+        due = value if isinstance(value, Due) else None
+        if word is None:
+            due = unreadable_due(worker, root, place.partition)
+            if due is None:
+                continue
+        written = None if due is None else worker.dues.encode(due)
+        mends.append(Mend(root, _name(worker, root), due, Outgoing(*place, written, root_key(root))))
+    return mends
+
+
+def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
+    """Return an entry that makes a dead letter of a root of which only the key is left.
+
+    Returns:
+        The entry; None if the key is not of a tracked input, or does not belong into this partition.
+    """
+    owner = None if wrong_source(root.source) or root.position < 0 else worker.tracked(root.source)
+    if owner is None or acker_partition(root.source, root.position, worker.partitions) != partition:
+        return None
+    return Due(
+        source=root.source,
+        position=root.position,
+        due_ms=0,
+        dead=DeadReason.UNREADABLE,
+        group=owner.group,
+        topic=_topic(owner, root),
+        topic_id="",
+        origin=_name(worker, root),
+        attempt=1,
+        abandoned=0,
+        first_emitted_ms=UNKNOWN_MS,
+        history=(),
+    )
+
+
+def _topic(owner: Input, root: Root) -> str:
+    return owner.replay_topic if is_replay(root.source) else owner.topic
+
+
+def _name(worker: Worker, root: Root) -> str:
+    owner = worker.tracked(root.source)
+    if owner is None:
+        return f"source {root.source}, position {root.position}"
+    return location(_topic(owner, root), partition_of(root.source), offset_of(root.position))
+
+
+def entries_of(
+    worker: Worker, place: TopicPartition, kept: Mapping[int, Due | None]
+) -> Mapping[int, Due | None]:
+    """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
+
+    Entries behind the stable end are left out: the broker confirms a commit before it writes the markers.
+
+    Args:
+        worker: with what to read.
+        place: the partition of `_ack_due`.
+        kept: the entry in memory for each offset; None if memory does not have it.
+
+    Raises:
+        DataLoss: an entry is no longer in `_ack_due`.
+        UnknownVersion: a newer worker wrote an entry.
+    """
+    known = {offset: due for offset, due in kept.items() if due is not None}
+    if len(known) == len(kept):
+        return known
+    end = worker.log.stable_ends([place])[place]
+    missing = {RecordPlace(*place, offset) for offset in kept if offset not in known and offset < end}
+    read: dict[int, Due | None] = {}
+    while missing:
+        worker.at("reading what is due")
+        answers = worker.fetcher.fetch(missing, why=False)
+        read.update({where.offset: _read(worker, where, found) for where, found in answers.items()})
+        missing -= answers.keys()
+    return {offset: known.get(offset) or read[offset] for offset in kept if offset in known or offset in read}
+
+
+def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:
+    """Return the entry at a place. An unreadable one is reported, and its root becomes a dead letter."""
+    if isinstance(found, Absence):
+        raise DataLoss(
+            f"a root waits at offset {place.offset} of {place.topic}/{place.partition}, which no longer"
+            " holds it: somebody deleted from the topic, or wrote to it under the root's key. Start the"
+            " replay worker again: of a root whose key is still there it makes a dead letter"
+        )
+    try:
+        due = worker.dues.decode(found.value)
+    except UnknownVersion as error:
+        flaw = newer(worker.log, found, error)
+    except CodecError as error:
+        flaw = str(error)
+    else:
+        flaw = flaw_of(found.key, due)
+        if isinstance(due, Due) and not flaw:
+            return due
+    if flaw:
+        worker.undecodable(*place, flaw)
+    root = parse_root_key(found.key)
+    return root and unreadable_due(worker, root, place.partition)

@@ -65,14 +65,7 @@ class Root(NamedTuple):
 
 
 def mix64(x: int) -> int:
-    """Mix 64 bits as SplitMix64 does.
-
-    Args:
-        x: any integer; only its value modulo 2^64 counts.
-
-    Returns:
-        An integer in [0, 2^64).
-    """
+    """Mix 64 bits as SplitMix64 does: any integer modulo 2^64, to one in [0, 2^64)."""
     z = (x + _GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * _M1) & _MASK
     z = ((z ^ (z >> 27)) * _M2) & _MASK
@@ -80,16 +73,7 @@ def mix64(x: int) -> int:
 
 
 def source_of(input_id: int, partition: int, *, replay: bool = False) -> Source:
-    """Return the source that stands for one partition of an input, or of its replay topic.
-
-    Args:
-        input_id: the input's id, 1 to 16,383.
-        partition: Kafka's partition number, 0 to 65,535.
-        replay: whether the partition is of the input's replay topic.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
+    """Return the source of one partition (0 to 65,535) of an input (1 to 16,383), or of its replay topic."""
     if not 1 <= input_id <= INPUT_ID_MAX:
         raise ValueError(f"input id {input_id} is not in 1..{INPUT_ID_MAX}")
     if not 0 <= partition <= PARTITION_MAX:
@@ -124,11 +108,7 @@ def copies_source(source: int) -> Source:
 
 
 def position_at(generation: int, offset: int) -> Position:
-    """Join a generation (0 to 32,767) and an offset (0 to 2^48 - 1) to a position.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
+    """Join a generation (0 to 32,767) and an offset (0 to 2^48 - 1) to a position."""
     if not 0 <= generation <= GENERATION_MAX:
         raise ValueError(f"generation {generation} is not in 0..{GENERATION_MAX}")
     if not 0 <= offset <= OFFSET_MAX:
@@ -167,7 +147,7 @@ def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
     Args:
         parent: edge of the anchor.
         subscription: `subscription_key` of the subscription that delivers the tuple.
-        ordinal: number of earlier deliveries of the same parent on the same subscription, 0 to 2^32 - 1.
+        ordinal: number of earlier deliveries of the same parent on it, 0 to 2^32 - 1.
     """
     return Edge(mix64(parent + mix64(subscription << 32 | ordinal)) or 1)
 

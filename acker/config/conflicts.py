@@ -37,6 +37,12 @@ def _at(found: Input, key: str, value: object, text: str) -> Problem:
     return Problem(("inputs", found.name, *key.split(".")), text, show(value))
 
 
+def _topics_of(found: Input) -> list[tuple[str, str]]:
+    """Return the topics of an input, each with its key."""
+    names = (found.topic, found.replay_topic, found.dead_letter.topic)
+    return list(zip(("topic", "replay_topic", "dead_letter.topic"), names, strict=True))
+
+
 def _ids(inputs: Inputs) -> Iterator[Problem]:
     for first, later in _repeated(inputs, lambda found: found.id):
         unused = max(found.id for found in inputs.values()) + 1
@@ -71,15 +77,10 @@ def _roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     sources = {found.topic: found for found in inputs.values()}
     replays = {found.replay_topic: found for found in inputs.values()}
     for found in inputs.values():
-        for key, topic in (
-            ("topic", found.topic),
-            ("replay_topic", found.replay_topic),
-            ("dead_letter.topic", found.dead_letter.topic),
-        ):
+        for key, topic in _topics_of(found):
             if topic in own:
-                yield _at(
-                    found, key, topic, "is an ack topic; give another topic, or another acker.topic_prefix"
-                )
+                text = "is an ack topic; give another topic, or another acker.topic_prefix"
+                yield _at(found, key, topic, text)
         if found.replay_topic in sources:
             text = (
                 f"is the topic that {sources[found.replay_topic].name} reads; give one that only holds copies"
@@ -114,11 +115,7 @@ def _collisions(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     """Find names that Kafka takes for one in its metrics: it creates only the first of them."""
     seen = {name.replace(".", "_"): name for name in acker.topics.names()}
     for found in inputs.values():
-        for key, topic in (
-            ("topic", found.topic),
-            ("replay_topic", found.replay_topic),
-            ("dead_letter.topic", found.dead_letter.topic),
-        ):
+        for key, topic in _topics_of(found):
             other = seen.setdefault(topic.replace(".", "_"), topic)
             if other != topic:
                 text = f"differs from {other} only in dots and underscores, which Kafka refuses; rename one"

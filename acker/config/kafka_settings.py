@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from acker.config.problems import Path, Problem
+from acker.config.problems import Problem
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 
@@ -55,7 +55,6 @@ class KafkaSettings(Mapping[str, str]):
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Keep a copy of settings whose values are text already."""
         self._values = dict(values)
 
     def __getitem__(self, name: str) -> str:
@@ -75,29 +74,21 @@ class KafkaSettings(Mapping[str, str]):
 
 
 def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Problem]]:
-    """Turn a section ``kafka`` into settings.
+    """Return those settings of a section ``kafka`` that are acceptable, and what is wrong with the others.
 
-    Args:
-        data: values by setting; numbers and booleans become text as librdkafka writes them.
-
-    Returns:
-        The settings that are acceptable, and what was wrong with the others.
+    Numbers and booleans become text as librdkafka writes them.
     """
     values: dict[str, str] = {}
     problems: list[Problem] = []
     for name, value in data.items():
         wrong = _wrong(name, value)
         if wrong:
-            problems.append(Problem(_path(name), wrong))
+            problems.append(Problem(("kafka", name), wrong))
         else:
-            values[name] = _text(value)
+            values[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if not values.keys() & {"bootstrap.servers", "metadata.broker.list"}:
         values["bootstrap.servers"] = BOOTSTRAP_DEFAULT
     return KafkaSettings(values), problems
-
-
-def _path(name: str) -> Path:
-    return ("kafka", name)
 
 
 def _wrong(name: str, value: object) -> str:
@@ -112,10 +103,6 @@ def _wrong(name: str, value: object) -> str:
     return ""
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def hide_values(text: str, settings: Mapping[str, str]) -> str:
     """Return a text without the values of those settings that may be secrets."""
     for name, value in settings.items():
@@ -125,12 +112,7 @@ def hide_values(text: str, settings: Mapping[str, str]) -> str:
 
 
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
-    """Say in one line which client setting librdkafka refuses, without showing a value.
-
-    Args:
-        message: librdkafka's, which may quote values.
-        settings: what the client was given.
-    """
+    """Say in one line which client setting librdkafka refuses; its message may quote values, ours may not."""
     text = hide_values(_QUOTED_VALUE.sub("value", message), settings)
     if name := settings.get("sasl.username"):
         text = text.replace(name, HIDDEN)

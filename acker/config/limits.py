@@ -22,7 +22,6 @@ _GIB: Final = 1 << 30
 
 
 def _time(description: str, default: str, low: str, high: str) -> Any:
-    """Describe a limit that is a duration."""
     return key(
         description, unit="duration", range=f"a duration, {low} to {high}", default=default,
         ge=duration_ms(low), le=duration_ms(high),
@@ -30,7 +29,6 @@ def _time(description: str, default: str, low: str, high: str) -> Any:
 
 
 def _count(description: str, unit: str, default: int, low: int, high: int) -> Any:
-    """Describe a limit that is a number of things."""
     return key(
         description, unit=unit, range=f"a whole number, {low} to {high}", default=default, ge=low, le=high
     )

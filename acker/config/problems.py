@@ -42,12 +42,7 @@ class Problem:
     value: str | None = None
 
     def line(self, file: str, lines: Mapping[Path, int]) -> str:
-        """Write the problem in one line.
-
-        Args:
-            file: name of the file.
-            lines: line number of each key path, where known.
-        """
+        """Write the problem in one line; `lines` has the line number of each key path, where it is known."""
         number = line_of(self.path, lines)
         where = f"{file}:{number}" if number else file
         key = ".".join(part if part.isprintable() else repr(part) for part in self.path)
@@ -61,11 +56,7 @@ def line_of(path: Path, lines: Mapping[Path, int]) -> int:
 
 
 def refuse(problems: Iterable[Problem], file: str, lines: Mapping[Path, int]) -> None:
-    """Raise all problems as one error; without any, return.
-
-    Raises:
-        ConfigError: there is a problem; the message holds one line for each, in the order of the file.
-    """
+    """Raise all problems as one `ConfigError`, one line each, in the order of the file; if there are any."""
     found = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
     if not found:
         return
@@ -104,14 +95,7 @@ def allowed(field: FieldInfo) -> str:
 def problems_of(
     error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], above: Path
 ) -> list[Problem]:
-    """Translate what pydantic refused in one section.
-
-    Args:
-        error: of validating `model`.
-        model: the section.
-        data: what the file says there.
-        above: path of the section.
-    """
+    """Translate what pydantic refused in a section: `data` is what the file says there, `above` its path."""
     return [
         _problem(item, model, data, above)
         for item in error.errors(include_url=False)

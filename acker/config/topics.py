@@ -92,11 +92,7 @@ class Topics(Section):
         return self.acker.topics
 
     def input(self, name: str) -> Input:
-        """Return the input of a name.
-
-        Raises:
-            UsageError: there is none; the message names those that there are.
-        """
+        """Return the input of a name; `UsageError` if there is none."""
         found = self.inputs.get(name)
         if found is None:
             known = ", ".join(self.inputs) or "none"
@@ -104,11 +100,7 @@ class Topics(Section):
         return found
 
     def input_by_id(self, input_id: int) -> Input:
-        """Return the input that has an id on the wire.
-
-        Raises:
-            Disagreement: topics.yaml has no such input.
-        """
+        """Return the input that has an id on the wire; `Disagreement` if there is none."""
         for found in self.inputs.values():
             if found.id == input_id:
                 return found
@@ -120,11 +112,7 @@ class Topics(Section):
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Topics:
-    """Read a file.
-
-    Args:
-        path: the file, UTF-8.
-        environ: what ``${NAME}`` in it is looked up in.
+    """Read a file, UTF-8; ``${NAME}`` in it is a variable of `environ`.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
@@ -143,16 +131,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Topics:
 
 
 def parse(text: str, *, file: str, environ: Mapping[str, str]) -> Topics:
-    """Read a text.
-
-    Args:
-        text: YAML.
-        file: its name in messages.
-        environ: what ``${NAME}`` in it is looked up in.
-
-    Raises:
-        ConfigError: something in it is wrong; one line for each problem.
-    """
+    """Read a text of YAML, as `load` does; `file` is its name in messages."""
     document = read_yaml(text, environ)
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines)

@@ -44,15 +44,7 @@ class Document:
 
 
 def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
-    """Read one YAML document.
-
-    Args:
-        text: the file's content.
-        environ: what ``${NAME}`` is looked up in.
-
-    Returns:
-        The document; its `problems` say what was refused, and a refused value is None in its data.
-    """
+    """Read one YAML document; its `problems` say what was refused, and a refused value is None in `data`."""
     document = Document()
     try:
         _refuse_oversize(text)

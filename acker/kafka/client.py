@@ -57,6 +57,7 @@ from acker.kafka.rights import Operation
 
 T = TypeVar("T")
 Clock = Callable[[], float]
+"""Monotonic seconds."""
 
 RETRY_PAUSE_S = 0.05
 PROPAGATION_MS = 1000
@@ -154,19 +155,12 @@ class Deadline:
     __slots__ = ("_clock", "_until", "timeout_ms")
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
-        """Begin now.
-
-        Args:
-            clock: monotonic seconds.
-            timeout_ms: milliseconds from now, 0 or more.
-        """
         self._clock = clock
         self._until = clock() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left, at least 0."""
         return max(0.0, self._until - self._clock())
 
     @property
@@ -181,7 +175,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
         return self._clock() >= self._until
 
 
@@ -189,7 +182,6 @@ class Background:
     """What a client's own threads reported: the handler for librdkafka's ``error_cb``."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with nothing reported."""
         self._clock = clock
         self._down_since: float | None = None
         self._has_answered = False
@@ -207,7 +199,6 @@ class Background:
         _librdkafka.warning("kafka client: %s", error.str())
 
     def answered(self) -> None:
-        """Take note that a broker has answered."""
         self._down_since = self.refused = None
         self._has_answered = True
 
@@ -229,12 +220,6 @@ class Outage:
     """
 
     def __init__(self, clock: Clock, bootstrap: str) -> None:
-        """Begin without one.
-
-        Args:
-            clock: monotonic seconds.
-            bootstrap: the bootstrap servers, for the log.
-        """
         self._clock = clock
         self._bootstrap = bootstrap
         self._since: float | None = None
@@ -243,13 +228,7 @@ class Outage:
         self._logged = 0.0
 
     def waits(self, doing: str, past_ms: float, why: str) -> None:
-        """Take note that something has waited for an answer for so long, and goes on waiting.
-
-        Args:
-            doing: what waits.
-            past_ms: milliseconds since it was asked.
-            why: what is known of the reason.
-        """
+        """Take note that something (`doing`) has waited for an answer for `past_ms`, and goes on waiting."""
         now = self._clock()
         if self._since is None and past_ms < PIECE_MS:
             return
@@ -264,7 +243,6 @@ class Outage:
             self._write("the broker does not answer", now, waits=doing, error=why)
 
     def answered(self) -> None:
-        """Take note that something was answered."""
         if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
             self._write("the broker answers again", self._waited)
             self._since = None
@@ -281,14 +259,7 @@ class KafkaClient:
     def __init__(
         self, settings: Mapping[str, str], client_id: str, operation_timeout_ms: int, clock: Clock
     ) -> None:
-        """Keep the settings; nothing is connected.
-
-        Args:
-            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
-            client_id: name of this client in the broker's logs and metrics.
-            operation_timeout_ms: deadline of calls that do not bring one.
-            clock: monotonic seconds.
-        """
+        """Keep the settings; nothing is connected. `operation_timeout_ms` is for calls without a deadline."""
         self._settings = dict(settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
@@ -297,11 +268,9 @@ class KafkaClient:
 
     @property
     def bootstrap(self) -> str:
-        """The bootstrap servers, for messages."""
         return self._settings.get("bootstrap.servers") or self._settings.get("metadata.broker.list", "?")
 
     def setting(self, name: str) -> str | None:
-        """Return what topics.yaml sets; None where it leaves the default."""
         return self._settings.get(name)
 
     def make(
@@ -314,7 +283,6 @@ class KafkaClient:
         """Make a client of confluent-kafka.
 
         Args:
-            kind: ``Consumer``, ``Producer`` or ``AdminClient``.
             defaults: what the user's settings may overrule.
             forced: what a guarantee rests on, and they may not.
             background: where errors of its threads go.
@@ -335,17 +303,9 @@ class KafkaClient:
     def retry(
         self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
     ) -> T:
-        """Call until it succeeds, fails for good, or the deadline is over.
+        """Call until it succeeds, fails for good, or the deadline is over; errors are those of the table.
 
-        Args:
-            doing: what is done to what, for messages.
-            deadline: when it is given up.
-            call: does it.
-            background: of the client that does it.
-            use: what the request uses; an error that tells more precisely what, `Refused`, overrules it.
-
-        Raises:
-            WindhoverError: as the table above tells.
+        `use` is what the request uses; an error that says it more precisely, `Refused`, overrules it.
         """
         while True:
             try:
@@ -363,18 +323,7 @@ class KafkaClient:
             time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
     def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
-        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word.
-
-        Args:
-            asker: the consumer to ask with.
-            topic: the topic.
-            background: of that consumer.
-
-        Raises:
-            NotAuthorized: we may not know.
-            TopicError: there is no such topic.
-            Unreachable: the broker does not answer.
-        """
+        """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word."""
         deadline = self.deadline()
 
         def ask() -> int:
@@ -387,16 +336,12 @@ class KafkaClient:
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
 
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
-        """Say when all brokers are down, and give up after as long as an operation may take.
+        """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.
 
         Args:
             asker: a consumer that got nothing.
             topic: one that is asked for, or "".
             doing: what it does, for messages.
-            background: of that consumer.
-
-        Raises:
-            Unreachable: they were down for too long.
         """
         silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
         if silent_ms < min(PIECE_MS, limit_ms):
@@ -423,10 +368,9 @@ class KafkaClient:
         """Translate an error of librdkafka.
 
         Args:
-            cause: what librdkafka said.
             doing: what was done to what, as "reading sentences/3".
             timeout_ms: the deadline that was over, for the message of `Unreachable`.
-            background: what the client's threads have heard beside it.
+            background: what the client's threads have reported beside it.
             use: what the request uses, for the message of `NotAuthorized`.
         """
         code, text = cause.code(), self._text(cause)
@@ -450,14 +394,7 @@ class KafkaClient:
     def unreachable(
         self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
     ) -> WindhoverError:
-        """Make the error of a broker that does not answer, or of one that does not let us in.
-
-        Args:
-            doing: what was done to what.
-            timeout_ms: how long it was waited for an answer, where that is known.
-            text: what is known of the reason.
-            background: what the client's threads have heard beside it.
-        """
+        """Make the error of a broker that does not answer, or of one that does not let us in; see `error`."""
         reported = None if background is None else background.refused or background.last
         if reported is not None and reported.code() in UNAUTHENTICATED:
             return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))

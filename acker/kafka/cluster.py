@@ -90,14 +90,7 @@ class KafkaLog:
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Keep the settings; nothing is connected before the first call.
-
-        Args:
-            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
-            client_id: name of this process in the broker's logs.
-            operation_timeout_ms: deadline of calls without a timeout of their own, 1 or more.
-            clock: monotonic seconds, for deadlines.
-        """
+        """Keep the settings of ``kafka`` in topics.yaml; nothing is connected before the first call."""
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
         self._background = Background(clock)
         self._admin: AdminClient | None = None
@@ -107,12 +100,10 @@ class KafkaLog:
         return f"KafkaLog({self._client.bootstrap})"
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
-        """Make a reader."""
         defaults = PATIENT if patient else DEFAULTS
         return KafkaReader(self._client, committed=committed, defaults=defaults)
 
     def picker(self) -> Picker:
-        """Make a reader of single records."""
         return KafkaPicker(self._client)
 
     def message_reader(self) -> KafkaReader:
@@ -120,39 +111,31 @@ class KafkaLog:
         return KafkaReader(self._client, committed=True)
 
     def producer(self) -> Producer:
-        """Make a producer without transactions."""
         return KafkaProducer(self._client)
 
     def transactions(self, transactional_id: str) -> Transactions:
-        """Make a transactional producer."""
         return KafkaTransactions(self._client, transactional_id, self._forbidden)
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
-        """Join a consumer group."""
         return KafkaMembership(self._client, group, topics, pause_ms=pause_ms)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermark of each partition."""
         return self._offsets("ends", partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the last stable offset of each partition."""
         return self._offsets("stable ends", partitions, _LATEST, IsolationLevel.READ_COMMITTED)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the log start offset of each partition."""
         return self._offsets("starts", partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Return the first offset at or after a wall time for each partition, or its end."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         found = self._offsets("times", partitions, spec, IsolationLevel.READ_UNCOMMITTED)
         return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
-        """Return those of the named topics that exist."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
@@ -168,7 +151,6 @@ class KafkaLog:
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit next offsets of a group that has no members."""
         if not offsets:
             return
         wanted = [
@@ -188,12 +170,10 @@ class KafkaLog:
     def commit_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
-        """Return the text kept beside each committed offset."""
         found = self._committed(group, partitions)
         return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in found}
 
     def members(self, group: str) -> int:
-        """Return how many members a consumer group has now; 0 where there is no such group."""
         use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> int:
@@ -210,7 +190,6 @@ class KafkaLog:
         return self._ask(f"members of group {group}", ask, use)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the broker drop records below the given offsets."""
         if not offsets:
             return
         wanted = [_named(p, offset) for p, offset in offsets.items()]
@@ -229,7 +208,6 @@ class KafkaLog:
         self._ask(f"deleting records of {names}", ask, Use(Operation.DELETE, topic=names))
 
     def close(self) -> None:
-        """Drop the clients that ask."""
         self._admin = self._asker = None
 
     def _offsets(
@@ -370,12 +348,7 @@ def _named(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicP
 def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -> None:
     """See that each partition has an offset: an answer without error may leave one out, under load.
 
-    Args:
-        found: what was answered.
-        none_later: whether -1 is an answer: there is no record so late. A start or an end there always is.
-
-    Raises:
-        KafkaException: one has none; ask again.
+    With `none_later` -1 is an answer: there is no record so late. A start or an end there always is.
     """
     missing = [
         f"{p.topic}/{p.partition}"
@@ -390,11 +363,7 @@ def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -
 def _sound(
     partitions: list[confluent_kafka.TopicPartition], operation: Operation
 ) -> list[confluent_kafka.TopicPartition]:
-    """Return partitions of an answer when none of them has an error.
-
-    Raises:
-        Refused: one has; its use is the operation on its topic.
-    """
+    """Return partitions of an answer; raise `Refused` if one of them has an error."""
     for partition in partitions:
         if partition.error is not None:
             raise Refused(partition.error, Use(operation, topic=partition.topic))

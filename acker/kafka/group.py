@@ -67,14 +67,7 @@ class KafkaMembership:
     def __init__(
         self, client: KafkaClient, group: str, topics: Sequence[str], *, pause_ms: int | None = None
     ) -> None:
-        """Begin to join; `poll` completes it.
-
-        Args:
-            client: settings and deadlines.
-            group: the consumer group.
-            topics: topics with equal numbers of partitions.
-            pause_ms: the longest pause between two polls; never below the session's timeout.
-        """
+        """Begin to join; `poll` completes it. `pause_ms` counts only above the session's timeout."""
         self._client = client
         self._group = group
         self._topics = tuple(topics)
@@ -114,7 +107,6 @@ class KafkaMembership:
         return self._owned
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the group's offsets follow; what the group has given to another member is left to that one."""
         self._wanted.update(offsets)
         self._send(COMMIT_EVERY_S)
 

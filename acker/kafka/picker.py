@@ -28,13 +28,11 @@ class KafkaPicker(KafkaReader):
     """Reads single committed records; implements `acker.kafka.port.Picker`."""
 
     def __init__(self, client: KafkaClient) -> None:
-        """Make a consumer without partitions."""
         super().__init__(client, committed=True, defaults=DEFAULTS)
         self._wanted: _Offsets = {}
         self._passed = self._passed_bytes = 0
 
     def pick(self, timeout_ms: int, wanted: _Offsets, max_records: int = 1000) -> Picked:
-        """Read on, and make records of what is wanted alone."""
         self._wanted, self._passed, self._passed_bytes = wanted, 0, 0
         return Picked(self.poll(timeout_ms, max_records), self._passed, self._passed_bytes)
 
@@ -51,7 +49,6 @@ class KafkaPicker(KafkaReader):
         return records, self._note(events) or bool(messages)
 
     def _are_alone(self, messages: list[Message]) -> bool:
-        """Tell whether messages are of the one partition that is assigned."""
         return len(self._positions) == 1 and all(
             (message.topic(), message.partition()) in self._positions
             for message in (*messages[:1], *messages[-1:])
@@ -69,7 +66,6 @@ class KafkaPicker(KafkaReader):
         return {name: messages[-1].offset() or 0}, [m for m in messages if m.offset() in wanted]
 
     def _several(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
-        """Do as `_alone` does, where there are several partitions."""
         last: dict[tuple[str, int], int] = {}
         kept: list[Message] = []
         for message in messages:

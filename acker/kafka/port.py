@@ -91,7 +91,6 @@ class Reader(Protocol):
 
         Raises:
             OutOfRange: a position is not in the log; never a silent jump.
-            Unreachable: the broker does not answer.
         """
 
     def position(self, partition: TopicPartition) -> int:
@@ -172,7 +171,6 @@ class Transactions(Protocol):
         """Queue a record into the open transaction.
 
         Args:
-            record: what to write.
             placed: is told its offset, before `commit` returns; of one partition in the order of sending.
         """
 
@@ -241,7 +239,6 @@ class Log(Protocol):
         """Join a consumer group that shares co-partitioned topics, one partition number to one member.
 
         Args:
-            group: the group.
             topics: topics with equal numbers of partitions.
             pause_ms: how long this member may go without `Membership.poll` before the group gives what it
                 owns to others; None: as Kafka's client has it.

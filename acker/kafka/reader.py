@@ -66,13 +66,7 @@ class KafkaReader:
     def __init__(
         self, client: KafkaClient, *, committed: bool, defaults: Mapping[str, Any] = DEFAULTS
     ) -> None:
-        """Make a consumer without partitions.
-
-        Args:
-            client: settings and deadlines.
-            committed: read_committed if true, else read_uncommitted.
-            defaults: settings of the consumer that topics.yaml may change.
-        """
+        """Make a consumer without partitions; topics.yaml may change `defaults`."""
         self._client = client
         self._background = Background(client.clock)
         isolation = "read_committed" if committed else "read_uncommitted"
@@ -85,7 +79,6 @@ class KafkaReader:
         self._counts: dict[str, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Replace the assignment; what stays at its position keeps what was fetched for it."""
         old = self._positions
         gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
         new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
@@ -98,23 +91,16 @@ class KafkaReader:
         self._unchecked = {p.topic for p in new if self._counts.get(p.topic, 0) <= p.partition}
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
-        """Return records as soon as there are any."""
         return self._wait(timeout_ms, lambda first: self._records(first, max_records)) or ()
 
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
-        """Do as `poll` does, and leave the records in the client's own form: making ours costs a third.
-
-        Returns:
-            Of each partition that brought some, its messages, in order.
-        """
+        """Do as `poll` does, and leave the records in the client's own form: making ours costs a third."""
         return self._wait(timeout_ms, lambda first: self._messages(first, max_records)) or {}
 
     def _wait(self, timeout_ms: int, take: Callable[[Message], tuple[T, bool]]) -> T | None:
         """Wait for a first message and return what `take` makes of it; None when there is nothing.
 
-        Args:
-            timeout_ms: how long at most.
-            take: returns records, and whether a position moved without one.
+        `take` returns records, and whether a position moved without one.
         """
         if self._failed:
             raise next(iter(self._failed.values()))
@@ -146,7 +132,6 @@ class KafkaReader:
             raise LogError(f"{partition} is not assigned to this reader") from None
 
     def close(self) -> None:
-        """Close the consumer."""
         self._consumer.close()
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
@@ -169,7 +154,6 @@ class KafkaReader:
         return [message for message in messages if not message.error()] if events else messages, events
 
     def _advance(self, last: Mapping[tuple[str, int], int]) -> None:
-        """Move the positions behind the last message of each partition."""
         for name, offset in last.items():
             partition = TopicPartition(*name)
             self._positions[partition] = max(self._positions[partition], offset + 1)
@@ -232,7 +216,6 @@ _record = tuple_maker(Record)
 
 
 def record_of(message: Message) -> Record:
-    """Return a message as a record."""
     headers = message.headers()
     return _record(
         (

@@ -19,15 +19,11 @@ def read_piece(
     log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Record]:  # fmt: skip
-    """Return the records of a partition from `start` up to, not including, `end`.
+    """Return the records of a partition from offset `start` up to, not including, `end`.
 
     Args:
-        log: the cluster.
-        partition: the partition.
-        start: offset of the first record.
-        end: an end, as `Log.ends` or, for what is committed, `Log.stable_ends` has told it.
+        end: an end, as `Log.ends` or, for what is committed, `Log.stable_ends` returned it.
         committed: leave out what is not committed.
-        wait_ms: how long to wait for progress.
         alive: called before each poll, so that a long read does not count as hung.
 
     Raises:
@@ -56,11 +52,7 @@ def read_piece(
 
 
 def require_start(log: Log, partition: TopicPartition, needed: int, what: str) -> None:
-    """Make sure that a log still holds what a restart needs.
-
-    Raises:
-        DataLoss: it begins above `needed`.
-    """
+    """Raise `DataLoss` where a log no longer holds what a restart needs."""
     start = log.starts([partition])[partition]
     if start > needed:
         raise DataLoss(

@@ -65,7 +65,6 @@ class Refused(KafkaException):
     """A part of an answer was an error; `use` says what the request did with that part's resource."""
 
     def __init__(self, cause: KafkaError, use: Use) -> None:
-        """Keep both; the base shows the cause alone."""
         super().__init__(cause)
         self.use = use
 

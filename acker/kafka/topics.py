@@ -22,16 +22,9 @@ T = TypeVar("T")
 def describe_topics(
     admin: AdminClient, names: Iterable[str], timeout_s: float, *, settings: bool
 ) -> dict[str, TopicInfo]:
-    """Return those of the named topics that exist, in the order of the names.
+    """Return those of the named topics that exist, in the order of the names, each once.
 
-    Args:
-        admin: a client of the cluster.
-        names: topics, each once.
-        timeout_s: longest wait for each of the two answers.
-        settings: whether theirs are asked for too.
-
-    Raises:
-        KafkaException: the broker does not answer, or refuses.
+    `timeout_s` is for each of two answers: with `settings` theirs are asked for too.
     """
     wanted = list(names)
     if not wanted:
@@ -67,7 +60,6 @@ def _existing(asked: Mapping[str, Future[T]], timeout_s: float, operation: Opera
 
 
 def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
-    """Return the settings of those topics that exist, by topic."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     asked = {
         place.name: future
@@ -83,9 +75,7 @@ def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dic
 def settled(future: Future[T], timeout_s: float, use: Use) -> T:
     """Wait for an answer, or a part of one; the client gives up by itself, this is a second lock.
 
-    Raises:
-        Refused: we may not make this use of it.
-        KafkaException: any other error, or no answer.
+    Raises `Refused` where we may not make this `use` of it.
     """
     try:
         return future.result(timeout_s + 1)

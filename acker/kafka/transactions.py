@@ -61,13 +61,7 @@ class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.kafka.port.Transactions`."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
-        """Make a producer; nothing happens at the broker before `init`.
-
-        Args:
-            client: settings and deadlines.
-            transactional_id: whose former owner `init` fences.
-            forbidden: finds, among topics, those that we may not use in some way.
-        """
+        """Make a producer; nothing happens at the broker before `init`."""
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden
@@ -80,7 +74,6 @@ class KafkaTransactions(KafkaWriter):
         self._kept: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
-        """Fence the predecessor and abort its transaction."""
         deadline = self._client.deadline(timeout_ms)
         self._connect(timeout_ms)
         self._call("taking over", deadline, lambda: self._producer.init_transactions(_seconds(deadline)))
@@ -98,7 +91,6 @@ class KafkaTransactions(KafkaWriter):
         self._written.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Queue a record into the open transaction; its delivery report tells the offset."""
         if self._dead is not None or not self._in_transaction:
             self._require_open()
         if self._kept is not None:
@@ -114,7 +106,6 @@ class KafkaTransactions(KafkaWriter):
             self._serve(record.topic)
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
-        """Queue records into the open transaction."""
         self._require_open()
         if self._kept is not None:
             records = tuple(records)
@@ -159,12 +150,10 @@ class KafkaTransactions(KafkaWriter):
         self._await_reports(deadline)
 
     def abort(self, timeout_ms: int) -> None:
-        """Undo the open transaction, if there is one."""
         if self._in_transaction:
             self._undo(self._client.deadline(timeout_ms))
 
     def _report(self, placed: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
-        """Return what takes the delivery report of one record."""
         reports = self._reports
         reports.missing += 1
 
@@ -258,7 +247,6 @@ class KafkaTransactions(KafkaWriter):
 
 
 def _code_of(error: WindhoverError) -> int | None:
-    """Return the code of librdkafka that an error is made of."""
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None
 

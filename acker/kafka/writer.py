@@ -75,11 +75,8 @@ class KafkaWriter:
     def _connect(self, timeout_ms: float) -> None:
         """Wait a moment for a broker.
 
-        librdkafka asks for its producer id as soon as it is wanted; if no broker is connected just then, it
+        librdkafka asks for its producer id as soon as it is needed; if no broker is connected just then, it
         looks again after half a second.
-
-        Raises:
-            NotAuthenticated: the broker does not let us in.
         """
         if not self._connected:
             self._connected = True
@@ -91,24 +88,14 @@ class KafkaWriter:
             self._require_hope()
 
     def _require_hope(self) -> None:
-        """See that the broker has not refused to let us in.
-
-        Raises:
-            NotAuthenticated: it has.
-        """
+        """Raise `NotAuthenticated` if the broker has refused to let us in."""
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
-        """Queue one record; wait while the queue is full.
+        """Queue one record; while the queue is full wait, until the deadline of an operation.
 
-        Args:
-            record: what to write.
-            on_delivery: is called with its report; None leaves that to the producer's own.
-
-        Raises:
-            KafkaException: librdkafka refuses it at once.
-            Unreachable: the queue stayed full until the deadline.
+        `on_delivery` None leaves its report to the producer's own. `KafkaException`: it is refused at once.
         """
         topic, partition, value, key, headers, timestamp_ms = record
         deadline: Deadline | None = None
@@ -149,11 +136,9 @@ class KafkaProducer(KafkaWriter):
     """Writes outside transactions; implements `acker.kafka.port.Producer`."""
 
     def __init__(self, client: KafkaClient) -> None:
-        """Make a producer; nothing is connected before the first record."""
         super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
 
     def send(self, record: Outgoing) -> None:
-        """Queue a record."""
         is_first = not self._connected
         self._connect(self._client.operation_timeout_ms)
         try:
@@ -176,7 +161,6 @@ class KafkaProducer(KafkaWriter):
             self._require_hope()
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until everything sent is durable."""
         deadline = self._client.deadline(timeout_ms)
         try:
             while left := self._producer.flush(deadline.piece_s):
@@ -201,5 +185,4 @@ class KafkaProducer(KafkaWriter):
 
 
 def doing(record: Outgoing) -> str:
-    """Say what a write did, for messages."""
     return f"writing {record.topic}/{record.partition}"

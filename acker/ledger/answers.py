@@ -28,14 +28,9 @@ def accepted(
     before_ms: int | None,
     open_runs: Sequence[SourceRun],
 ) -> list[Taken]:
-    """Answer a session that owns its group now.
+    """Answer a session that owns its group now, and has these open roots.
 
-    Args:
-        sessions: the groups and sources of this acker partition.
-        watermark: returns the watermark of a source, 0 before its first init.
-        session: the session.
-        before_ms: what the former owner's clock showed; None for a restart, whose answer has its own clock.
-        open_runs: the session's open roots.
+    `before_ms` is what the former owner's clock showed; None for a restart, whose answer has its own clock.
     """
     clock_ms = sessions.clock(session).read_ms if before_ms is None else before_ms
     sources = _sources(sessions.sources_of(session.group), watermark)
@@ -52,14 +47,7 @@ def accepted(
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:
     """Answer a session that does not get a group; the answer names the session that owns it.
 
-    A refusal has one part: of more than some 12,000 sources it contains only the first.
-
-    Args:
-        sessions: the groups and sources of this acker partition.
-        watermark: returns the watermark of a source, 0 before its first init.
-        group: the group.
-        asked_by: id of the session that does not get it.
-        why: the reason; not empty.
+    A refusal has one part: of more than some 12,000 sources it contains only the first. `why` is not empty.
     """
     known = sessions.groups.get(group)
     owner = known.owner if known else Session(group, 0, "")

@@ -77,7 +77,6 @@ class RootCohort:
     )  # fmt: skip
 
     def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
-        """Create a cohort; the class describes the arguments."""
         self.roots = roots
         self.emission = emission
         self.ack_from = ack_from
@@ -91,7 +90,6 @@ class RootCohort:
 
     @property
     def start(self) -> int:
-        """The first position."""
         return self.roots.start
 
     @property
@@ -100,11 +98,7 @@ class RootCohort:
         return self.roots.start + self.roots.size
 
     def touch(self, at: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of those roots at `at` that are open. A deadline never moves backwards.
-
-        Returns:
-            Whether any deadline moved.
-        """
+        """Move the deadlines of the open roots at `at`, never backwards; return whether one moved."""
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False

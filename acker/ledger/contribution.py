@@ -63,8 +63,7 @@ class Contribution:
     def complete(self, cohort: RootCohort) -> tuple[int, list[Hits]]:
         """Fold the contributions to the roots of a cohort, and settle those that they complete.
 
-        Returns:
-            How many contributions counted, and the roots settled.
+        Returns how many contributions counted, and the roots settled.
         """
         roots = cohort.roots
         counted, hits = 0, []
@@ -82,11 +81,7 @@ class Contribution:
         return counted, hits
 
     def add(self, cohort: RootCohort) -> int:
-        """Fold the contributions to the open roots of a cohort, and settle none.
-
-        Returns:
-            How many contributions counted.
-        """
+        """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
         roots, counted = cohort.roots, 0
         at = self._run_indices(cohort) if self.runs else _NOWHERE
         at = at[roots.is_open(at)]

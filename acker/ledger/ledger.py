@@ -44,7 +44,6 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        """Start without any root."""
         self.settled = VerdictSet()
         self.counts = Counts()
         self.open = 0
@@ -92,8 +91,7 @@ class Ledger:
         """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
         Args:
-            emission: what the roots of the `Init` share.
-            run: the positions; all belong to this acker partition.
+            run: all of it belongs to this acker partition.
             ack_from: contributions below this offset of ``_ack_ack`` were read before this step.
         """
         watermark = self.watermark(run.source)
@@ -144,7 +142,6 @@ class Ledger:
 
         Args:
             session: the session in the record; roots of other sessions do not change.
-            contribution: runs and values of one wire block.
             pin: the place of the record in ``_ack_ack``.
         """
         folded = 0
@@ -201,12 +198,7 @@ class Ledger:
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
-        """Settle, in a restart, the roots that have a verdict in the verdict log.
-
-        Args:
-            verdicts: a committed record of the verdict log.
-            pin: its place there.
-        """
+        """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`."""
         for run in verdicts.acked + verdicts.absent:
             for cohort in self._uncarried(run):
                 first, end = max(run.start, cohort.start), min(run.end, cohort.end)

@@ -56,7 +56,6 @@ class Marks:
     """The marks of one topic of one acker partition."""
 
     def __init__(self, lanes_max: int) -> None:
-        """Start without marks; at most `lanes_max` lanes are kept."""
         self._lanes_max = lanes_max
         self._lanes: dict[SessionLane, LaneMark] = {}
 
@@ -83,7 +82,6 @@ class Marks:
         return Seen.REPEATED if known == content.crc else Seen.DIFFERENT
 
     def forget(self, session: Session) -> None:
-        """Drop the lanes of a session."""
         for lane in [lane for lane in self._lanes if lane.session == session]:
             del self._lanes[lane]
 
@@ -96,7 +94,6 @@ class Marks:
         self._lanes[lane] = mark
 
     def items(self) -> Iterator[tuple[SessionLane, LaneMark]]:
-        """Return all lanes with their marks."""
         return iter(self._lanes.items())
 
 
@@ -109,7 +106,6 @@ class TrailingMarks:
     """
 
     def __init__(self, lanes_max: int) -> None:
-        """Start without marks; at most `lanes_max` lanes are kept."""
         self.now = Marks(lanes_max)
         self.safe = Marks(lanes_max)
         self._between: deque[tuple[int, SessionLane, Content]] = deque()
@@ -128,7 +124,6 @@ class TrailingMarks:
             self.safe.see(lane, content)
 
     def forget(self, session: Session) -> None:
-        """Drop the lanes of a session."""
         self.now.forget(session)
         self.safe.forget(session)
         self._between = deque(item for item in self._between if item[1].session != session)

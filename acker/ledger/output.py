@@ -63,7 +63,6 @@ class Counts:
     transactions: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add other counts, field by field."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
@@ -137,22 +136,18 @@ class OutputBuilder:
     """Collects the output of one acker partition."""
 
     def __init__(self, partition: int, codec: Codec[Event]) -> None:
-        """Start empty, for acker partition `partition`."""
         self._partition = partition
         self._codec = codec
         self._output = StepOutput()
         self._log_once = LogOnce()
 
     def __bool__(self) -> bool:
-        """Return whether anything was collected."""
         return bool(self._output.verdicts or self._output.quarantined or self._output.events)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Add records of the verdict topic."""
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
-        """Add an event."""
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
     def quarantine(self, record: Record, why: str) -> None:

@@ -47,20 +47,16 @@ class PendingQueue:
     """Ticks and takes that wait. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._items: OrderedDict[Pending, None] = OrderedDict()
         self._ticks: dict[Session, deque[Pending]] = {}
 
     def __len__(self) -> int:
-        """Return how many items wait."""
         return len(self._items)
 
     def __iter__(self) -> Iterator[Pending]:
-        """Return them in the order of the log."""
         return iter(self._items)
 
     def __reversed__(self) -> Iterator[Pending]:
-        """Return them in the reverse order of the log."""
         return reversed(self._items)
 
     @property
@@ -74,13 +70,11 @@ class PendingQueue:
         return next(reversed(self), None)
 
     def append(self, item: Pending) -> None:
-        """Add an item that was just read."""
         self._items[item] = None
         if not item.take:
             self._ticks.setdefault(item.session, deque()).append(item)
 
     def ticks_of(self, session: Session) -> int:
-        """Return how many ticks of a session wait."""
         return len(self._ticks.get(session, ()))
 
     def drop_last_tick(self, session: Session) -> None:
@@ -88,7 +82,6 @@ class PendingQueue:
         del self._items[self._ticks[session].pop()]
 
     def drop(self, take: Pending) -> None:
-        """Remove a take."""
         del self._items[take]
 
     def popleft(self) -> Pending:

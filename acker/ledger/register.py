@@ -40,7 +40,6 @@ class Register:
     """All cohorts of an acker partition that have open roots."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._blocks: dict[int, dict[int, list[RootCohort]]] = {}
         self._books: dict[Session, _Book] = {}
 
@@ -76,7 +75,6 @@ class Register:
         return sorted(session for session in self._books if session.group == group)
 
     def of(self, session: Session) -> list[RootCohort]:
-        """Return the cohorts of a session."""
         book = self._books.get(session)
         return list(book.cohorts.values()) if book else []
 

@@ -56,7 +56,6 @@ class Roots:
     __slots__ = ("_at", "_done", "_missing", "open", "size", "source", "start")
 
     def __init__(self, source: int, start: int, size: int) -> None:
-        """Open `size` roots from position `start` on, without any contribution."""
         self.source = source
         self.start = start
         self.size = size
@@ -75,8 +74,7 @@ class Roots:
             values: the contributions, uint64, as many as `at`.
             is_distinct: whether `at` is ascending and distinct; if not, any order and repeats are allowed.
 
-        Returns:
-            How many contributions counted (not those to roots settled before), and the roots settled now.
+        Returns how many contributions counted (not those to roots settled before), and the roots settled now.
         """
         if not self.open:
             return 0, _NONE
@@ -90,11 +88,7 @@ class Roots:
         return counted, self.settle(hits if is_distinct else distinct(hits))
 
     def xor(self, at: Hits, values: U64, *, is_distinct: bool = True) -> int:
-        """Fold contributions as `fold` does, but settle no root.
-
-        Returns:
-            How many contributions counted.
-        """
+        """Fold contributions as `fold` does, but settle no root; return how many counted."""
         if not self.open:
             return 0
         at, _ = self._combine(as_array(at), values, is_distinct)
@@ -115,11 +109,7 @@ class Roots:
         return counted, self.settle(np.flatnonzero(part == 0) + first)
 
     def _combine(self, at: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        """Fold contributions into the arrays.
-
-        Returns:
-            Those indices of `at` that are in the arrays, and what each of these roots misses now.
-        """
+        """Fold contributions; return the indices that are in the arrays, and what these roots miss now."""
         missing = self._values()
         where = at
         if self._at is not None:
@@ -139,33 +129,21 @@ class Roots:
         return 0 if self._done is None else int(np.count_nonzero(self._done[at]))
 
     def complete_run(self, first: int, end: int) -> tuple[int, Hits]:
-        """Contribute to each of the roots [first, end) its root edge, and settle those that this completes.
-
-        Returns:
-            How many contributions counted, and the roots settled.
-        """
+        """Contribute to each of the roots [first, end) its root edge, and settle as `fold` does."""
         if self._missing is None:
             hits = self.settle_run(first, end)
             return len(hits), hits
         return self.fold(range(first, end), self._edges(range(first, end)))
 
     def complete_edges(self, at: I64) -> tuple[int, Hits]:
-        """Contribute to each of the roots at `at` its root edge, and settle those that this completes.
-
-        Returns:
-            How many contributions counted, and the roots settled.
-        """
+        """Contribute to each of the roots at `at` its root edge, and settle as `fold` does."""
         if self._missing is None:
             hits = self.settle(at)
             return len(hits), hits
         return self.fold(at, self._edges(at))
 
     def xor_edges(self, at: I64) -> int:
-        """Contribute to each of the roots at `at` its root edge, and settle none.
-
-        Returns:
-            How many contributions counted.
-        """
+        """Contribute to each of the roots at `at` its root edge, as `xor` does."""
         return self.xor(at, self._edges(at))
 
     def is_open(self, at: I64) -> npt.NDArray[np.bool_]:
@@ -249,7 +227,6 @@ class Roots:
 
     @property
     def bytes(self) -> int:
-        """The size of the arrays, in bytes."""
         arrays = (self._at, self._missing, self._done)
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -267,11 +244,7 @@ class Roots:
         return self._missing
 
     def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Find roots in the sparse arrays.
-
-        Returns:
-            The places there of those roots of `at` that are open; and a mask over `at` of which these are.
-        """
+        """Return the places in the sparse arrays of the open roots of `at`, and a mask over `at`."""
         known = self._at if self._at is not None else np.zeros(0, np.int32)
         places = np.searchsorted(known, at)
         kept = places < len(known)

@@ -76,7 +76,6 @@ class Sessions:
     """
 
     def __init__(self, pending_ticks_max: int) -> None:
-        """Start without a group. At most `pending_ticks_max` ticks of one session wait in the line."""
         self._pending_ticks_max = pending_ticks_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
@@ -107,10 +106,7 @@ class Sessions:
     def stranger(self, group: str, source: int, topic: str | None = None) -> str:
         """Return how a source contradicts earlier records about its input; empty if it does not.
 
-        Args:
-            group: the group in the record.
-            source: the source.
-            topic: its topic; None if the record does not contain it.
+        `group` is the one in the record; `topic` is None if the record does not contain it.
         """
         known_group = self._groups_of_inputs.get(input_id_of(source), group)
         if known_group != group:
@@ -151,8 +147,7 @@ class Sessions:
     def take(self, take: Take) -> list[Pending]:
         """Make a session that is not lower the owner of its group; its take waits until it counts.
 
-        Returns:
-            The waiting takes of lower sessions. They are no longer in the line, and must be refused.
+        Returns the waiting takes of lower sessions. They are no longer in the line, and must be refused.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)

@@ -55,12 +55,10 @@ class RunSet:
     __slots__ = ("_bounds", "_scattered")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._bounds: dict[int, list[tuple[int, int]]] = {}
         self._scattered: dict[int, list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is any position."""
         return bool(self._bounds or self._scattered)
 
     def add(self, source: int, start: int, hits: Hits) -> None:
@@ -98,13 +96,11 @@ class VerdictSet:
     """The verdicts of one step."""
 
     def __init__(self) -> None:
-        """Start without verdicts."""
         self.acked = RunSet()
         self.absent = RunSet()
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is any verdict."""
         return bool(self.acked or self.absent or self._lost)
 
     def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:

@@ -38,13 +38,7 @@ class KafkaAdmin:
     ) -> None:
         """Make the client; the broker is asked on first use.
 
-        Args:
-            settings: Kafka client settings.
-            deadline_ms: longest wait for an answer, 1 or more.
-            clock: monotonic seconds.
-
-        Raises:
-            ConfigError: librdkafka refuses a setting; the message names it without its value.
+        Raises `ConfigError` if librdkafka refuses a setting; the message names it without its value.
         """
         self._client = KafkaClient(settings, "windhover-admin", deadline_ms, clock)
         self._background = Background(clock)
@@ -52,22 +46,14 @@ class KafkaAdmin:
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return those of the named topics that exist.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return those of the named topics that exist."""
         wanted = list(names)
         return self._ask(
             "describing topics", lambda: describe_topics(self._admin, wanted, self._wait_s, settings=True)
         )
 
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
-        """Return the names of those topics to which anything was ever written.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return the names of those topics to which anything was ever written."""
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client's stubs
         partitions = {
             TopicPartition(info.name, number): latest for info in infos for number in range(info.partitions)
@@ -86,9 +72,7 @@ class KafkaAdmin:
     def make(self, specs: Iterable[TopicSpec]) -> None:
         """Make topics and wait until they are there; one that somebody else made meanwhile is as good.
 
-        Raises:
-            TopicError: the broker refuses one; a line for each.
-            Unreachable: the broker does not answer.
+        Raises `TopicError` if the broker refuses some; a line for each. So does `grow`.
         """
         new = [
             NewTopic(
@@ -106,12 +90,7 @@ class KafkaAdmin:
             self._await({topic.topic: topic.num_partitions for topic in new})
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
-        """Raise topics to the partitions of their specification.
-
-        Raises:
-            TopicError: the broker refuses one; a line for each.
-            Unreachable: the broker does not answer.
-        """
+        """Raise topics to the partitions of their specification."""
         new = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
         if new:
             wait = self._wait_s

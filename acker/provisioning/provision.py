@@ -49,27 +49,14 @@ class Provisioned:
 
 
 def create_topics(topics: Topics) -> list[str]:
-    """Make the topics of a file that are missing, as `create` does.
-
-    Returns:
-        What was done and found, in lines for people.
-
-    Raises:
-        TopicError: a topic that is there, or gone, would lose records.
-        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
-    """
+    """Make the topics of a file that are missing, as `create` does; return lines for people."""
     return create(topics, KafkaAdmin(topics.kafka)).lines()
 
 
 def check_topics(topics: Topics) -> list[str]:
-    """Compare the topics of a file with the broker's, as `check` does.
+    """Compare the topics of a file with the broker's, as `check` does; return lines for people.
 
-    Returns:
-        What was found, in lines for people.
-
-    Raises:
-        TopicError: a topic is missing, or would lose records; a line for each.
-        Unreachable: the broker does not answer within `acker.provisioning.admin.DEADLINE_MS`.
+    Raises `TopicError` if topics are missing, or would lose records; a line for each.
     """
     checked = check(topics, KafkaAdmin(topics.kafka))
     raise_errors(checked.findings)
@@ -77,11 +64,7 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    """Compare every topic with what it must be.
-
-    Raises:
-        Unreachable: the broker does not answer.
-    """
+    """Compare every topic with what it must be."""
     found = admin.topics(_names(topics))
     specs = required_topics(topics, found)
     findings = [
@@ -104,7 +87,6 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
     Raises:
         TopicError: as in 1; one line for each topic.
-        Unreachable: the broker does not answer.
     """
     found = admin.topics(_names(topics))
     specs = required_topics(topics, found)
@@ -120,11 +102,7 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:
-    """Raise the errors among findings as one.
-
-    Raises:
-        TopicError: there is one; a line for each.
-    """
+    """Raise the errors among findings as one `TopicError`, a line for each."""
     lines = [f"{found.topic}: {found.text}" for found in findings if found.level is Level.ERROR]
     if lines:
         raise TopicError("\n".join(lines))

@@ -140,8 +140,6 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
     """Return what a role needs, each right once, sorted.
 
     Args:
-        topics: the file.
-        role: the role.
         group: of the inputs, only those of this group; None: all.
     """
     inputs = [

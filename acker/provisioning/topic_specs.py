@@ -122,7 +122,6 @@ def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[Topi
     """Say how every topic must be.
 
     Args:
-        topics: the file.
         found: what the broker has; a source topic that exists decides about its replay topic.
 
     Returns:
@@ -163,11 +162,7 @@ def _of_input(
 ) -> Iterator[TopicSpec]:
     """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
 
-    Args:
-        each: the input.
-        partitions: what it, or another input of its topic, says; None: nobody does.
-        found: what the broker has.
-        replication: copies of each partition.
+    `partitions` is what it, or another input of its topic, says; None: nobody does.
     """
     key, basic, source = f"inputs.{each.name}", _basic(replication), found.get(each.topic)
     yield TopicSpec(each.topic, TopicRole.SOURCE, f"{key}.topic", partitions, replication, basic)
@@ -215,11 +210,7 @@ def missing(spec: TopicSpec) -> Finding:
 
 
 def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
-    """Hold a topic against what it must be.
-
-    Returns:
-        What is wrong, errors and warnings; nothing where all is well.
-    """
+    """Return in what a topic is not as it must be: errors and warnings."""
     settings = info.settings
     found = [*_partitions(spec, info), *_copies(spec, info)]
     for name, value in spec.settings.items():

@@ -89,10 +89,6 @@ def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[
     """Yield a warning for each tracked input whose topic may delete records that are still needed.
 
     A limit of bytes is one in any case: how long they last nobody knows.
-
-    Args:
-        topics: the file.
-        found: what the broker has.
     """
     for each in topics.inputs.values():
         info = found.get(each.topic)

@@ -31,7 +31,6 @@ class Bins:
     """The bins of one acker partition, by number."""
 
     def __init__(self) -> None:
-        """Start without bins."""
         self._bins: dict[int, list[RootCohort]] = {}
         self._written: dict[int, int] = {}  # the step in which each was last written; the oldest comes first
         self._steps = 0
@@ -85,5 +84,4 @@ class Bins:
             self._room = BIN_ROOTS
 
     def numbers(self) -> Iterable[int]:
-        """Return the numbers of all bins."""
         return sorted(self._bins)

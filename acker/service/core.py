@@ -60,14 +60,7 @@ class PartitionCore:
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
-        """Start as an acker partition that has never read a record.
-
-        Args:
-            partition: its number.
-            partitions: N, the number of acker partitions.
-            limits: named limits.
-            codec: the codec of the ack topics, except `_ack_state`.
-        """
+        """Start as an acker partition that has never read a record."""
         self.partition = partition
         self.partitions = partitions
         self.limits = limits
@@ -161,7 +154,6 @@ class PartitionCore:
     # -- 2. barriers
 
     def waits_for_ends(self) -> bool:
-        """Return whether `set_ends` is due."""
         return self.sessions.waits_for_ends()
 
     def set_ends(self, ack_end: int, fail_end: int) -> None:
@@ -298,11 +290,7 @@ class PartitionCore:
         self.ack_next = max(self.ack_next, ack_next)
 
     def count(self) -> bool:
-        """Let those ticks and takes count whose barrier the applied positions have reached.
-
-        Returns:
-            Whether any counted.
-        """
+        """Let those ticks and takes count whose barrier is reached; return whether any did."""
         counted = False
         for item in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
             counted = True
@@ -358,17 +346,17 @@ class PartitionCore:
 
     def _answer_question(self, take: Take) -> None:
         """Answer a session that does not have an epoch yet; so every start of a query begins."""
-        why = f"epoch {take.epoch} only asks"
-        self.outbox.write(
-            [answers.refusal(self.sessions, self.ledger.watermark, take.group, take.session, why)]
-        )
+        self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
         detail = f"session {take.session} asks who holds group {take.group}"
         self.outbox.report(AckerEventKind.QUERIED, detail)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         self.ledger.counts.refused_takes += 1
-        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
+        self._write_refusal(group, asked_by, why)
         self.outbox.report(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
+
+    def _write_refusal(self, group: str, asked_by: str, why: str) -> None:
+        self.outbox.write([answers.refusal(self.sessions, self.ledger.watermark, group, asked_by, why)])
 
     def _owner_text(self, group: str) -> str:
         owner = self.sessions.groups[group].owner

@@ -48,15 +48,7 @@ class PartitionAcker:
         limits: AckerLimits,
         stored: Codec[Stored],
     ) -> None:
-        """Own a restored partition.
-
-        Args:
-            core: the state, restored after `transactions` was initialised.
-            transactions: under the partition's own transactional id.
-            topics: names of the ack topics.
-            limits: named limits.
-            stored: codec of State.
-        """
+        """Own a partition that was restored after `transactions`, under its own id, was initialised."""
         self.core = core
         self.unwritten_since_ms: int | None = None
         self._has_read_acks = False
@@ -68,12 +60,7 @@ class PartitionAcker:
         self._stored = stored
 
     def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
-        """Record that a step changed the core.
-
-        Args:
-            now_ms: wall time.
-            has_read_acks: whether the step read contributions or fails, not only inits and ticks.
-        """
+        """Record that a step changed the core, and whether it read more than inits and ticks."""
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
         self._has_read_acks |= has_read_acks
@@ -120,7 +107,6 @@ class PartitionAcker:
         return output
 
     def close(self) -> None:
-        """Give the partition up."""
         self._transactions.close()
 
     def _positions(self, topics: AckTopics) -> dict[TopicPartition, int]:

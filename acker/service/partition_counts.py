@@ -22,16 +22,11 @@ class PartitionCounts:
     """The partition counts of some ack topics, checked every `CHECK_EVERY_MS`."""
 
     def __init__(self, log: Log, names: Iterable[str], partitions: int) -> None:
-        """Check for the first time.
-
-        Args:
-            log: the cluster.
-            names: names of the ack topics that the process reads or writes.
-            partitions: N from topics.yaml.
+        """Check for the first time; `names` are the ack topics that the process reads or writes.
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: a topic has another number of partitions.
+            Disagreement: a topic has not N partitions, as topics.yaml says.
         """
         self._log = log
         self._names = tuple(names)
@@ -40,11 +35,7 @@ class PartitionCounts:
         self._check()
 
     def step(self, now_ms: int) -> None:
-        """Check again when it is due; raises the errors of `__init__`, too.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Check again when it is due; raises the errors of `__init__`, too."""
         if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:
             return
         if self._checked_ms is not None:

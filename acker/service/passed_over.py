@@ -48,11 +48,7 @@ def marked_offset(record: Record) -> int | None:
 
 
 def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
-    """Return whether a mark lets all pass over a record; search from the end of its partition back to it.
-
-    Raises:
-        Unreachable: the broker does not answer.
-    """
+    """Return whether a mark lets all pass over a record; search from the end of its partition back to it."""
     place = TopicPartition(record.topic, record.partition)
     end = log.stable_ends([place])[place]
     reach = _TAIL

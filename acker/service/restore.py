@@ -55,7 +55,6 @@ class Restore:
             Disagreement: its State was written with another N, or is missing although there are verdicts.
             DataLoss: records that are still needed are no longer in the log.
             Fenced: another process became the owner of the partition meanwhile.
-            Unreachable: the broker does not answer.
         """
         where = TopicPartition(self.topics.state, partition)
         end = self.log.stable_ends([where])[where]

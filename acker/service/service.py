@@ -37,8 +37,6 @@ class Retention:
     """Deletes, every `retention_interval_ms`, records below those that are still needed.
 
     Attributes:
-        log: the cluster.
-        topics: names of the ack topics.
         replay_group: consumer group of the replay workers. Verdicts above its commit stay; without a commit
             all stay.
         limits: how often to delete, and how long a verdict stays readable.
@@ -56,10 +54,8 @@ class Retention:
 
         Args:
             ackers: the partitions that this process owns.
-            now_ms: wall time.
 
         Raises:
-            Unreachable: the broker does not answer.
             LogError: the broker refuses to delete.
         """
         if self._next_ms is None:
@@ -94,14 +90,6 @@ By then a process that hangs has ended, and a process with much to restore keeps
 """
 
 
-def _nobody(_event: AckerEvent) -> None:
-    """Ignore an event."""
-
-
-def _unwatched(_what: str) -> None:
-    """Ignore the step's progress."""
-
-
 class AckerService:
     """One acker process: a member of the ackers' consumer group."""
 
@@ -114,18 +102,14 @@ class AckerService:
         group: str,
         replay_group: str = "windhover-replay",
         limits: AckerLimits | None = None,
-        report: Callable[[AckerEvent], None] = _nobody,
-        at: Callable[[str], None] = _unwatched,
+        report: Callable[[AckerEvent], None] = lambda _event: None,
+        at: Callable[[str], None] = lambda _operation: None,
     ) -> None:
         """Join the ackers of a cluster.
 
         Args:
-            log: the cluster.
-            topics: names of the ack topics.
-            partitions: N, the number of acker partitions, as topics.yaml has it.
-            group: consumer group of the ackers; also the stem of their transactional ids.
-            replay_group: consumer group of the replay workers; verdicts above its commit are not deleted.
-            limits: named limits.
+            group: of the ackers; also the stem of their transactional ids.
+            replay_group: of the replay workers; verdicts above its commit are not deleted.
             report: called with each `AckerEvent`, in the thread that calls `step`.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
 
@@ -154,9 +138,6 @@ class AckerService:
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all partitions that this process owns now.
-
-        Args:
-            now_ms: wall time.
 
         Returns:
             Whether anything was done; if not, the step has waited for a short time.
@@ -201,7 +182,6 @@ class AckerService:
             self._membership.close()
 
     def status(self) -> AckerStatus:
-        """Return the partitions of this process, their open roots, and its counters."""
         cores = [acker.core for acker in self._owned.values()]
         counts = Counts()
         counts.add(self._past)
@@ -279,8 +259,7 @@ class AckerService:
     def _share(self, now_ms: int) -> bool:
         """Follow the group: give up the partitions that it took back, restore one that it assigned.
 
-        Returns:
-            Whether partitions were given up, or were to be restored.
+        Returns whether partitions were given up, or were to be restored.
         """
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)

@@ -108,13 +108,7 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 
 
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
-    """Load a State into a new core; contributions and verdicts must still be read again.
-
-    Args:
-        core: a core that has read no record.
-        state: the State.
-        bins: by number, the contents of each bin that the State refers to.
-    """
+    """Load a State, with its bins, into a new core; contributions and verdicts must still be read again."""
     core.init_next, core.ack_next, core.fail_next = state.init, state.ack, state.fail
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
     for session, stored in zip(sessions, state.sessions, strict=True):

@@ -177,11 +177,7 @@ def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
 
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
-    """Unpack what `pack_ranges` packed.
-
-    Raises:
-        CodecError: the columns are of different lengths.
-    """
+    """Unpack what `pack_ranges` packed; `CodecError` if the columns are of different lengths."""
     count, rest = divmod(len(packed), _RANGE.itemsize)
     if rest:
         raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
@@ -220,15 +216,7 @@ def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) 
 
 
 def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
-    """Join the pieces of a state.
-
-    Args:
-        codec: the codec of ``_ack_state``.
-        parts: the last record of each part.
-
-    Returns:
-        The state; None if `parts` lacks any of its pieces.
-    """
+    """Join the pieces of a state; None if `parts`, the last record of each, lacks any."""
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
         return None

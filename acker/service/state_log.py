@@ -44,16 +44,9 @@ def read_last_state(
 ) -> LastState | None:
     """Read the last State of an acker partition; None when it never wrote one.
 
-    Args:
-        log: the cluster.
-        where: the partition of ``_ack_state``.
-        codec: the codec of ``_ack_state``.
-        wait_ms: how long to wait for progress.
-
     Raises:
         Disagreement: the State is incomplete, or cannot be read.
         OutOfRange: the log was shortened meanwhile.
-        Unreachable: the broker does not answer.
     """
     end = log.stable_ends([where])[where]
     start = log.starts([where])[where]
@@ -105,11 +98,7 @@ def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
 
 @contextmanager
 def loading(where: TopicPartition) -> Iterator[None]:
-    """While a State is read and loaded, turn errors of its content into one that names the partition.
-
-    Raises:
-        Disagreement: the parts can be decoded, but contradict each other or refer to what is not there.
-    """
+    """While a State is read and loaded, turn errors of its content into `Disagreement`."""
     try:
         yield
     except (CodecError, LookupError, ValueError, OverflowError) as error:

@@ -50,7 +50,6 @@ class StepReader:
     """
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
-        """Create the readers, without partitions."""
         self._log = log
         self._topics = topics
         self._limits = limits
@@ -83,7 +82,6 @@ class StepReader:
         self._broken = False
 
     def drop(self, number: int) -> None:
-        """Remove a partition and the records that were fetched for it."""
         self.letters.pop(number, None)
         for where in (self._init(number), self._fail(number), self._ack(number)):
             self._next.pop(where, None)
@@ -96,9 +94,6 @@ class StepReader:
         Contributions may come a few at a time, in one fetch after the other. Then for a while only the
         control topics are polled, so that more contributions share a transaction: each transaction costs the
         broker several requests.
-
-        Args:
-            now_ms: wall time.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched stays in the inbox.
@@ -140,17 +135,12 @@ class StepReader:
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
+        """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now."""
         wanted = list(numbers)
         ends = self._log.ends([where(n) for n in wanted for where in (self._ack, self._fail)])
         return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in wanted}
 
     def close(self) -> None:
-        """Close the readers."""
         self._acks.close()
         self._control.close()
 
@@ -167,8 +157,7 @@ class StepReader:
     def _fetch_acks(self) -> bool:
         """Fetch contributions up to the limits of a step; wait only when there are none at all.
 
-        Returns:
-            Whether all contributions were fetched, so the topic has no more now.
+        Returns whether all were fetched, so the topic has no more now.
         """
         held = [record for letters in self.letters.values() for record in letters.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)

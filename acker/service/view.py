@@ -65,7 +65,6 @@ class OpenRange:
 
     @property
     def first(self) -> int:
-        """The first open position."""
         return self.start + int(self.at[0])
 
 
@@ -79,7 +78,6 @@ class AckerView:
     """
 
     def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
-        """View a core that nobody changes any more."""
         self.partition = core.partition
         self.at_ms = at_ms
         self.is_behind = is_behind
@@ -139,7 +137,6 @@ class ViewReader:
         Raises:
             Disagreement: its State was written with another N, or cannot be read.
             OutOfRange: the logs were shortened during each of several tries.
-            Unreachable: the broker does not answer.
         """
         for _ in range(_TRIES - 1):
             try:

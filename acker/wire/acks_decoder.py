@@ -33,7 +33,6 @@ class _Cursor:
         self._at = HEADER_BYTES
 
     def long(self) -> int:
-        """Read a zigzag-encoded number."""
         data, at = self._data, self._at
         byte = data[at]
         number, shift = byte & 0x7F, 7
@@ -61,7 +60,6 @@ class _Cursor:
         return first
 
     def text(self) -> str:
-        """Read a string."""
         return self._data[self._skip() : self._at].decode()
 
     def runs(self) -> tuple[PositionRun, ...]:
@@ -77,7 +75,6 @@ class _Cursor:
         return runs
 
     def end(self) -> None:
-        """Make sure that nothing follows."""
         if self._at != len(self._data):
             raise _Unusual
 
@@ -85,12 +82,7 @@ class _Cursor:
 def read_acks(data: bytes, header: bytes) -> Acks | None:
     """Read contributions; their packed fields are views of `data` and keep it alive.
 
-    Args:
-        data: a record.
-        header: the ten bytes that `Acks` begins with.
-
-    Returns:
-        The record, or None if the generic decoder must look at it.
+    Returns None if the generic decoder must read them; `header` is the ten bytes that `Acks` begins with.
     """
     if not data.startswith(header):
         return None

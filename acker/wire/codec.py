@@ -84,9 +84,7 @@ def _writer_of(kind: Any) -> _Convert:
 def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
     """Make the function that turns what fastavro reads into a value of a type.
 
-    Args:
-        kind: the type.
-        read: the fields that there are; None: all. They are the type's first ones, the others have defaults.
+    `read` has the fields that there are; None: all. They are the type's first ones, the others have defaults.
     """
     if get_origin(kind) is tuple:
         item = _reader_of(get_args(kind)[0])
@@ -134,8 +132,7 @@ class Codec(Generic[E]):
         Args:
             types: each value type with its Avro schema; field names are the schema's, with an underscore
                 appended where the name is a Python keyword.
-            older: of some types, schemas of older versions, which are read and never written. They have the
-                type's first fields; the others have defaults.
+            older: schemas of older versions, with a type's first fields; they are read and never written.
         """
         self._encoders: dict[type, tuple[bytes, Any, _Convert]] = {}
         self._decoders: dict[bytes, tuple[str, Any, _Convert]] = {}
@@ -161,11 +158,7 @@ class Codec(Generic[E]):
         return self._encoders[kind][0]
 
     def encode(self, value: E) -> bytes:
-        """Encode one value.
-
-        Raises:
-            CodecError: a field is outside what its Avro type can hold.
-        """
+        """Encode one value; `CodecError` if a field is outside what its Avro type can hold."""
         header, schema, convert = self._encoders[type(value)]
         body = io.BytesIO()
         body.write(header)
@@ -179,8 +172,7 @@ class Codec(Generic[E]):
         """Decode one record.
 
         Raises:
-            CodecError: the bytes are not one whole record of a known type; the message says which of
-                header, body or length is wrong.
+            CodecError: the bytes are not one whole record; the message says what is wrong with them.
             UnknownVersion: they are a record, of a type that is not among these.
         """
         if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:

@@ -210,11 +210,7 @@ def pack_values(array: U64) -> bytes:
 
 
 def runs_of(sorted_positions: I64) -> list[PositionRun]:
-    """Group ascending, distinct positions into maximal runs.
-
-    Returns:
-        Ascending runs that do not touch each other; empty for no positions.
-    """
+    """Group ascending, distinct positions into maximal runs: ascending, and none touches another."""
     starts, ends = joined_bounds(sorted_positions, sorted_positions + 1)
     return [PositionRun(s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
 

@@ -33,7 +33,6 @@ class LetterBox:
     """
 
     def __init__(self, wanted: Filter, kept_max: int = KEPT_MAX) -> None:
-        """Begin empty."""
         self._wanted = wanted
         self._kept_max = kept_max
         self._letters: dict[str, Letter] = {}
@@ -42,7 +41,6 @@ class LetterBox:
 
     @property
     def letters(self) -> list[Letter]:
-        """What was found."""
         return list(self._letters.values())
 
     def put(self, record: Record) -> None:
@@ -71,19 +69,7 @@ class LetterBox:
 def find_letters(
     log: Log, found: Input, wanted: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> LetterBox:
-    """Read the letters of an input.
-
-    Args:
-        log: the cluster.
-        found: the input.
-        wanted: which letters are meant.
-        wait_ms: how long to wait for progress.
-        kept_max: how many are kept.
-
-    Raises:
-        TopicError: the dead-letter topic does not exist.
-        Unreachable: the broker does not answer.
-    """
+    """Read the letters of an input that are meant; `TopicError` if its dead-letter topic does not exist."""
     box = LetterBox(wanted, kept_max)
     starts = _starts(log, found.dead_letter.topic, found.name, wanted)
     ends = log.stable_ends(starts)

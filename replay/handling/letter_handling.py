@@ -73,11 +73,7 @@ class LetterHandling:
         """Prepare; nothing is written or fenced before `open`.
 
         Args:
-            log: the cluster; stays the caller's to close.
-            found: the input.
-            order: what to do.
             owner: begins the transactional id; the same for all who may handle letters of the installation.
-            limits: deadlines, and how much is fetched at once.
             kept_max: how many letters are handled by this object.
         """
         self._log = log
@@ -99,15 +95,7 @@ class LetterHandling:
         return not self._letters
 
     def open(self) -> int:
-        """Fence whoever is at it, and find what there is to do.
-
-        Returns:
-            How many letters are meant.
-
-        Raises:
-            TopicError: a topic is missing.
-            Unreachable: the broker does not answer.
-        """
+        """Fence whoever is at it, and return how many letters are meant; `TopicError`: a topic is missing."""
         wait_ms = self._limits.operation_timeout_ms
         topic = self._input.replay_topic
         self._info = self._log.topics([topic], settings=True).get(topic)
@@ -132,12 +120,7 @@ class LetterHandling:
         3. Write copies and marks.
         4. Forget them.
 
-        Args:
-            room: how many, 1 or more; at most `CHUNK_MAX` are handled.
-            now_ms: wall time.
-
-        Returns:
-            How many were handled; those that were left out do not count.
+        Returns how many were handled, at most `CHUNK_MAX`; those that were left out do not count.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
@@ -212,21 +195,18 @@ class RateLimit:
     """How many letters may be handled at a time, so that there are no more than so many in a second."""
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
-        """Begin now; `rate` in letters a second, more than 0, or None for as many as there can be."""
         self._rate = rate
         self._at_once = at_once
         self._began_ms = now_ms
         self._spent = 0
 
     def room(self, now_ms: int) -> int:
-        """Return how many may be handled now."""
         if self._rate is None:
             return self._at_once
         due = int(max(0, now_ms - self._began_ms) * self._rate / 1000) + 1
         return max(0, min(self._at_once, due - self._spent))
 
     def spend(self, count: int) -> None:
-        """Take note of what was handled."""
         self._spent += count
 
     def wait_ms(self, now_ms: int) -> int:

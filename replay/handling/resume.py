@@ -21,33 +21,19 @@ from replay.records.due import DueView, Pause, pause_key
 
 
 def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
-    """Return what is paused: by the partition of `_ack_due`, and the id of the input.
-
-    Raises:
-        TopicError: `_ack_due` is missing.
-        Unreachable: the broker does not answer.
-    """
+    """Return what is paused: by the partition of `_ack_due`, and the id of the input."""
     return {
         number: found for number in range(topics.acker.partitions) if (found := _paused(log, topics, number))
     }
 
 
 def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
-    """Let an input go on wherever it is paused.
-
-    Args:
-        log: the cluster.
-        topics: as the replay workers have it.
-        input_id: which.
-
-    Returns:
-        The pauses that were ended, by the partition of `_ack_due`; empty: it was not paused.
+    """Let an input go on wherever it is paused; return the pauses that were ended, as `pauses` does.
 
     Raises:
         Aborted: a transaction was aborted; the command may be repeated.
         NotAuthorized: we lack a right that a replay worker has.
         TopicError: `_ack_due` is missing.
-        Unreachable: the broker does not answer; the command may be repeated.
     """
     ended: dict[int, Pause] = {}
     timeout_ms = topics.replay.limits.operation_timeout_ms

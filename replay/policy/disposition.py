@@ -60,12 +60,8 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
     Jitter makes a delay longer, never shorter.
 
     Args:
-        backoff: the curve of delays.
         failures: how often the root was lost, the last time included; at least 1.
         jitter: a random number in [0, 1).
-
-    Raises:
-        ValueError: `failures` is below 1, or `jitter` outside [0, 1).
     """
     if failures < 1:
         raise ValueError(f"a delay follows a failure, but failures is {failures}")
@@ -120,10 +116,7 @@ DEFAULT_RULES: Final = (
 def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
     """Return the action of the first rule that matches a cause; RETRY if none does.
 
-    Args:
-        rules: the rules of the input; `DEFAULT_RULES` follow.
-        operator: the bolt that failed the tuple.
-        error: the exception's class, in the form of the wire.
+    `rules` are those of the input; `DEFAULT_RULES` follow. `error` is in the form of the wire.
     """
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):
@@ -233,13 +226,10 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     """Decide what becomes of a lost root.
 
     Args:
-        policy: the policy of the root's input.
+        policy: of the root's input.
         lost: its last emission.
         now_ms: wall time of the decision. The back-off starts here, so the replay is never early.
         jitter: a random number in [0, 1).
-
-    Raises:
-        ValueError: `attempt` is below 1, or another count below 0.
     """
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")

@@ -58,11 +58,6 @@ _PAYLOAD_LOST: Final = {
 }
 
 
-def dead_letter_partition(source: int, partitions: int) -> int:
-    """Return the partition of a dead-letter topic for a root of a source: as in KIP-1191, modulo."""
-    return partition_of(source) % partitions
-
-
 def build_dead_letter(
     due: Due,
     reason: DeadReason,
@@ -73,27 +68,27 @@ def build_dead_letter(
     bytes_max: int,
     now_ms: int,
 ) -> Outgoing:
-    """Bury a record.
+    """Build the dead letter of a record.
 
     Args:
-        due: what is known of the lost root.
-        reason: why it is given up.
         record: as fetched; None when it could not be. Of one that is dropped only the key is kept.
-        topic: the dead-letter topic.
-        partitions: how many partitions that topic has.
-        bytes_max: the largest record it takes; a larger one is buried without payload and headers, and
-            says so.
+        topic: the dead-letter topic, which has so many `partitions`.
+        bytes_max: the largest record it takes; of a larger one the letter has neither payload nor headers,
+            and says so.
         now_ms: wall time; the record's timestamp, since retention counts from it.
     """
     missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
     if reason is DeadReason.DROPPED and record is not None:
         record, missing = record._replace(value=None, headers=()), "a rule drops what fails by this cause"
+    own_time: Headers = ()
+    if record is not None and record.timestamp_ms >= 0:
+        own_time = ((TIMESTAMP, b"%d" % record.timestamp_ms),)
     letter = Outgoing(
         topic=topic,
-        partition=dead_letter_partition(due.source, partitions),
+        partition=partition_of(due.source) % partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=(*_headers(due, reason, record.headers if record else (), missing), *_own_time(record)),
+        headers=(*_headers(due, reason, record.headers if record else (), missing), *own_time),
         timestamp_ms=now_ms,
     )
     size = record_bytes(letter)
@@ -112,12 +107,6 @@ def _headers(due: Due, reason: DeadReason, kept: Headers, missing: str) -> Heade
         *note,
         *story_headers(due, due.attempt),
     )
-
-
-def _own_time(record: Record | None) -> Headers:
-    if record is None or record.timestamp_ms < 0:
-        return ()
-    return ((TIMESTAMP, b"%d" % record.timestamp_ms),)
 
 
 def _kip_headers(due: Due, reason: DeadReason) -> Headers:

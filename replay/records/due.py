@@ -76,8 +76,6 @@ class Loss(NamedTuple):
         attempt: which emission it was, from 1.
         reason: why it was lost.
         operator: who failed it; empty when nobody did. Likewise `error`, its class, and `message`.
-        error: see `operator`.
-        message: see `operator`.
         emitted_ms: wall time of the emission.
         age_ms: from the emission to the verdict, by the session's clock.
         root: ``topic/partition@offset`` of the emission.
@@ -98,9 +96,8 @@ class Due:
     """A lost root that waits.
 
     Attributes:
-        source: of the lost emission, as `position`.
-        position: see `source`.
-        due_ms: wall time at which it is replayed or buried, not before.
+        source: of the lost emission; likewise `position`.
+        due_ms: wall time at which it is replayed or given up, not before.
         dead: a `DeadReason`, or empty when it is to be replayed.
         group: the group that it was emitted for.
         topic: the topic that the lost emission is read from.
@@ -110,7 +107,7 @@ class Due:
         abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
         first_emitted_ms: wall time of the first emission.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
-        timed_out: see `abandoned`; 0 in what a worker of version 1 wrote.
+        timed_out: 0 in what a worker of version 1 wrote.
         held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
     """
 
@@ -136,7 +133,6 @@ class Due:
 
     @property
     def root(self) -> Root:
-        """The lost emission."""
         return Root(Source(self.source), Position(self.position))
 
 
@@ -190,7 +186,6 @@ class DueCodec(Codec[Stored]):
     """Reads and writes the values of `_ack_due`; of a `Due` version 3, and versions 1 and 2 as version 3."""
 
     def __init__(self) -> None:
-        """Parse the schemas, which takes a while."""
         due, due_2, due_1, aside, progress, pause = (
             load_schema("replay.records", name)
             for name in ("due_3", "due_2", "due", "aside", "progress", "pause")
@@ -234,18 +229,13 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def due_codec() -> DueCodec:
-    """Return the codec of `_ack_due`, made once."""
+    """Return the codec of `_ack_due`."""
     return DueCodec()
 
 
-def root_key(root: Root) -> bytes:
+def root_key(root: Root | Due) -> bytes:
     """Return the key that a root has in `_ack_due`: 12 bytes."""
     return _KEY.pack(root.source, root.position)
-
-
-def due_key(due: Due) -> bytes:
-    """Return the key that a root that waits has."""
-    return _KEY.pack(due.source, due.position)
 
 
 def parse_root_key(key: bytes | None) -> Root | None:
@@ -278,8 +268,7 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
 def sound(record: Record) -> Stored | None:
     """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
 
-    Raises:
-        UnknownVersion: a newer replay worker wrote it.
+    Raises `UnknownVersion` if a newer replay worker wrote it.
     """
     try:
         value = due_codec().decode(record.value)
@@ -308,7 +297,6 @@ class DueView:
     """
 
     def __init__(self) -> None:
-        """Begin with an empty log."""
         self.progress: dict[int, Progress] = {}
         self._pauses: dict[tuple[int, bytes], Pause] = {}
 
@@ -355,12 +343,7 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last: Loss, count: int) -> Loss:
-    """Return the entry that stands for losses that were left out.
-
-    Args:
-        last: the last of them.
-        count: how many they are.
-    """
+    """Return the entry that stands for `count` losses that were left out; `last` is the last of them."""
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 

@@ -100,14 +100,11 @@ def parse_lineage(
     """Read what the headers of an emission tell of its past.
 
     Args:
-        headers: the record's headers, as the log returned them; None and () are the same.
-        topic: the topic, partition and offset that the record was read from.
-        partition: see `topic`.
-        offset: see `topic`.
+        headers: as the log returned them; None and () are the same.
+        topic: the topic that the record was read from; likewise `partition` and `offset`.
         replayed: whether the topic is the input's replay topic; False ignores the headers.
 
-    Returns:
-        The lineage; attempt 1 with the record's own place as origin when the headers tell nothing.
+    Returns attempt 1, with the record's own place as origin, when the headers tell nothing.
     """
     here = location(topic, partition, offset)
     if not headers or not replayed:

@@ -81,13 +81,12 @@ class Letter:
 
     Attributes:
         place: ``topic/partition@offset`` of the letter.
-        partition: the partition, and the offset, of `place`.
-        offset: see `partition`.
+        partition: the partition of `place`; likewise `offset`.
         dead: why it was given up, a `DeadReason` or one of a later version.
         group: the group that gave it up.
         lineage: where it began, the last attempt made, and why that was lost.
         history: how each emission was lost, oldest first, as far as it is kept.
-        died_ms: wall time at which it was buried.
+        died_ms: wall time at which it was given up.
         timestamp_ms: of the record when it was first emitted; None where the letter does not say.
         key: the record's.
         bytes: what the letter takes in its topic.
@@ -121,7 +120,6 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
-        """The partition of the first emission."""
         found = parse_location(self.lineage.origin)
         return found[1] if found else self.partition
 
@@ -139,8 +137,7 @@ class Filter:
         operator: who failed it last.
         dead: why it was given up.
         key: the record's key.
-        since_ms: buried at this wall time or later.
-        until_ms: buried before this wall time.
+        since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
     """
 

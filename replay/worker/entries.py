@@ -64,7 +64,6 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
 
     Raises:
         UnknownVersion: a newer worker wrote to it.
-        Unreachable: the broker does not answer.
     """
     table, progress = DueTable(), None
     pauses: dict[bytes, Pause] = {}
@@ -206,7 +205,6 @@ def entries_of(
     Entries behind the stable end are left out: the broker confirms a commit before it writes the markers.
 
     Args:
-        worker: with what to read.
         place: the partition of `_ack_due`.
         kept: the entry in memory for each offset; None if memory does not have it.
 

@@ -73,7 +73,6 @@ class Fetcher:
     """
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
-        """Prepare to fetch from a log; nothing is opened before the first fetch."""
         self._log = log
         self._limits = limits
         self._picker: Picker | None = None

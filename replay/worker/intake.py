@@ -51,13 +51,11 @@ class Intake:
     """A queue of verdict records from which single roots are taken."""
 
     def __init__(self, progress: Progress) -> None:
-        """Start at the committed progress."""
         self.progress = progress
         self.read_to = progress.next
         self._records: deque[_Buffered] = deque()
 
     def __len__(self) -> int:
-        """Return how many records with lost roots are buffered."""
         return len(self._records)
 
     def offer(self, offset: int, verdicts: Verdicts) -> None:

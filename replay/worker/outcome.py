@@ -61,9 +61,6 @@ def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOu
 
     Roots whose payload did not fit into one fetch are left out, and those of an input that cannot go on: they
     go on waiting.
-
-    Raises:
-        Unreachable: the broker does not answer.
     """
     dues = sorted(dues, key=_rank)
     parts = worker.apart(dues, _input_of, lambda some: _outcomes(worker, some, now_ms), now_ms)
@@ -90,12 +87,12 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
         Disagreement: a root is of another group than its input in topics.yaml.
         TopicError: a replay or dead-letter topic is missing, or has too few partitions.
         NotAuthorized: we may not read one.
-        Unreachable: a log does not answer.
     """
-    owners = _Owners(worker)
-    targets = [(due, owners.of(due), _place(due), (due.topic, due.topic_id)) for due in dues]
+    owners = {key: worker.input_of(*key) for key in dict.fromkeys(map(_owner_key, dues))}
+    unique = {owner.id: owner for owner in owners.values()}
+    targets = [(due, owners[_owner_key(due)], _place(due), (due.topic, due.topic_id)) for due in dues]
     topics = {target[3] for target in targets}
-    infos = worker.writable(owners.all, {topic for topic, _ in topics})
+    infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     found = _fetch(worker, targets, unchanged(topics, infos))
     build = _Build(infos, now_ms)
     return [build.outcome(*each) for each in found]
@@ -108,22 +105,8 @@ _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
 """A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
 
 
-class _Owners:
-    """Finds the inputs of due roots, once for each source and group."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._known: dict[tuple[int, str], Input] = {}
-
-    def of(self, due: Due) -> Input:
-        found = self._known.get((due.source, due.group))
-        if found is None:
-            found = self._known[due.source, due.group] = self._worker.input_of(due.source, due.group)
-        return found
-
-    @property
-    def all(self) -> Sequence[Input]:
-        return list({owner.id: owner for owner in self._known.values()}.values())
+def _owner_key(due: Due) -> tuple[int, str]:
+    return due.source, due.group
 
 
 def _place(due: Due) -> RecordPlace:

@@ -38,7 +38,7 @@ from acker.service.passed_over import marked_offset
 from acker.short_lived import tuple_maker, uncollected
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
-from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, due_key, pause_key
+from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key
 from replay.worker.entries import entries_of, restore
 from replay.worker.intake import Batch, Intake
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
@@ -76,7 +76,6 @@ class VerdictPartition:
             DataLoss: verdicts that were not taken over are no longer in the log.
             Disagreement: the verdict log ends before the progress.
             UnknownVersion: a newer Windhover wrote to `_ack_due`.
-            Unreachable: the broker does not answer.
         """
         self.number = number
         self._worker = worker
@@ -207,7 +206,7 @@ class VerdictPartition:
             return False
         dues = dues_of(self._worker, batch.roots, now_ms)
         encoded = [(due, self._worker.dues.encode(due)) for due in dues]
-        self._commit_progress(batch, [Outgoing(*self._due, value, due_key(due)) for due, value in encoded])
+        self._commit_progress(batch, [Outgoing(*self._due, value, root_key(due)) for due, value in encoded])
         self._progress_ms = now_ms
         self._worker.counters.lost += len(batch.roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
@@ -303,8 +302,8 @@ class VerdictPartition:
         """Write what becomes of roots, and pauses, in one transaction."""
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
-        records += [_outgoing((topic, number, None, due_key(outcome.due), (), None)) for outcome in outcomes]
-        records += [Outgoing(topic, number, value, due_key(aside)) for aside, _, value in decisions]
+        records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
+        records += [Outgoing(topic, number, value, root_key(aside)) for aside, _, value in decisions]
         encode = self._worker.dues.encode
         records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause in pauses]
         self._transact(records)

@@ -32,10 +32,6 @@ class ReplayEvent:
 Report = Callable[[ReplayEvent], None]
 
 
-def silent(event: ReplayEvent) -> None:
-    """Ignore an event."""
-
-
 @dataclass(slots=True)
 class Counters:
     """Totals since the worker started. What a transaction writes is counted only after its commit."""
@@ -76,9 +72,7 @@ class ReplayStatus:
         fenced: partitions that were lost since another worker became their owner.
         fetched_records: records read to write copies and dead letters, with those read between them.
         fetched_bytes: their size.
-        replayed_by_input: as `replayed`, by name of the input.
-        dead_lettered_by_input: as `dead_lettered`, by name of the input.
-        dropped_by_input: as `dropped`, by name of the input.
+        replayed_by_input: as `replayed`, by name of the input; likewise the others.
         aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
             of its topics is missing or forbidden.
         aside_by_input: as `aside`, by name of the input, or a text like ``id 7`` without one.

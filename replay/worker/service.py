@@ -5,10 +5,9 @@ should try a partition; the worker becomes its owner by the partition's transact
 learns too late that a partition has moved cannot write for it any more.
 
 A worker replays the roots of the inputs in topics.yaml. It takes over roots of other inputs too, but puts
-them
-aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides about
-them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or while
-one of its topics is missing or forbidden. Other inputs go on.
+them aside: they wait in `_ack_due`, counted and reported, until a worker with a newer topics.yaml decides
+about them (`ReplayService.take_topics`). The roots of an input also wait while its breaker has paused it, or
+while one of its topics is missing or forbidden. Other inputs go on.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -25,8 +24,8 @@ from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from replay.worker.partition import VerdictPartition, paused_text
-from replay.worker.report import ReplayStatus, Report, silent
-from replay.worker.worker import Worker, unwatched
+from replay.worker.report import ReplayStatus, Report
+from replay.worker.worker import Worker
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
@@ -42,17 +41,14 @@ class ReplayService:
         *,
         jitter: Callable[[], float],
         limits: ReplayLimits | None = None,
-        report: Report = silent,
-        at: Callable[[str], None] = unwatched,
+        report: Report = lambda _event: None,
+        at: Callable[[str], None] = lambda _operation: None,
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
         Args:
-            log: the cluster; the caller closes it.
-            topics: the inputs whose roots are replayed.
             jitter: returns a random number in [0, 1) for each back-off.
-            limits: named limits; those of topics.yaml when None.
-            report: called with each `ReplayEvent`, for the log of the process.
+            limits: None: those of topics.yaml.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
         """
         self._limits = limits or topics.replay.limits
@@ -78,9 +74,6 @@ class ReplayService:
            waits here.
         2. For each partition, write what is due, and take over lost roots.
         3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
-
-        Args:
-            now_ms: wall time.
 
         Returns:
             Whether anything was done.
@@ -167,7 +160,6 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        """Return what the worker owns, what waits, and its counters."""
         worker, owned = self._worker, self._partitions.values()
         counters, waiting = worker.counters, [p.waiting for p in owned]
         next_due = [due for each in owned if (due := each.next_due_ms) is not None]
@@ -268,7 +260,6 @@ class ReplayService:
         return True
 
     def _commit_soon(self, number: int) -> None:
-        """Commit the progress as the group's offset of the verdicts, soon."""
         if self._membership is not None:
             self._membership.commit_soon(self._partitions[number].done)
 

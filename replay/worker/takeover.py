@@ -49,9 +49,6 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         worker: policies, jitter, and the log from which copies are read.
         roots: the lost roots of verdicts.
         now_ms: wall time; the back-off starts here.
-
-    Raises:
-        Unreachable: the broker does not answer.
     """
     owned = {
         key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
@@ -81,9 +78,6 @@ def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int
     Returns:
         What becomes of each, by its index in `asides`; None if there never was a record. Roots whose input
         still cannot go on are missing.
-
-    Raises:
-        Unreachable: the broker does not answer.
     """
     dues = {(due.source, due.position): due for due in dues_of(worker, [_lost(a) for a in asides], now_ms)}
     found = {index: dues.get((aside.source, aside.position)) for index, aside in enumerate(asides)}

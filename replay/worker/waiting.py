@@ -34,7 +34,6 @@ class DueTable:
     """Rows of source, position, offset and due time, in the order of the log."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._rows = array("q")
         self._reduce_at = ROWS_MIN
 
@@ -93,14 +92,12 @@ class Schedule:
     """Entries, of which the earliest ones can be taken."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted = 0
         self._recent = array("q")  # due times and offsets in turn
         self._recent_min_ms: int | None = None
 
     def __len__(self) -> int:
-        """Return how many entries wait."""
         return self._sorted + len(self._recent) // 2
 
     @property
@@ -225,7 +222,6 @@ class DueRoots:
         self._taken: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """Return how many roots wait."""
         return sum(map(len, self._schedules.values()))
 
     @property
@@ -246,7 +242,6 @@ class DueRoots:
         """Let a root wait.
 
         Args:
-            due: its entry.
             offset: the offset of the entry in `_ack_due`.
             value_bytes: the size of the entry there.
         """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, TypeVar
 
 from acker.config.limits import ReplayLimits
@@ -23,8 +22,8 @@ from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over
 from acker.wire.checks import LogOnce
-from acker.wire.codec import Codec, wire_codec
-from acker.wire.events import Event, Lost
+from acker.wire.codec import wire_codec
+from acker.wire.events import Lost
 from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import due_codec
@@ -33,10 +32,6 @@ from replay.worker.report import Counters, ReplayEvent, Report
 
 MESSAGE_BYTES_MAX: Final = 1_048_588
 """Kafka's default of ``max.message.bytes``, for a topic whose settings do not contain it."""
-
-
-def unwatched(_what: str) -> None:
-    """Ignore the worker's progress."""
 
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
@@ -72,7 +67,7 @@ class Worker:
         jitter: Callable[[], float],
         limits: ReplayLimits,
         report: Report,
-        at: Callable[[str], None] = unwatched,
+        at: Callable[[str], None] = lambda _operation: None,
         counters: Counters | None = None,
     ) -> None:
         """Prepare what is shared; sends no request to the cluster.
@@ -87,7 +82,7 @@ class Worker:
         self.partitions = topics.acker.partitions
         self.jitter = jitter
         self.limits = limits
-        self.verdicts = _verdict_codec()
+        self.verdicts = wire_codec()
         self.dues = due_codec()
         self.counters = counters or Counters()
         self.suspects: set[int] = set()
@@ -105,9 +100,8 @@ class Worker:
     def input_of(self, source: int, group: str) -> Input:
         """Return the input that a lost root belongs to.
 
-        Raises:
-            Disagreement: topics.yaml does not have the input, or has it under another group. The root waits
-                in `_ack_due`, so nothing is lost.
+        Raises `Disagreement` if topics.yaml does not have it, or has it under another group. The root waits
+        in `_ack_due`, so nothing is lost.
         """
         found = self._inputs.get(input_id_of(source))
         if found is None:
@@ -171,7 +165,6 @@ class Worker:
 
         Args:
             aside: for each such input, by its id, how many of its roots wait; and why it is paused, or empty.
-            now_ms: wall time.
         """
         for input_id, (roots, paused) in aside.items():
             if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
@@ -223,19 +216,13 @@ class Worker:
         return found if found is not None and found.tracked else None
 
     def policy_of(self, found: Input) -> Policy:
-        """Return the policy of an input."""
         return self._policies[found.id]
 
     def breaker_of(self, found: Input) -> Breaker:
-        """Return the breaker of an input."""
         return self._breakers[found.id]
 
     def close_breakers(self, but: Collection[int]) -> None:
-        """Close the open breakers of inputs that were resumed.
-
-        Args:
-            but: ids of inputs that are still paused; their breakers stay open.
-        """
+        """Close the open breakers of inputs that were resumed, `but` not of those that are still paused."""
         for input_id, breaker in self._breakers.items():
             if breaker.why and input_id not in but:
                 breaker.close()
@@ -247,7 +234,6 @@ class Worker:
             breaker.acked(count, now_ms)
 
     def report(self, name: str, **fields: str | int) -> None:
-        """Report an event."""
         self._report(ReplayEvent(name, fields))
 
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
@@ -259,14 +245,11 @@ class Worker:
     def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
         """Check from time to time that the ack topics still have N partitions; not before `check_topics`.
 
-        Args:
-            owned: partitions that the group assigned; a number of N or above makes it check at once.
-            now_ms: wall time.
+        A number of N or above among the partitions that the group assigned makes it check at once.
 
         Raises:
             Disagreement: an ack topic has a number of partitions that is not the one in topics.yaml.
             TopicError: an ack topic is missing.
-            Unreachable: the broker does not answer.
         """
         if self._counts is not None:
             self._counts.require(owned)
@@ -277,19 +260,13 @@ class Worker:
         pairs = set(roots)
         return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
 
-    def writable(self, inputs: Iterable[Input], also: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        """Fetch the replay and dead-letter topics of some inputs, with their settings, from the broker.
+    def topics_of(
+        self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
+    ) -> dict[str, TopicInfo]:
+        """Fetch the replay and dead-letter topics of some inputs, and others, which may be missing.
 
-        Args:
-            inputs: the inputs whose topics must exist.
-            also: names of other topics to fetch in the same request; these may be missing.
-
-        Raises:
-            TopicError: a replay or dead-letter topic is missing.
+        Raises `TopicError` if a replay or dead-letter topic is missing.
         """
-        return self._there(inputs, also, settings=True)
-
-    def _there(self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool) -> dict[str, TopicInfo]:
         wanted = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
         infos = dict(self.log.topics(wanted | set(also), settings=settings))
         missing = sorted(wanted - set(infos))
@@ -300,13 +277,7 @@ class Worker:
     def check_topics(self, now_ms: int) -> None:
         """Compare the broker's topics with topics.yaml; an input without one of its topics gets a `Trouble`.
 
-        Args:
-            now_ms: wall time.
-
-        Raises:
-            TopicError: an ack topic is missing.
-            Disagreement: an ack topic has a number of partitions that is not the one in topics.yaml.
-            Unreachable: the broker does not answer.
+        Raises what `check_counts` does.
         """
         self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
@@ -316,7 +287,7 @@ class Worker:
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
 
     def _check(self, inputs: Sequence[Input]) -> None:
-        infos = self._there(inputs, (found.topic for found in inputs), settings=False)
+        infos = self.topics_of(inputs, (found.topic for found in inputs), settings=False)
         for found in inputs:
             source, copies = infos.get(found.topic), infos[found.replay_topic]
             if source is not None and copies.partitions < source.partitions:
@@ -354,11 +325,6 @@ def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) 
 def topic_of(lost: Lost) -> tuple[str, str]:
     """Return the topic of lost roots, with Kafka's id of it."""
     return lost.topic, lost.topic_id
-
-
-@cache
-def _verdict_codec() -> Codec[Event]:
-    return wire_codec()
 
 
 def _policy(found: Input) -> Policy:

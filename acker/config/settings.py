@@ -251,7 +251,7 @@ class Input(Section):
         return self.ordering != "none"
 
     @property
-    def held_max(self) -> int:
+    def blocked_max(self) -> int:
         """How many records of a partition may be held or wait; `max_held` within `max_spout_pending`."""
         return min(self.max_held, self.max_spout_pending)
 

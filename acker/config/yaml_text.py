@@ -47,7 +47,8 @@ def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
     """Read one YAML document; its `problems` say what was refused, and a refused value is None in `data`."""
     document = Document()
     try:
-        _refuse_oversize(text)
+        if len(text) > FILE_BYTES_MAX or len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:
+            raise _Refused(f"is larger than {FILE_BYTES_MAX:,} bytes; split it into several files")
         loader = _BoundedLoader(text)
         root = loader.get_single_node()
         if root is not None:
@@ -63,11 +64,6 @@ def read_yaml(text: str, environ: Mapping[str, str]) -> Document:
 
 class _Refused(Exception):
     """The file as a whole cannot be read."""
-
-
-def _refuse_oversize(text: str) -> None:
-    if len(text) > FILE_BYTES_MAX or len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:
-        raise _Refused(f"is larger than {FILE_BYTES_MAX:,} bytes; split it into several files")
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:

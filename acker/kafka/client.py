@@ -338,10 +338,7 @@ class KafkaClient:
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
         """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.
 
-        Args:
-            asker: a consumer that got nothing.
-            topic: one that is asked for, or "".
-            doing: what it does, for messages.
+        `asker` is a consumer that got nothing, of `topic` or, where that is empty, of all.
         """
         silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
         if silent_ms < min(PIECE_MS, limit_ms):

@@ -240,16 +240,12 @@ class KafkaLog:
                 if code == KafkaError._NOENT:
                     raise self._leaderless(wanted, timeout_s) from error
                 if code in _STALE_LEADER:
-                    self._refresh_leaders(topics, timeout_s)
+                    # librdkafka remembers leaders for a quarter of an hour, even when they refuse
+                    for topic in topics:
+                        self._connected().list_topics(topic, timeout=timeout_s)
                 raise
 
         return self._ask(f"{what} of {', '.join(topics)}", ask, Use(Operation.DESCRIBE, topic=topics[0]))
-
-    def _refresh_leaders(self, topics: Iterable[str], timeout_s: float) -> None:
-        """Ask who leads. Librdkafka takes leader and epoch from what it remembers, for a quarter of an hour,
-        and does not look again when they are refused."""
-        for topic in topics:
-            self._connected().list_topics(topic, timeout=timeout_s)
 
     def _leaderless(
         self, partitions: Collection[confluent_kafka.TopicPartition], timeout_s: float
@@ -301,17 +297,12 @@ class KafkaLog:
             try:
                 return question(max(min(next(patience_s), deadline.left_s), 0.1))
             except KafkaException as error:
-                if error.args[0].code() in _STALE_CLIENT:
-                    self._give_up()
+                if error.args[0].code() in _STALE_CLIENT and self._admin is not None:
+                    self._admin.poll(0)  # what its threads have reported goes to `Background`
+                    self._admin = None
                 raise
 
         return self._client.retry(doing, deadline, ask, self._background, use)
-
-    def _give_up(self) -> None:
-        """Let the admin client go, with what its threads have heard."""
-        if self._admin is not None:
-            self._admin.poll(0)
-            self._admin = None
 
     def _connected(self) -> AdminClient:
         if self._admin is None:

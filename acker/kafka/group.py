@@ -73,7 +73,7 @@ class KafkaMembership:
         self._topics = tuple(topics)
         self._owned: frozenset[int] = frozenset()
         self._checked = False
-        self._wanted: dict[TopicPartition, int] = {}
+        self._to_commit: dict[TopicPartition, int] = {}
         self._under_way: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._sent_s: float | None = None
@@ -107,7 +107,7 @@ class KafkaMembership:
         return self._owned
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._wanted.update(offsets)
+        self._to_commit.update(offsets)
         self._send(COMMIT_EVERY_S)
 
     def close(self) -> None:
@@ -122,9 +122,9 @@ class KafkaMembership:
         past_s = math.inf if self._sent_s is None else now_s - self._sent_s
         if past_s < (COMMIT_PATIENCE_S if self._under_way else every_s):
             return
-        self._wanted = {p: offset for p, offset in self._wanted.items() if p.partition in self._owned}
-        self._committed = {p: offset for p, offset in self._committed.items() if p in self._wanted}
-        due = {p: offset for p, offset in self._wanted.items() if self._committed.get(p) != offset}
+        self._to_commit = {p: offset for p, offset in self._to_commit.items() if p.partition in self._owned}
+        self._committed = {p: offset for p, offset in self._committed.items() if p in self._to_commit}
+        due = {p: offset for p, offset in self._to_commit.items() if self._committed.get(p) != offset}
         if not due:
             return
         self._sent_s = now_s

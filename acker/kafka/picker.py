@@ -29,11 +29,11 @@ class KafkaPicker(KafkaReader):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, committed=True, defaults=DEFAULTS)
-        self._wanted: _Offsets = {}
+        self._offsets: _Offsets = {}
         self._passed = self._passed_bytes = 0
 
     def pick(self, timeout_ms: int, wanted: _Offsets, max_records: int = 1000) -> Picked:
-        self._wanted, self._passed, self._passed_bytes = wanted, 0, 0
+        self._offsets, self._passed, self._passed_bytes = wanted, 0, 0
         return Picked(self.poll(timeout_ms, max_records), self._passed, self._passed_bytes)
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
@@ -62,7 +62,7 @@ class KafkaPicker(KafkaReader):
         if not messages:
             return {}, []
         (name,) = self._positions
-        wanted = self._wanted.get(name, ())
+        wanted = self._offsets.get(name, ())
         return {name: messages[-1].offset() or 0}, [m for m in messages if m.offset() in wanted]
 
     def _several(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
@@ -71,6 +71,6 @@ class KafkaPicker(KafkaReader):
         for message in messages:
             name, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset()
             last[name] = offset or 0
-            if offset in self._wanted.get(name, ()):
+            if offset in self._offsets.get(name, ()):
                 kept.append(message)
         return last, kept

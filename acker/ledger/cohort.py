@@ -48,10 +48,8 @@ class InitEmission:
 class Pin(NamedTuple):
     """A place in a log that a restart must still be able to read.
 
-    Attributes:
-        offset: its offset.
-        bytes: size of the records that this process has read or written there before it; only differences
-            between two pins of a log mean anything.
+    `bytes` is the size of the records that this process has read or written there before it; only differences
+    between two pins of a log mean anything.
     """
 
     offset: int
@@ -62,8 +60,6 @@ class RootCohort:
     """An emitted range with open roots: its deadline, and which records a restart needs for it.
 
     Attributes:
-        roots: the open roots.
-        emission: what the roots of their `Init` share.
         serial: a number that rises with every cohort of a ledger.
         ack_from: contributions below this offset of ``_ack_ack`` do not count; they were read before.
         ack_pin: place of the first contribution to a root that may still be open; None before one.

@@ -30,7 +30,6 @@ class Contribution:
     """The contributions of one record to roots of one wire block of one source.
 
     Attributes:
-        source: the source.
         start: the first position in the record.
         end: the position after the last one; `start` if there is none.
         count: number of contributions.

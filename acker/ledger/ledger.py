@@ -38,7 +38,6 @@ class Ledger:
 
     Attributes:
         settled: the verdicts since the last `take_settled`.
-        counts: running totals.
         open: number of open roots.
         verdict_next: the next verdict will have this offset in the verdict log, or a higher one.
     """

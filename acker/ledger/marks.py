@@ -98,12 +98,7 @@ class Marks:
 
 
 class TrailingMarks:
-    """The marks as they are now, and as they were at the safe position.
-
-    Attributes:
-        now: the marks after the last record that was read.
-        safe: the marks before the record at the safe position.
-    """
+    """The marks `now`, after the last record read, and `safe`, before the record at the safe position."""
 
     def __init__(self, lanes_max: int) -> None:
         self.now = Marks(lanes_max)

@@ -28,9 +28,7 @@ class Pending:
     """A tick or take that was read and does not count yet.
 
     Attributes:
-        session: the session that sent it.
         now_ms: the time in the tick; 0 for a take.
-        take: whether it is a take.
         before_ms: for a take that changes the owner, what the clock of the former owner showed (0 without
             one); None if the session owned the group already, that is, after a restart.
         barrier: the offsets below which all must be applied first; None until the ends were fetched.

@@ -61,12 +61,10 @@ class KafkaAdmin:
         if not partitions:
             return []
         asked = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
-        ends = {
-            part: self._ask(
-                "listing offsets", partial(settled, future, self._wait_s, _describes(part))
-            ).offset
-            for part, future in asked.items()
-        }
+        ends = {}
+        for part, future in asked.items():
+            use = Use(Operation.DESCRIBE, topic=part.topic)
+            ends[part] = self._ask("listing offsets", partial(settled, future, self._wait_s, use)).offset
         return sorted({part.topic for part, end in ends.items() if end > 0})
 
     def make(self, specs: Iterable[TopicSpec]) -> None:
@@ -143,7 +141,3 @@ class KafkaAdmin:
         """Translate an error; that nothing answers is told with what the connection itself said."""
         self._admin.poll(0)
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)
-
-
-def _describes(partition: TopicPartition) -> Use:
-    return Use(Operation.DESCRIBE, topic=partition.topic)

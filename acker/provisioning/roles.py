@@ -137,11 +137,7 @@ _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 
 
 def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
-    """Return what a role needs, each right once, sorted.
-
-    Args:
-        group: of the inputs, only those of this group; None: all.
-    """
+    """Return what a role needs, each right once, sorted; of the inputs only those of a group, or all."""
     inputs = [
         each
         for each in topics.inputs.values()
@@ -159,10 +155,7 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
     """Yield the calls of Kafka's own tool that grant rights, one for each resource.
 
-    Args:
-        found: the rights, as `rights` sorts them.
-        principal: as Kafka knows it, ``User:acker``.
-        bootstrap: where the tool finds the cluster.
+    `found` is sorted as by `rights`; the principal is as Kafka has it, ``User:acker``.
     """
     options = {
         Resource.TOPIC: "--topic",

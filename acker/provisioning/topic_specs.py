@@ -119,13 +119,9 @@ _MAY_NOT_BE_UNCLEAN: Final = (TopicRole.LOG, TopicRole.TABLE, TopicRole.REPLAY, 
 
 
 def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
-    """Say how every topic must be.
+    """Return how each topic must be: those of the ackers first, then those of each input.
 
-    Args:
-        found: what the broker has; a source topic that exists decides about its replay topic.
-
-    Returns:
-        One specification for each topic: those of the ackers first, then those of each input.
+    A source topic that the broker has decides about its replay topic.
     """
     replication = topics.acker.replication_factor
     basic = _basic(replication)

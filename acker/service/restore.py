@@ -93,16 +93,13 @@ class Restore:
         last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
         if last is None:
             return None, {}
-        self._require_n(last.state)
-        return last.state, last.bins
-
-    def _require_n(self, state: State) -> None:
-        if state.partitions != self.partitions:
+        if last.state.partitions != self.partitions:
             raise Disagreement(
-                f"State of acker partition {state.partition} was written with acker.partitions:"
-                f" {state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it back,"
-                " or begin anew under another acker.topic_prefix once nothing is pending"
+                f"State of acker partition {partition} was written with acker.partitions:"
+                f" {last.state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
+                " back, or begin anew under another acker.topic_prefix once nothing is pending"
             )
+        return last.state, last.bins
 
     # -- checks of the logs
 

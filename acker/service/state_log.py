@@ -63,9 +63,12 @@ def read_last_state(
                 written_ms = max(record.timestamp_ms for record in records.values())
                 return LastState(state, bins, written_ms)
         if first == start:
-            if parts:
-                raise _incomplete(where)
-            return None
+            if not parts:
+                return None
+            raise Disagreement(
+                f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
+                " cleanup.policy compact? Begin anew under another acker.topic_prefix"
+            )
         reach *= 8
 
 
@@ -107,13 +110,6 @@ def loading(where: TopicPartition) -> Iterator[None]:
             f" ({type(error).__name__}: {error}); was it written by another program? Begin anew under another"
             " acker.topic_prefix"
         ) from error
-
-
-def _incomplete(where: TopicPartition) -> Disagreement:
-    return Disagreement(
-        f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its cleanup.policy"
-        " compact? Begin anew under another acker.topic_prefix"
-    )
 
 
 def _unreadable(record: Record, why: str) -> Disagreement:

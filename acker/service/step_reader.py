@@ -185,7 +185,7 @@ class StepReader:
         inits = self._log.ends([self._init(number) for number in numbers])
         ends = {**fails, **inits}
         idle = 0
-        while self._short_of(ends):
+        while any(self._control.position(where) < end for where, end in ends.items()):
             before = [self._control.position(where) for where in ends]
             self._sort(self._control.poll(max(1, self._limits.operation_ms // POLLS), _FETCH))
             idle = 0 if before != [self._control.position(where) for where in ends] else idle + 1
@@ -193,9 +193,6 @@ class StepReader:
                 raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
         for where, end in fails.items():
             self.letters[where.partition].fail_end = end
-
-    def _short_of(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return any(self._control.position(where) < end for where, end in ends.items())
 
     def _reassign(self) -> None:
         """Let the readers go on after the last record fetched, whatever a failed call has done to them."""

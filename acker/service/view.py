@@ -25,7 +25,7 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
-from acker.service.state import State, Stored, state_codec
+from acker.service.state import Stored, state_codec
 from acker.service.state_log import loading, read_last_state
 from acker.sorted_arrays import Hits
 from acker.wire.checks import read_verdicts
@@ -154,19 +154,17 @@ class ViewReader:
             last = read_last_state(self.log, where, stored, wait_ms=wait_ms)
             if last is None:
                 return None
-            self._require_n(last.state)
+            if last.state.partitions != self.partitions:
+                raise Disagreement(
+                    f"State of acker partition {last.state.partition} was written with acker.partitions:"
+                    f" {last.state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of"
+                    " the ackers"
+                )
             load_state(core, last.state, last.bins)
         if last.state.verdict >= 0:
             self._settle(core, last.state.verdict)
         init = TopicPartition(self.topics.init, partition)
         return AckerView(core, last.at_ms, is_behind=self.log.ends([init])[init] > core.init_next)
-
-    def _require_n(self, state: State) -> None:
-        if state.partitions != self.partitions:
-            raise Disagreement(
-                f"State of acker partition {state.partition} was written with acker.partitions:"
-                f" {state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of the ackers"
-            )
 
     def _settle(self, core: PartitionCore, start: int) -> None:
         verdict = TopicPartition(self.topics.verdict, core.partition)

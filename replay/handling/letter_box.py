@@ -33,7 +33,7 @@ class LetterBox:
     """
 
     def __init__(self, wanted: Filter, kept_max: int = KEPT_MAX) -> None:
-        self._wanted = wanted
+        self._filter = wanted
         self._kept_max = kept_max
         self._letters: dict[str, Letter] = {}
         self.left_out = 0
@@ -50,7 +50,7 @@ class LetterBox:
             self.others += 1
         elif isinstance(found, Mark):
             self._put_mark(found)
-        elif self._wanted.matches(found):
+        elif self._filter.matches(found):
             if len(self._letters) < self._kept_max:
                 self._letters[found.place] = found
             else:
@@ -60,7 +60,7 @@ class LetterBox:
         letter = self._letters.get(mark.letter)
         if letter is None:
             return
-        if self._wanted.handled:
+        if self._filter.handled:
             self._letters[letter.place] = replace(letter, mark=mark)
         else:
             del self._letters[letter.place]

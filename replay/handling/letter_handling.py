@@ -42,14 +42,7 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done with which letters.
-
-    Attributes:
-        action: what.
-        which: the letters.
-        by: who says so.
-        why: for what reason; may be empty.
-    """
+    """What is to be done with which letters, by whom, and why; the reason may be empty."""
 
     action: LetterAction
     which: Filter

@@ -62,9 +62,7 @@ class Mark:
 
     Attributes:
         letter: ``topic/partition@offset`` of the letter.
-        action: what was done.
-        by: who did it.
-        why: for what reason; empty when none was given.
+        why: for what reason; empty when there is none.
         at_ms: wall time.
     """
 

@@ -50,7 +50,7 @@ class Restored(NamedTuple):
         table: the roots that wait, except those in `mends`.
         progress: how far the verdicts are taken over; None if nothing ever was.
         mends: the entries to write again, since garbage was written over them.
-        pauses: the pauses, by the ids of their inputs.
+        pauses: by the ids of their inputs.
     """
 
     table: DueTable
@@ -60,11 +60,7 @@ class Restored(NamedTuple):
 
 
 def restore(worker: Worker, due: TopicPartition) -> Restored:
-    """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
-
-    Raises:
-        UnknownVersion: a newer worker wrote to it.
-    """
+    """Read a partition of `_ack_due` to its stable end; the last record of each key counts."""
     table, progress = DueTable(), None
     pauses: dict[bytes, Pause] = {}
     spoiled: dict[Root, int] = {}
@@ -164,8 +160,7 @@ def mends_of(
 def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
-    Returns:
-        The entry; None if the key is not of a tracked input, or does not belong into this partition.
+    Returns None if the key is not of a tracked input, or does not belong into this partition.
     """
     owner = None if wrong_source(root.source) or root.position < 0 else worker.tracked(root.source)
     if owner is None or acker_partition(root.source, root.position, worker.partitions) != partition:
@@ -204,9 +199,7 @@ def entries_of(
 
     Entries behind the stable end are left out: the broker confirms a commit before it writes the markers.
 
-    Args:
-        place: the partition of `_ack_due`.
-        kept: the entry in memory for each offset; None if memory does not have it.
+    `kept` has the entry in memory for each offset; None if memory does not have it.
 
     Raises:
         DataLoss: an entry is no longer in `_ack_due`.

@@ -82,10 +82,8 @@ class Fetcher:
     def fetch(self, wanted: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records.
 
-        Args:
-            wanted: which records.
-            why: whether to distinguish NEVER from GONE. For this the settings of the topic are fetched, which
-                needs a right of its own. If not, each missing record is GONE.
+        With `why` NEVER is distinguished from GONE. For this the settings of the topic are fetched, which
+        needs a right of its own. Without it each missing record is GONE.
 
         Returns:
             For each record in the answer, the record or why there is none. At least one of `wanted` is in it.
@@ -189,7 +187,7 @@ class _Run:
         self.read_bytes = 0
         self.read_records = 0
         self._inside = inside
-        self._wanted = {name: frozenset(offsets) for name, offsets in inside.items()}
+        self._offsets = {name: frozenset(offsets) for name, offsets in inside.items()}
         self._picker = picker
         self._gap_bytes = gap_bytes
         self._positions = {name: offsets[0] for name, offsets in inside.items()}
@@ -197,7 +195,7 @@ class _Run:
 
     def read(self) -> bool:
         """Read once; False when nothing moved."""
-        picked = self._picker.pick(_POLL_MS, self._wanted, self._near())
+        picked = self._picker.pick(_POLL_MS, self._offsets, self._near())
         places = map(_place_of, map(_PLACE, picked.records))
         self.found.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))

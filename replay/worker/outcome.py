@@ -63,12 +63,10 @@ def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOu
     go on waiting.
     """
     dues = sorted(dues, key=_rank)
-    parts = worker.apart(dues, _input_of, lambda some: _outcomes(worker, some, now_ms), now_ms)
+    parts = worker.apart(
+        dues, lambda due: input_id_of(due.source), lambda some: _outcomes(worker, some, now_ms), now_ms
+    )
     return [outcome for part in parts for outcome in part]
-
-
-def _input_of(due: Due) -> int:
-    return input_id_of(due.source)
 
 
 def _rank(due: Due) -> tuple[int, str, int, int]:
@@ -141,11 +139,7 @@ class _Build:
     def outcome(
         self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
     ) -> RootOutcome:
-        """Build what is written for a root.
-
-        Raises:
-            TopicError: the replay topic has too few partitions for it.
-        """
+        """Build what is written for a root; `TopicError` if the replay topic has too few partitions."""
         if found is Absence.NEVER:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found

@@ -59,7 +59,6 @@ class VerdictPartition:
     """A verdict partition that this worker owns.
 
     Attributes:
-        waiting: the roots that wait for their due time.
         intake: the verdicts that were read and not taken over yet.
         pauses: the pauses of this partition, by the ids of their inputs.
     """
@@ -390,10 +389,9 @@ class VerdictPartition:
         return record.key is not None and len(record.key) == ROOT_KEY_BYTES
 
     def _require_owned(self) -> None:
-        """Commit the same progress once more; a transaction without a record would not reach the broker.
+        """Commit the same progress once more, which raises `Fenced` if another worker owns the partition.
 
-        Raises:
-            Fenced: another worker owns the partition.
+        A transaction without a record would not reach the broker.
         """
         self._transact([self._written(self.intake.progress)])
 

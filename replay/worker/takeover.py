@@ -44,11 +44,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
     A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic cannot be read now.
-
-    Args:
-        worker: policies, jitter, and the log from which copies are read.
-        roots: the lost roots of verdicts.
-        now_ms: wall time; the back-off starts here.
+    The back-off starts at `now_ms`, wall time.
     """
     owned = {
         key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()

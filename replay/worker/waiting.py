@@ -102,7 +102,6 @@ class Schedule:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of all entries."""
         return ENTRY_BYTES * len(self)
 
     @property
@@ -133,7 +132,10 @@ class Schedule:
         if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
             recent = self._take_recent()
             is_due = recent[:, 0] <= now_ms
-            self._keep_recent(recent[~is_due])
+            later = recent[~is_due]
+            if len(later):
+                self._recent = array("q", later.tobytes())
+                self._recent_min_ms = int(later[:, 0].min())
             found.append(recent[is_due])
         wanted = limit
         while self._chunks and wanted > 0 and self._chunks[0][0, 0] <= now_ms:
@@ -158,11 +160,6 @@ class Schedule:
         recent = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
         self._recent, self._recent_min_ms = array("q"), None
         return recent
-
-    def _keep_recent(self, entries: I64) -> None:
-        if len(entries):
-            self._recent = array("q", entries.tobytes())
-            self._recent_min_ms = int(entries[:, 0].min())
 
     def _merge(self, entries: I64) -> None:
         """Merge ascending entries into their chunks."""
@@ -207,12 +204,7 @@ class DueRoots:
     """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
 
     def __init__(self, entries: Mapping[int, I64], kept_bytes_max: int) -> None:
-        """Start with restored roots.
-
-        Args:
-            entries: by the id of an input, rows of due time and offset in any order, ``(n, 2)`` int64.
-            kept_bytes_max: memory for whole entries, besides the due times.
-        """
+        """Start with restored roots: by the id of an input, rows as `DueTable.by_input` returns them."""
         self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
@@ -239,12 +231,7 @@ class DueRoots:
         return {input_id: due_ms for input_id, due_ms in found.items() if due_ms is not None}
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
-        """Let a root wait.
-
-        Args:
-            offset: the offset of the entry in `_ack_due`.
-            value_bytes: the size of the entry there.
-        """
+        """Let a root wait, whose entry in `_ack_due` has this offset and size."""
         self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
         size = value_bytes + KEPT_BYTES
         if self._kept_bytes + size <= self._kept_bytes_max:

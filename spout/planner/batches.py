@@ -166,7 +166,7 @@ class Batches:
         """Return the copies of ordered partitions that have their turn, all of them.
 
         A partition waits where there is no room for all of its copies, unless nothing of the input is
-        pending: then there will be no more room than now. Of copies no more are out than `held_max`, but
+        pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
         between them lie the markers of their transactions, which may pass `max_spout_pending`.
 
         Args:

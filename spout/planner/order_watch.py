@@ -221,7 +221,7 @@ class OrderWatch:
         self.held[str(spec)] = sum(held.is_held for held in waiting)
         cursor = self._tenure.cursors[copies_source(spec.source)]
         unread = cursor.free_below(position_at(generation_of(cursor.from_), end))
-        turn = turn_of(by, spec.input.held_max, waiting, unread, str(spec))
+        turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
         first = self._tenure.cursors[spec.source]
         gaps = first.free_below(first.next)  # below what was emitted already: it stands before that
         return turn._replace(most=max(turn.most, gaps))

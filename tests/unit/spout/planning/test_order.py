@@ -260,7 +260,7 @@ def test_a_stream_refuses_what_does_not_go_with_an_ordering(option: str) -> None
 
 def test_what_may_be_held_stays_within_what_may_be_pending() -> None:
     found = ordered("ordering: key, max_held: 500, max_spout_pending: 200").input("lines")
-    assert (found.ordered, found.held_max, found.hold_ms) == (True, 200, 1_000)
+    assert (found.ordered, found.blocked_max, found.hold_ms) == (True, 200, 1_000)
 
 
 class Message:

@@ -25,7 +25,7 @@ MESSAGE_BYTES: Final = 1_048_588
 MESSAGE_BYTES_MIN: Final = 1_000_000
 """A record of the wire has up to 900,000 bytes; header, key and batch need the rest."""
 
-HEADER_BYTES: Final = 1_048_576
+COPY_HEADERS_BYTES: Final = 1_048_576
 """What a copy or a dead letter may be larger than its record: headers, causes, history."""
 
 REPLICATION_SAFE: Final = 3
@@ -166,7 +166,7 @@ def _of_input(
         return
     count = source.partitions if source else partitions
     given = source.settings if source else {}
-    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + HEADER_BYTES
+    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
     kept |= {name: given[name] for name in _OF_SOURCE if name in given}
@@ -273,7 +273,7 @@ def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
         yield _error(spec, text)
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         needs = int(spec.settings["max.message.bytes"])
-        if has < needs - HEADER_BYTES:
+        if has < needs - COPY_HEADERS_BYTES:
             text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
             yield _error(spec, text)
 

@@ -20,12 +20,12 @@ from acker.errors import Aborted
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.output import StepOutput
 from acker.service.core import PartitionCore
+from acker.service.passed_over import WHY_HEADER
 from acker.service.snapshot import carried_of, carry, state_of
 from acker.service.state import BIN_PART, StatePart, Stored, bin_of, part_key, parts_of
 from acker.wire.codec import Codec
 
 ORIGIN_HEADER = "windhover.origin"
-WHY_HEADER = "windhover.why"
 QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 

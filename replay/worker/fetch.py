@@ -40,7 +40,7 @@ class RecordPlace(NamedTuple):
     offset: int
 
 
-_place_of = tuple_maker(RecordPlace)
+record_place = tuple_maker(RecordPlace)
 
 
 class Absence(Enum):
@@ -196,7 +196,7 @@ class _Run:
     def read(self) -> bool:
         """Read once; False when nothing moved."""
         picked = self._picker.pick(_POLL_MS, self._offsets, self._near())
-        places = map(_place_of, map(_PLACE, picked.records))
+        places = map(record_place, map(_PLACE, picked.records))
         self.found.update(zip(places, picked.records, strict=True))
         picked_bytes = sum(map(record_bytes, picked.records))
         self.kept_bytes += picked_bytes

@@ -21,7 +21,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, was_a_record
-from replay.worker.fetch import Absence, RecordPlace
+from replay.worker.fetch import Absence, RecordPlace, record_place
 from replay.worker.worker import Worker, bytes_max, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -53,7 +53,6 @@ class RootOutcome(NamedTuple):
 
 
 _outcome = tuple_maker(RootOutcome)
-_place_of = tuple_maker(RecordPlace)
 
 
 def outcomes_of(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutcome]:
@@ -108,7 +107,7 @@ def _owner_key(due: Due) -> tuple[int, str]:
 
 
 def _place(due: Due) -> RecordPlace:
-    return _place_of((due.topic, partition_of(due.source), offset_of(due.position)))
+    return record_place((due.topic, partition_of(due.source), offset_of(due.position)))
 
 
 def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:

@@ -19,6 +19,7 @@ from acker.config.topics import AckTopics, Input, Topics
 from acker.errors import ConfigError, Disagreement, TopicError, UnknownVersion, Unreachable, WindhoverError
 from acker.identity import input_id_of
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.provisioning.topic_specs import MESSAGE_BYTES
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over
 from acker.wire.checks import LogOnce
@@ -29,10 +30,6 @@ from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import due_codec
 from replay.worker.fetch import Fetcher
 from replay.worker.report import Counters, ReplayEvent, Report
-
-MESSAGE_BYTES_MAX: Final = 1_048_588
-"""Kafka's default of ``max.message.bytes``, for a topic whose settings do not contain it."""
-
 
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
 """The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
@@ -314,7 +311,7 @@ def newer(log: Log, record: Record, error: UnknownVersion) -> str:
 def bytes_max(info: TopicInfo) -> int:
     """Return the size of the largest record that a topic allows, in bytes."""
     text = info.settings.get("max.message.bytes", "")
-    return int(text) if text.isdecimal() else MESSAGE_BYTES_MAX
+    return int(text) if text.isdecimal() else MESSAGE_BYTES
 
 
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:

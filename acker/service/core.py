@@ -29,8 +29,7 @@ from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
-from acker.ledger.pending_clock import Barrier, Pending
-from acker.ledger.sessions import SessionRank, Sessions
+from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
 from acker.ledger.verdicts import LossCause
 from acker.service.bins import Bins
 from acker.sorted_arrays import distinct

@@ -13,9 +13,8 @@ from acker.identity import I64
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.marks import LaneMark, Marks, SessionLane
 from acker.ledger.output import AckerEventKind
-from acker.ledger.pending_clock import Pending
 from acker.ledger.roots import Roots
-from acker.ledger.sessions import Clock, Group, SourceGeneration
+from acker.ledger.sessions import Clock, Group, Pending, SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.state import (
     NO_BIN,

@@ -23,10 +23,9 @@ from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
-from acker.ledger.pending_clock import Pending
 from acker.ledger.register import Register
 from acker.ledger.roots import Roots
-from acker.ledger.sessions import Sessions
+from acker.ledger.sessions import Pending, Sessions
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore

@@ -40,12 +40,9 @@ class OpenRange:
     """Open roots that were emitted together.
 
     Attributes:
-        source: their source.
         start: first position of the range.
         at: indices of the open roots, ascending; index i is the position ``start + i``.
-        group: the group of their session.
-        session: the session that emitted them.
-        epoch: the epoch of that session.
+        session: the session that emitted them, which has this `epoch`.
         emitted_ms: wall time of the emission.
         ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
         carried: whether State carries them by value; then their contributions may no longer be in the log.
@@ -72,7 +69,6 @@ class AckerView:
     """One acker partition as it was at one moment.
 
     Attributes:
-        partition: its number.
         at_ms: wall time at which its State was written.
         is_behind: whether there are later inits, ticks or takes that the view does not contain.
     """

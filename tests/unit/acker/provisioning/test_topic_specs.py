@@ -7,7 +7,7 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import (
-    HEADER_BYTES,
+    COPY_HEADERS_BYTES,
     MESSAGE_BYTES,
     Finding,
     Level,
@@ -91,7 +91,7 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
     specs = {spec.role: spec for spec in required_topics(read(), {"a": source})}
 
     assert specs[TopicRole.REPLAY].partitions == 9
-    assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + HEADER_BYTES)
+    assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + COPY_HEADERS_BYTES)
     assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
 
 

@@ -25,8 +25,7 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
-from acker.service.state import Stored, state_codec
-from acker.service.state_log import loading, read_last_state
+from acker.service.state import Stored, loading, read_last_state, state_codec
 from acker.sorted_arrays import Hits
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec

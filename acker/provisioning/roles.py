@@ -1,6 +1,6 @@
 """What each role must be allowed to do at a broker that asks: the least with which all of it works.
 
-`RULES` is the whole of it, as data. The table in docs/operate/security.md, what `windhover acls` prints, the
+`NEEDS` is the whole of it, as data. The table in docs/operate/security.md, what `windhover acls` prints, the
 messages of `NotAuthorized` and the tests are made of it. In Kafka, Read, Write, Delete and Alter include
 Describe, and an idempotent producer needs no right of its own beside Write; both are made use of.
 
@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 
 class Of(StrEnum):
-    """Which names of a topics.yaml a rule is about."""
+    """Which names of a topics.yaml a need is about."""
 
     INIT = "`_ack_init`"
     ACK = "`_ack_ack`"
@@ -57,7 +57,7 @@ class Of(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RoleRule:
+class Need:
     """What a role does with resources of one kind, and what for."""
 
     role: Role
@@ -69,65 +69,61 @@ class RoleRule:
 _READ, _WRITE, _CREATE, _DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 _ALTER, _DESCRIBE, _CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
 
-RULES: Final = (
-    RoleRule(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
-    RoleRule(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
-    RoleRule(
+NEEDS: Final = (
+    Need(Role.OPERATOR, Of.EVERY, (_CREATE, _DESCRIBE, _CONFIGS), "`topics create`, `topics check`"),
+    Need(Role.OPERATOR, Of.REPLAYS, (_ALTER,), "`topics create`: they grow with their sources"),
+    Need(
         Role.OPERATOR, Of.INIT, (_READ, _WRITE), "`release`, `offsets reset`: who holds the group; takes it"
     ),
-    RoleRule(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
-    RoleRule(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
-    RoleRule(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
-    RoleRule(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
-    RoleRule(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
-    RoleRule(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
-    RoleRule(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
-    RoleRule(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
-    RoleRule(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
-    RoleRule(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
-    RoleRule(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
-    RoleRule(
-        Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"
-    ),
-    RoleRule(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
-    RoleRule(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
-    RoleRule(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
-    RoleRule(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
-    RoleRule(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
-    RoleRule(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
-    RoleRule(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
-    RoleRule(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
-    RoleRule(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
-    RoleRule(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
-    RoleRule(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
-    RoleRule(
+    Need(Role.OPERATOR, Of.VERDICT, (_READ,), "the ackers' answer"),
+    Need(Role.OPERATOR, Of.SOURCES, (_READ,), "to commit the group's offsets"),
+    Need(Role.OPERATOR, Of.REPLAYS, (_READ,), "to commit the group's offsets"),
+    Need(Role.OPERATOR, Of.GROUPS, (_READ,), "to commit the group's offsets"),
+    Need(Role.ACKER, Of.INIT, (_READ, _DELETE), "inits, ticks, takes; deletes what nothing needs"),
+    Need(Role.ACKER, Of.ACK, (_READ, _DELETE), "what was acked; deletes what nothing needs"),
+    Need(Role.ACKER, Of.FAIL, (_READ, _DELETE), "what failed; deletes what nothing needs"),
+    Need(Role.ACKER, Of.VERDICT, (_READ, _WRITE, _DELETE), "gives verdicts, reads them to restore"),
+    Need(Role.ACKER, Of.STATE, (_READ, _WRITE), "what a restart needs"),
+    Need(Role.ACKER, Of.QUARANTINE, (_WRITE,), "records that cannot be read"),
+    Need(Role.ACKER, Of.ACKER_GROUP, (_READ,), "shares the partitions"),
+    Need(Role.ACKER, Of.REPLAY_GROUP, (_DESCRIBE,), "deletes no verdict that replay workers have not read"),
+    Need(Role.ACKER, Of.ACKER_IDS, (_WRITE,), "one transactional id for each partition"),
+    Need(Role.REPLAY, Of.VERDICT, (_READ,), "what was lost"),
+    Need(Role.REPLAY, Of.DUE, (_READ, _WRITE), "what waits for its replay"),
+    Need(Role.REPLAY, Of.SOURCES, (_READ, _CONFIGS), "the record that is copied"),
+    Need(Role.REPLAY, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "copies; a copy may be lost again"),
+    Need(Role.REPLAY, Of.DEAD_LETTERS, (_WRITE, _CONFIGS), "records given up"),
+    Need(Role.REPLAY, Of.REPLAY_GROUP, (_READ,), "shares the partitions"),
+    Need(Role.REPLAY, Of.REPLAY_IDS, (_WRITE,), "one transactional id for each partition"),
+    Need(Role.SPOUT, Of.SOURCES, (_READ,), "executors read them"),
+    Need(Role.SPOUT, Of.REPLAYS, (_READ,), "executors read them"),
+    Need(Role.SPOUT, Of.GROUPS, (_READ,), "commits what is settled"),
+    Need(
         Role.SPOUT,
         Of.INIT,
         (_READ, _WRITE),
         "who holds the group; the planning process announces what it emits",
     ),
-    RoleRule(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
-    RoleRule(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
-    RoleRule(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
-    RoleRule(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
-    RoleRule(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
-    RoleRule(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
-    RoleRule(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
-    RoleRule(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
-    RoleRule(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
-    RoleRule(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
-    RoleRule(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
-    RoleRule(
+    Need(Role.SPOUT, Of.ACK, (_WRITE,), "the driver publishes what was acked"),
+    Need(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
+    Need(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
+    Need(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
+    Need(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
+    Need(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
+    Need(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
+    Need(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
+    Need(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
+    Need(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
+    Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
+    Need(
         Role.OBSERVER, Of.DEAD_LETTERS, (_READ, _CONFIGS), "`status`, `inspect`, `dlq list`, `show`, `stats`"
     ),
-    RoleRule(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
-    RoleRule(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
-    RoleRule(
-        Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"
-    ),
-    RoleRule(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
-    RoleRule(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
-    RoleRule(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
+    Need(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
+    Need(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
+    Need(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"),
+    Need(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
+    Need(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
+    Need(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
 )
 """Everything that a role must be allowed, each line with its reason."""
 
@@ -145,9 +141,9 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
     ]
     found = {
         Right(operation, resource, name, is_prefix)
-        for rule in _rules(role, inputs)
-        for resource, name, is_prefix in _named(rule.of, topics, inputs)
-        for operation in rule.operations
+        for need in _needs_of(role, inputs)
+        for resource, name, is_prefix in _named(need.of, topics, inputs)
+        for operation in need.operations
     }
     return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
 
@@ -181,15 +177,15 @@ def _resource_of(right: Right) -> tuple[Resource, str, bool]:
     return right.resource, right.name, right.is_prefix
 
 
-def _rules(role: Role, inputs: Iterable[Input]) -> list[RoleRule]:
-    """Return the rules of a role; a spout that tracks nothing only reads and commits."""
+def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
+    """Return the needs of a role; a spout that tracks nothing only reads and commits."""
     reads_only = role is Role.SPOUT and not any(each.tracked for each in inputs)
-    found = [rule for rule in RULES if rule.role is role]
-    return [rule for rule in found if rule.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
+    found = [need for need in NEEDS if need.role is role]
+    return [need for need in found if need.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
 
 
 def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str, bool]]:
-    """Yield the resources that a rule is about: kind, name, and whether it is a prefix."""
+    """Yield the resources that a need is about: kind, name, and whether it is a prefix."""
     found = _names(topics, inputs)
     if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
         group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group

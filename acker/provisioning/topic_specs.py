@@ -97,17 +97,13 @@ _TABLE: Final[Mapping[str, str]] = MappingProxyType(
 )
 _OF_SOURCE: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 
+_NEEDED_BY_ROOTS: Final = "records that open roots need would be deleted; the ackers delete the others"
+
 MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
     {
         (TopicRole.LOG, "cleanup.policy"): "compaction would drop records that open roots need",
-        (
-            TopicRole.LOG,
-            "retention.ms",
-        ): "records that open roots need would be deleted; the ackers delete the others",
-        (
-            TopicRole.LOG,
-            "retention.bytes",
-        ): "records that open roots need would be deleted; the ackers delete the others",
+        (TopicRole.LOG, "retention.ms"): _NEEDED_BY_ROOTS,
+        (TopicRole.LOG, "retention.bytes"): _NEEDED_BY_ROOTS,
         (TopicRole.TABLE, "cleanup.policy"): "state that a restart needs would be deleted",
         (TopicRole.REPLAY, "cleanup.policy"): "a copy would replace another one of the same key",
         (TopicRole.DEAD_LETTER, "cleanup.policy"): "a dead letter would replace another one of the same key",

@@ -28,8 +28,7 @@ from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
 from acker.service.snapshot import load_state
-from acker.service.state import Carried, State, Stored
-from acker.service.state_log import loading, read_last_state
+from acker.service.state import Carried, State, Stored, loading, read_last_state
 from acker.sorted_arrays import distinct
 from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec

@@ -36,10 +36,7 @@ from acker.wire.codec import wire_codec
 class Retention:
     """Deletes, every `retention_interval_ms`, records below those that are still needed.
 
-    Attributes:
-        replay_group: consumer group of the replay workers. Verdicts above its commit stay; without a commit
-            all stay.
-        limits: how often to delete, and how long a verdict stays readable.
+    Verdicts above the commit of the `replay_group` stay; without a commit all stay.
     """
 
     log: Log
@@ -50,14 +47,7 @@ class Retention:
     _deleted: dict[TopicPartition, int] = field(default_factory=dict)
 
     def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
-        """Delete records, if it is due.
-
-        Args:
-            ackers: the partitions that this process owns.
-
-        Raises:
-            LogError: the broker refuses to delete.
-        """
+        """Delete records, if it is due, from the partitions that this process owns."""
         if self._next_ms is None:
             self._next_ms = now_ms + self.limits.retention_interval_ms
         if now_ms < self._next_ms:
@@ -132,7 +122,7 @@ class AckerService:
         self._restores: dict[int, int] = {}
         self._past = Counts()
         self._away_since_ms: int | None = None
-        self._inbox = StepReader(log, topics, self._limits)
+        self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 
@@ -178,7 +168,7 @@ class AckerService:
                 self._give_up(number)
         finally:
             self._at("leaving the group")
-            self._inbox.close()
+            self._reader.close()
             self._membership.close()
 
     def status(self) -> AckerStatus:
@@ -208,7 +198,7 @@ class AckerService:
         if not self._owned:
             return moved
         self._at("fetching contributions")
-        self._inbox.fetch(now_ms)
+        self._reader.fetch(now_ms)
         worked = moved
         for number in list(self._owned):
             worked = self._step_partition(number, now_ms) or worked
@@ -221,15 +211,15 @@ class AckerService:
         self._at(f"partition {number}")
         acker = self._owned[number]
         core = acker.core
-        letters = self._inbox.take(number)
-        core.read_inits(letters.inits)
-        core.apply_fails(letters.fails)
-        core.apply_acks(letters.acks)
-        core.pass_to(*self._inbox.positions(number))
+        fetched = self._reader.take(number)
+        core.read_inits(fetched.inits)
+        core.apply_fails(fetched.fails)
+        core.apply_acks(fetched.acks)
+        core.pass_to(*self._reader.positions(number))
         if core.waits_for_ends():
-            core.set_ends(*self._inbox.barriers([number])[number])
-        has_read_acks = bool(letters.fails or letters.acks)
-        worked = core.count() or has_read_acks or bool(letters.inits)
+            core.set_ends(*self._reader.barriers([number])[number])
+        has_read_acks = bool(fetched.fails or fetched.acks)
+        worked = core.count() or has_read_acks or bool(fetched.inits)
         if worked:
             acker.changed(now_ms, has_read_acks=has_read_acks)
         if acker.must_write(now_ms):
@@ -300,7 +290,7 @@ class AckerService:
         self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))
 
     def _assign(self) -> None:
-        self._inbox.assign(
+        self._reader.assign(
             {
                 number: (acker.core.init_next, acker.core.fail_next, acker.core.ack_next)
                 for number, acker in self._owned.items()
@@ -315,6 +305,6 @@ class AckerService:
     def _give_up(self, number: int) -> None:
         self._at(f"giving up partition {number}")
         acker = self._owned.pop(number)
-        self._inbox.drop(number)
+        self._reader.drop(number)
         self._past.add(acker.core.ledger.counts)
         acker.close()

@@ -1,6 +1,6 @@
 """Fetches the records that a step applies, for all partitions of a process, in the order that the rules need.
 
-Contributions are fetched first. Then the inbox fetches the ends of ``_ack_fail``, after them the ends of
+Contributions are fetched first. Then it fetches the ends of ``_ack_fail``, after them the ends of
 ``_ack_init``, and reads both topics up to these ends. So the init of each root in a contribution or fail is
 in the inbox too, and every fail that was flushed before a contribution is there before it.
 
@@ -29,11 +29,7 @@ BURST = 10
 class StepRecords:
     """The records of one partition that were fetched and not applied yet.
 
-    Attributes:
-        inits: records of ``_ack_init``.
-        fails: records of ``_ack_fail``.
-        acks: records of ``_ack_ack``.
-        fail_end: the inits of all fails below this offset were fetched; later fails must wait.
+    The inits of all fails below the offset `fail_end` were fetched; later fails must wait.
     """
 
     inits: list[Record] = field(default_factory=list)
@@ -43,11 +39,7 @@ class StepRecords:
 
 
 class StepReader:
-    """The readers of a process, and the records that they fetched.
-
-    Attributes:
-        letters: by partition, the records that were fetched and not applied yet.
-    """
+    """The readers of a process, and by partition the records that they fetched."""
 
     def __init__(self, log: Log, topics: AckTopics, limits: AckerLimits) -> None:
         self._log = log
@@ -55,18 +47,16 @@ class StepReader:
         self._limits = limits
         self._acks: Reader = log.reader(committed=False, patient=True)
         self._control: Reader = log.reader(committed=False, patient=True)
-        self.letters: dict[int, StepRecords] = {}
+        self.records: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
         self._broken = False
         self._fetched_ms = 0
         self._paid_ms = 0
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
-        """Set the partitions to read.
+        """Set the partitions to read, each with its offsets in ``_ack_init``, ``_ack_fail``, ``_ack_ack``.
 
-        Args:
-            starts: by partition, the first offsets to read of ``_ack_init``, ``_ack_fail`` and ``_ack_ack``.
-                A partition that was assigned before goes on where it is; its offsets here are ignored.
+        A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
         wanted: dict[TopicPartition, int] = {}
         for number, (init, fail, ack) in starts.items():
@@ -75,14 +65,14 @@ class StepReader:
                 (self._fail(number), fail),
                 (self._ack(number), ack),
             ):
-                wanted[where] = self._next[where] if number in self.letters else start
+                wanted[where] = self._next[where] if number in self.records else start
         self._next = wanted
-        self.letters = {number: self.letters.get(number, StepRecords()) for number in starts}
+        self.records = {number: self.records.get(number, StepRecords()) for number in starts}
         self._reassign()
         self._broken = False
 
     def drop(self, number: int) -> None:
-        self.letters.pop(number, None)
+        self.records.pop(number, None)
         for where in (self._init(number), self._fail(number), self._ack(number)):
             self._next.pop(where, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
@@ -96,7 +86,7 @@ class StepReader:
         broker several requests.
 
         Raises:
-            Unreachable: the broker does not answer; what was fetched stays in the inbox.
+            Unreachable: the broker does not answer; what was fetched stays here.
             OutOfRange: a log begins above the next position to read.
         """
         if self._broken:
@@ -108,8 +98,8 @@ class StepReader:
         else:
             is_all = self._fetch_acks()
             self._sort(self._control.poll(0, _FETCH))
-            numbers = list(self.letters)
-            came = any(self.letters[number].acks or self.letters[number].fails for number in numbers)
+            numbers = list(self.records)
+            came = any(self.records[number].acks or self.records[number].fails for number in numbers)
             if came:
                 self._read_control(numbers)
             self._fetched_ms = now_ms
@@ -119,10 +109,10 @@ class StepReader:
 
     def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
-        held = self.letters[number]
+        held = self.records[number]
         ready = [record for record in held.fails if record.offset < held.fail_end]
         rest = held.fails[len(ready) :]
-        self.letters[number] = StepRecords(fails=rest, fail_end=held.fail_end)
+        self.records[number] = StepRecords(fails=rest, fail_end=held.fail_end)
         return StepRecords(held.inits, ready, held.acks, held.fail_end)
 
     def positions(self, number: int) -> tuple[int, int, int]:
@@ -130,7 +120,7 @@ class StepReader:
 
         The offsets also pass what is no record: markers, and aborted records of other programs.
         """
-        held = self.letters[number]
+        held = self.records[number]
         fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
 
@@ -159,7 +149,7 @@ class StepReader:
 
         Returns whether all were fetched, so the topic has no more now.
         """
-        held = [record for letters in self.letters.values() for record in letters.acks]
+        held = [record for found in self.records.values() for record in found.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else self._limits.poll_ms
         while (room := self._room(count, size)) > 0:
@@ -192,7 +182,7 @@ class StepReader:
             if idle >= POLLS:
                 raise Unreachable(f"{self._topics.init} and {self._topics.fail} do not go on to {ends}")
         for where, end in fails.items():
-            self.letters[where.partition].fail_end = end
+            self.records[where.partition].fail_end = end
 
     def _reassign(self) -> None:
         """Let the readers go on after the last record fetched, whatever a failed call has done to them."""
@@ -203,13 +193,13 @@ class StepReader:
     def _sort(self, records: Iterable[Record]) -> None:
         for record in records:
             self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            letters = self.letters[record.partition]
+            found = self.records[record.partition]
             if record.topic == self._topics.ack:
-                letters.acks.append(record)
+                found.acks.append(record)
             elif record.topic == self._topics.fail:
-                letters.fails.append(record)
+                found.fails.append(record)
             else:
-                letters.inits.append(record)
+                found.inits.append(record)
 
     def _init(self, number: int) -> TopicPartition:
         return TopicPartition(self._topics.init, number)

@@ -25,8 +25,7 @@ from acker.ledger.cohort import NEVER, Pin, RootCohort
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
-from acker.service.state import Stored, state_codec
-from acker.service.state_log import loading, read_last_state
+from acker.service.state import Stored, loading, read_last_state, state_codec
 from acker.sorted_arrays import Hits
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
@@ -40,12 +39,9 @@ class OpenRange:
     """Open roots that were emitted together.
 
     Attributes:
-        source: their source.
         start: first position of the range.
         at: indices of the open roots, ascending; index i is the position ``start + i``.
-        group: the group of their session.
-        session: the session that emitted them.
-        epoch: the epoch of that session.
+        session: the session that emitted them, which has this `epoch`.
         emitted_ms: wall time of the emission.
         ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
         carried: whether State carries them by value; then their contributions may no longer be in the log.
@@ -72,7 +68,6 @@ class AckerView:
     """One acker partition as it was at one moment.
 
     Attributes:
-        partition: its number.
         at_ms: wall time at which its State was written.
         is_behind: whether there are later inits, ticks or takes that the view does not contain.
     """

@@ -185,7 +185,7 @@ def read_verdicts(value: bytes | None) -> Verdicts | None:
 
 def wrong_verdicts(verdicts: Verdicts) -> str:
     """Tell what is wrong with verdicts."""
-    found = _wrong_runs(verdicts.acked) or _wrong_runs(verdicts.absent)
+    found = _wrong_source_runs(verdicts.acked) or _wrong_source_runs(verdicts.absent)
     for lost in verdicts.lost:
         found = found or wrong_source(lost.source)
         if len(lost.positions) % 8:
@@ -204,10 +204,10 @@ def wrong_taken(taken: Taken) -> str:
     for source in taken.sources:
         if not 0 <= source.generation <= GENERATION_MAX or min(source.from_, source.next) < 0:
             return f"source {source.source} is in generation {source.generation}"
-    return _wrong_runs(taken.open)
+    return _wrong_source_runs(taken.open)
 
 
-def _wrong_runs(runs: Iterable[SourceRun]) -> str:
+def _wrong_source_runs(runs: Iterable[SourceRun]) -> str:
     for source, start, end in runs:
         found = wrong_source(source)
         if found or not 0 <= start <= end:

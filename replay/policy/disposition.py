@@ -155,12 +155,10 @@ class Policy:
     Attributes:
         attempts: how often a record is emitted, the first emission included; at least 1.
         max_abandoned: how often a root is replayed after a takeover of its session; at least 0.
-        backoff: how long a lost root waits.
         time_limit_ms: time from the first emission after which a lost root is given up; 0: no limit.
         count_timed_out: whether an emission that timed out counts as an attempt. If not, set
             `time_limit_ms`, or a record that always times out is replayed forever.
         count_abandoned: whether an abandoned emission counts as an attempt.
-        rules: what to do by cause.
         hold_ms: interval in which blocked roots are replayed; at least 1.
     """
 
@@ -179,7 +177,6 @@ class LostEmission:
     """A lost emission, and the counts of those before it.
 
     Attributes:
-        reason: why it was lost.
         attempt: the number of the emission, from 1.
         abandoned: number of abandoned emissions of the record, this one included.
         timed_out: number of emissions that timed out, this one included.

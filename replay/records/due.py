@@ -74,7 +74,6 @@ class Loss(NamedTuple):
 
     Attributes:
         attempt: which emission it was, from 1.
-        reason: why it was lost.
         operator: who failed it; empty when nobody did. Likewise `error`, its class, and `message`.
         emitted_ms: wall time of the emission.
         age_ms: from the emission to the verdict, by the session's clock.
@@ -152,12 +151,9 @@ class Aside(Due):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That an input is paused in a verdict partition: nothing of it is copied or buried.
+    """That an input is paused in a verdict partition: nothing of it is copied or given up.
 
-    Attributes:
-        input: the input's id.
-        since_ms: wall time.
-        why: what opened its breaker.
+    `input` is its id, `since_ms` wall time, and `why` what opened its breaker.
     """
 
     input: int

@@ -40,9 +40,8 @@ from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
 from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key
 from replay.worker.entries import entries_of, restore
-from replay.worker.intake import Batch, Intake
 from replay.worker.outcome import RootOutcome, bounded, outcomes_of
-from replay.worker.takeover import decided, dues_of
+from replay.worker.takeover import Batch, Intake, decided, dues_of
 from replay.worker.waiting import DueRoots
 from replay.worker.worker import Worker, newer
 

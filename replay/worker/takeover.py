@@ -9,12 +9,19 @@ nothing is lost. But if the verdict proves that there was a record, that record 
 A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged, so that the progress of
 the verdicts goes on. It is decided when its input can go on (`decided`).
 
+A verdict record may contain more lost roots than one transaction should. So a `Batch` may end in the middle
+of a record, and `Progress` has the place. Records stay in the `Intake` until `advance` is called after a
+commit.
+
 Source: docs/design/protocol.md, section 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +30,82 @@ from acker.errors import Disagreement
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Record
 from acker.wire.causes import HELD, error_class
-from acker.wire.events import Lost, Reason, pack_positions
+from acker.wire.events import Lost, Reason, Verdicts, pack_positions, positions
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, extended, parse_history, was_read
+from replay.records.due import Aside, Due, Loss, Progress, extended, parse_history, was_read
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace
-from replay.worker.intake import LostRoot
 from replay.worker.worker import Worker, topic_of
+
+
+class LostRoot(NamedTuple):
+    """One lost root: its position, and the entry of the verdict record that it shares with others."""
+
+    lost: Lost
+    position: int
+
+
+class Batch(NamedTuple):
+    """Lost roots in the order of the verdicts, and the progress once they are taken over."""
+
+    roots: Sequence[LostRoot]
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffered:
+    offset: int
+    lost: tuple[Lost, ...]
+
+    def roots(self) -> Iterator[LostRoot]:
+        for lost in self.lost:
+            for position in positions(lost.positions).tolist():
+                yield LostRoot(lost, position)
+
+    @property
+    def count(self) -> int:
+        return sum(len(lost.positions) // 8 for lost in self.lost)
+
+
+class Intake:
+    """A queue of verdict records from which single roots are taken."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.read_to = progress.next
+        self._records: deque[_Buffered] = deque()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def offer(self, offset: int, verdicts: Verdicts) -> None:
+        """Add the record that was read at an offset; offsets must ascend."""
+        if verdicts.lost:
+            self._records.append(_Buffered(offset, verdicts.lost))
+
+    def passed(self, position: int) -> None:
+        """Record that everything below an offset of the log was read."""
+        self.read_to = max(self.read_to, position)
+
+    def peek(self, limit: int) -> Batch:
+        """Return up to `limit` roots, and the progress once they are taken over; remove nothing."""
+        roots: list[LostRoot] = []
+        skip = self.progress.skip
+        for record in self._records:
+            room = limit - len(roots)
+            roots += islice(record.roots(), skip, skip + room)
+            if record.count - skip > room:
+                return Batch(roots, Progress(record.offset, skip + room))
+            skip = 0
+        if self.read_to == self.progress.next:
+            return Batch(roots, self.progress)  # a record that is half taken over may not be read again yet
+        return Batch(roots, Progress(self.read_to, 0))
+
+    def advance(self, progress: Progress) -> None:
+        """Set the progress that was committed, and remove the records below it."""
+        self.progress = progress
+        while self._records and self._records[0].offset < progress.next:
+            self._records.popleft()
 
 
 class Past(NamedTuple):

@@ -152,7 +152,7 @@ class RangeReader:
                 seen_end = seen_end or end is not None
                 idle_ms = 0 if messages else idle_ms + WAIT_MS
                 if messages:
-                    self._background.heard()
+                    self._background.answered()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
                     raise self._stalled(consumer, idle_ms)
                 if idle_ms and seen_end and not fresh:

@@ -16,7 +16,7 @@ from acker.service.service import AckerService
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Reason, Take, Taken, TakeSource, Tick
 from replay.records.due import Progress
-from replay.worker.intake import Intake
+from replay.worker.takeover import Intake
 from spout.group.presence import Who, sign_headers
 from spout.group.tenure import SIBLING_MS
 from spout.planner.planner import Planner

@@ -116,7 +116,7 @@ def inits_first() -> Replaced:
 
     def _read_control(self: StepReader, numbers: list[int]) -> None:
         for number in numbers:
-            self.letters[number].fail_end = self._control.position(self._fail(number))
+            self.records[number].fail_end = self._control.position(self._fail(number))
 
     return [(StepReader, "_read_control", _read_control)]
 

@@ -41,11 +41,11 @@ Replaced = list[tuple[Any, str, Any]]
 
 def lower_session() -> Replaced:
     """Let any session hold the group that asks for it."""
-    original = Sessions.standing
+    original = Sessions.rank
     read = PartitionCore._read_take
     asking: set[Session] = set()
 
-    def standing(self: Sessions, session: Session) -> SessionRank:
+    def rank(self: Sessions, session: Session) -> SessionRank:
         found = original(self, session)
         return SessionRank.HIGHER if found is SessionRank.LOWER and session in asking else found
 
@@ -55,7 +55,7 @@ def lower_session() -> Replaced:
         read(self, record, take)
         asking.discard(session)
 
-    return [(Sessions, "standing", standing), (PartitionCore, "_read_take", _read_take)]
+    return [(Sessions, "rank", rank), (PartitionCore, "_read_take", _read_take)]
 
 
 def from_of_session() -> Replaced:

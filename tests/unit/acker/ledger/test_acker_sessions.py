@@ -337,7 +337,7 @@ def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:
     """Rule 10: the limit makes deadlines late, never early."""
     core = held(world) and world.acker._owned[0].core
     for now in range(core.limits.pending_ticks + 50):
-        core.sessions.tick(core.sessions.groups[GROUP].holder, now)
+        core.sessions.tick(core.sessions.groups[GROUP].owner, now)
     assert len(core.sessions.line) == core.limits.pending_ticks
     last = core.sessions.line.last
     assert last is not None

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from acker.config.topics import parse
 from acker.kafka.refusals import Use
 from acker.kafka.rights import Operation, Resource, Right
-from acker.provisioning.roles import RULES, Role, commands, rights, rights_text
+from acker.provisioning.roles import NEEDS, Role, commands, rights, rights_text
 from spout.cli import main as cli
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -31,7 +31,7 @@ inputs:
 
 def table() -> list[str]:
     """Return the table of rights as the page has it."""
-    rows = [f"| {r.role} | {r.of} | {', '.join(r.operations)} | {r.why} |" for r in RULES]
+    rows = [f"| {r.role} | {r.of} | {', '.join(r.operations)} | {r.why} |" for r in NEEDS]
     return ["| role | of | rights | what for |", "|---|---|---|---|", *rows]
 
 

@@ -7,6 +7,7 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.kafka.port import TopicInfo
 from acker.provisioning.topic_specs import (
+    COPY_HEADERS_BYTES,
     MESSAGE_BYTES,
     Finding,
     Level,
@@ -17,7 +18,6 @@ from acker.provisioning.topic_specs import (
     plan,
     required_topics,
 )
-from acker.wire.codec import HEADER_BYTES
 
 FILE = """
 acker: {partitions: 3, replication_factor: 3}
@@ -91,7 +91,7 @@ def test_a_replay_topic_takes_partitions_and_size_from_the_source_that_exists() 
     specs = {spec.role: spec for spec in required_topics(read(), {"a": source})}
 
     assert specs[TopicRole.REPLAY].partitions == 9
-    assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + HEADER_BYTES)
+    assert specs[TopicRole.REPLAY].settings["max.message.bytes"] == str(5_000_000 + COPY_HEADERS_BYTES)
     assert specs[TopicRole.DEAD_LETTER].settings["message.timestamp.after.max.ms"] == "7"
 
 

@@ -362,7 +362,7 @@ def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_f
     inbox.drop(1)
     inbox.fetch(0)
     assert [record.value for record in inbox.take(0).acks] == [b"there"]
-    assert list(inbox.letters) == [0]
+    assert list(inbox.records) == [0]
 
 
 def test_marks_survive_a_restart(world: World) -> None:
@@ -391,7 +391,7 @@ def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World)
     writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
 
     def last_words() -> None:
-        old._inbox.fetch(0)
+        old._reader.fetch(0)
         old._step_partition(0, 1)
 
     world.crash(Meanwhile("init", last_words))

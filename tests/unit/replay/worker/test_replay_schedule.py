@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acker.identity import Position, Root, Source
-from replay.worker import table
+from replay.worker import waiting
 from replay.worker.waiting import CHUNK, ENTRY_BYTES, RECENT_MIN, DueRoot, DueTable, Schedule
 
 
@@ -86,7 +86,7 @@ def test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it() -
 
 
 def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "ROWS_MIN", 64)
+    monkeypatch.setattr(waiting, "ROWS_MIN", 64)
     rows = DueTable()
     for number in range(10_000):
         rows.put(root(number), 2 * number, number)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.containers.kafka_container import KafkaContainer
+from tests.support.servers.kafka_container import KafkaContainer
 
 pytestmark = pytest.mark.slow
 

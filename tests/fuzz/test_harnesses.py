@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import lacking
+from tests.support.lacking import lacking
 
 SECONDS = 4
 LIMIT_SECONDS = 120

@@ -12,7 +12,7 @@ from spout.publishing.fold import Evaluated, Outcome, TaskReport, failures_of, r
 from spout.publishing.publish import CAUSES_MAX, Lane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause, cause_of
-from tests.limits.work import within
+from tests.support.cpu_time import within
 
 PARTITIONS = 1_000
 LANE = Lane("query/s1", 7)

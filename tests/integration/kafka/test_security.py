@@ -33,7 +33,7 @@ from spout.runtime.child import Child
 from spout.streaming.consume import Kept, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split
 from tests.support.leaks import leaks, processes
-from tests.support.secured import Secured, secured
+from tests.support.servers.secured import Secured, secured
 from tests.support.waiting import eventually
 from tests.support.worlds import command_plays, plays
 from tests.support.worlds.plays import Stagehand, text_for, topics_for

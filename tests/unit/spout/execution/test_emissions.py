@@ -19,8 +19,7 @@ from spout.execution.steps import Step
 from spout.held.keyed_rows import Field, KeyedTask
 from spout.tuples.collector import BasicCollector, Tuple
 from spout.tuples.messages import MessageRows
-from tests.support.worlds.topology_world import SOURCE, record, schema_of
-from tests.unit.spout.bolts.test_attached_bolts import ran
+from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
 
 SCHEMA = schema_of("it", "word string, n int")
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, ClassVar
@@ -323,6 +324,17 @@ def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> 
 def test_an_exception_is_raised_where_nothing_is_tracked() -> None:
     with pytest.raises(ValueError, match="worse"):
         Key().get("worse", tracked=False)
+
+
+def test_a_key_that_holds_an_unanchored_tuple_fails_the_others_where_rows_are_tracked() -> None:
+    """Nobody replays it; the query goes on."""
+    key = Key()
+    key.task = replace(key.task, tracked=True)
+    key.get("a")
+    [(_, said, carried)] = key.get("worse", tracked=False)
+    assert "worse" in said
+    assert carried == "a"
+    assert not key.state.exists
 
 
 class Saves(Pairs):

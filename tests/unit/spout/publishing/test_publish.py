@@ -24,7 +24,7 @@ from spout.publishing.fold import Outcome
 from spout.publishing.publish import CAUSES_MAX, Lane, merge_causes, publication_of, skipped
 from spout.publishing.publisher import Publisher
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
 
 A, B = 1 << 16, 1 << 16 | 1

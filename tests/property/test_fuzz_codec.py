@@ -121,7 +121,7 @@ def test_a_state_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyP
 @settings(max_examples=100, deadline=None)
 @given(body=mutated([zlib.compress(record) for record in SEEDS]) | mutated(SEEDS).map(zlib.compress))
 def test_only_a_codec_error_comes_out_of_a_part_of_state(body: bytes) -> None:
-    """A part is deflated, so what is in it is spoilt before and after that."""
+    """A part is deflated, so what is in it is spoilt before and after that; another error fails the test."""
     part = StatePart(0, 0, 1, body)
     try:
         found = state_from(state_codec(), {0: part})

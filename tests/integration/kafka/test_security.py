@@ -205,12 +205,14 @@ def stagehands(locked: Secured, house: Stagehand) -> Iterator[Mapping[str, Stage
 def test_a_role_works_with_exactly_its_rights(
     role: Role, locked: Secured, stagehands: Mapping[str, Stagehand]
 ) -> None:
+    """A play raises what it is refused; each of its rights is taken away in a test below."""
     play, prefix = PLAYS[role]
 
     play(topics_for(locked.settings(f"{prefix}{role}"), prefix), stagehands[prefix])
 
 
 def test_an_operator_works_with_exactly_its_rights(locked: Secured, house: Stagehand) -> None:
+    """As above: the play raises what it is refused."""
     plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
 
 

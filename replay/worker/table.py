@@ -26,10 +26,10 @@ _COLUMNS: Final = 4
 class DueTable:
     """Rows of source, position, offset and due time, in the order of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows_min: int = ROWS_MIN) -> None:
         """Start empty."""
         self._rows = array("q")
-        self._reduce_at = ROWS_MIN
+        self._rows_min = self._reduce_at = rows_min
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
         """Add an entry that lets a root wait; it replaces an earlier one of the root."""
@@ -54,7 +54,7 @@ class DueTable:
         if len(self._rows) >= self._reduce_at * _COLUMNS:
             rows = self._reduced()
             self._rows = array("q", rows.tobytes())
-            self._reduce_at = max(ROWS_MIN, 2 * len(rows))
+            self._reduce_at = max(self._rows_min, 2 * len(rows))
 
     def _reduced(self) -> I64:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)

@@ -39,8 +39,10 @@ class Entry(NamedTuple):
 class Schedule:
     """Entries, of which the earliest ones can be taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
         """Start empty."""
+        self._chunk = chunk
+        self._recent_min = recent_min
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted = 0
         self._recent = array("q")  # due times and offsets in turn
@@ -68,7 +70,7 @@ class Schedule:
         self._recent.append(offset)
         if self._recent_min_ms is None or due_ms < self._recent_min_ms:
             self._recent_min_ms = due_ms
-        if len(self._recent) // 2 > max(RECENT_MIN, self._sorted // _RECENT_SHARE):
+        if len(self._recent) // 2 > max(self._recent_min, self._sorted // _RECENT_SHARE):
             entries = self._take_recent()
             self._merge(entries[_order(entries)])
 
@@ -120,7 +122,7 @@ class Schedule:
             return
         self._sorted += len(entries)
         if not self._chunks:
-            self._chunks = deque(_cut(entries))
+            self._chunks = deque(self._cut(entries))
             return
         firsts = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
         places = np.searchsorted(firsts, entries[:, 0], "right") - 1
@@ -134,16 +136,15 @@ class Schedule:
                 continue
             both = np.concatenate([chunk, entries[begin:end]])
             both = both[_order(both)]
-            merged += [both] if len(both) < 2 * CHUNK else _cut(both)
+            merged += [both] if len(both) < 2 * self._chunk else self._cut(both)
             begin = end
         self._chunks = merged
+
+    def _cut(self, entries: I64) -> list[I64]:
+        """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
+        return [entries[begin : begin + self._chunk].copy() for begin in range(0, len(entries), self._chunk)]
 
 
 def _order(entries: I64) -> I64:
     """Return the order of entries by due time, then offset."""
     return np.lexsort((entries[:, 1], entries[:, 0]))
-
-
-def _cut(entries: I64) -> list[I64]:
-    """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
-    return [entries[begin : begin + CHUNK].copy() for begin in range(0, len(entries), CHUNK)]

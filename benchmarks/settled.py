@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from acker.config.topics import Input, Topics
 from acker.errors import CheckFailed
@@ -17,9 +18,18 @@ POLL_MS = 50
 class Settled:
     """Counts the verdicts that come from now on. `acked`: how many roots were acked so far."""
 
-    def __init__(self, log: Log, topics: Topics, source: Input, *, losses: bool = False) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        source: Input,
+        *,
+        losses: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Begin at the present end of the verdicts, for the roots of an input; `losses` are meant to be."""
         self._losses = losses
+        self._clock_s = clock_s
         self.acked = 0
         self._input_id = source.id
         verdicts = [TopicPartition(topics.ack_topics.verdict, p) for p in range(topics.acker.partitions)]
@@ -36,15 +46,15 @@ class Settled:
             CheckFailed: a root was lost, or the verdicts did not come within `seconds_max`.
         """
         first_at = 0.0
-        deadline = time.monotonic() + seconds_max
+        deadline = self._clock_s() + seconds_max
         while self.acked < roots:
-            if time.monotonic() > deadline:
+            if self._clock_s() > deadline:
                 raise CheckFailed(f"{self.acked} of {roots} roots were acked in {seconds_max:.0f} s")
             found = self._poll()
-            first_at = first_at or (time.monotonic() if found else 0.0)
+            first_at = first_at or (self._clock_s() if found else 0.0)
             self.acked += found
         self._reader.close()
-        return first_at, time.monotonic()
+        return first_at, self._clock_s()
 
     def _poll(self) -> int:
         """Return how many roots were acked by what came in."""

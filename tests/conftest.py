@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import re
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pytest
 import structlog
@@ -21,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from spout.local.spark_session import local_session
 from tests.support.brokers import CONTAINER, EMBEDDED, Broker, running
+from tests.support.lacking import lacking
 
 # the same examples in every run, and no deadline for one: a machine that stands still finds nothing
 settings.register_profile("windhover", settings.get_profile("ci"))
@@ -63,7 +62,7 @@ def docker() -> None:
     import docker as client  # type: ignore[import-untyped]
     from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
 
-    from tests.containers.kafka_container import IMAGE
+    from tests.support.servers.kafka_container import IMAGE
 
     try:
         engine = client.from_env()
@@ -102,10 +101,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session("windhover-tests", tmp_path_factory.mktemp("spark"), cores=2)
     yield session
     session.stop()
-
-
-def lacking(reason: str) -> NoReturn:
-    """Skip a test for what this machine lacks; CI has to have it, so there it fails."""
-    if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:
-        pytest.fail(reason)
-    pytest.skip(reason)

@@ -32,6 +32,10 @@ TOOLS = ("benchmarks", "tests/simulation", "tests/torture", "tests/support/memor
 TOOL_FILES = sorted(path for tool in TOOLS for path in (PROJECT / tool).rglob("*.py"))
 TOOL_ROOMS = sorted({path.parent.relative_to(PROJECT).as_posix() for path in TOOL_FILES})
 
+RINGS = ("unit", "property", "contract", "limits", "containers", "integration", "e2e")
+"""Folders of tests alone; what two of them share lies in `tests/support`."""
+TEST_FILES = sorted((PROJECT / "tests").rglob("*.py"))
+
 FILES_MAX = 15
 """Nobody reads more files of one folder through; `__init__.py` says what it is for, and is not counted."""
 
@@ -167,10 +171,7 @@ def room_of(path: Path) -> str | None:
 
 def imported(path: Path) -> set[Path]:
     """Return the files of the project that a file imports: within functions and for types alone as well."""
-    names: set[str] = set()
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= set(_names(node))
+    names = {name for node in ast.walk(tree_of(path)) for name in _names(node)}
     return {found for name in names if (found := file_of(name)) is not None and found != path}
 
 
@@ -205,6 +206,19 @@ def test_no_two_modules_import_each_other_by_any_way_round() -> None:
         order.prepare()
     except CycleError as error:
         pytest.fail("a circle: " + " <- ".join(map(short, error.args[1])))
+
+
+def test_no_test_imports_from_another_test_or_from_another_ring() -> None:
+    a_test = re.compile(r"tests\.(\w+\.)*(test_\w+|conftest)\b")
+    a_ring = re.compile(rf"tests\.({'|'.join(RINGS)})\b")
+    wrong = [
+        f"{short(path)} imports {name}"
+        for path in TEST_FILES
+        for name in sorted({name for node in ast.walk(tree_of(path)) for name in _names(node)})
+        if a_test.match(name)
+        or ((ring := a_ring.match(name)) and ring[1] != path.relative_to(PROJECT).parts[1])
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("room", [*PACKAGES, *ROOMS, *TOOL_ROOMS])
@@ -390,7 +404,7 @@ def _top_nodes(path: Path) -> Iterator[ast.stmt]:
     yield from (node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom))
 
 
-def _names(node: ast.stmt) -> list[str]:
+def _names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):

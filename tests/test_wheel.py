@@ -9,7 +9,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
-from tests.conftest import lacking
+from tests.support.lacking import lacking
 
 PROJECT = Path(__file__).resolve().parents[1]
 PACKAGES = ("acker", "replay", "spout")

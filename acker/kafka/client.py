@@ -257,13 +257,27 @@ class KafkaClient:
     """Settings and manners that readers, writers and the log itself have in common."""
 
     def __init__(
-        self, settings: Mapping[str, str], client_id: str, operation_timeout_ms: int, clock: Clock
+        self,
+        settings: Mapping[str, str],
+        client_id: str,
+        operation_timeout_ms: int,
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Keep the settings; nothing is connected. `operation_timeout_ms` is for calls without a deadline."""
+        """Keep the settings; nothing is connected.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this client in the broker's logs and metrics.
+            operation_timeout_ms: deadline of calls that do not bring one.
+            clock: monotonic seconds.
+            sleep: waits for so many seconds, between two attempts.
+        """
         self._settings = dict(settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
         self.clock = clock
+        self._sleep = sleep
         self.outage = Outage(clock, self.bootstrap)
 
     @property
@@ -320,7 +334,7 @@ class KafkaClient:
                 background.answered()
                 self.outage.answered()
                 return found
-            time.sleep(min(RETRY_PAUSE_S, deadline.left_s))
+            self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
     def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
         """Ask how many partitions a topic has; librdkafka would wait for a missing one without a word."""

@@ -89,9 +89,21 @@ class KafkaLog:
         client_id: str = "windhover",
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
         clock: Clock = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        make_admin: Callable[[dict[str, Any]], AdminClient] = AdminClient,
     ) -> None:
-        """Keep the settings of ``kafka`` in topics.yaml; nothing is connected before the first call."""
-        self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock)
+        """Keep the settings; nothing is connected before the first call.
+
+        Args:
+            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
+            client_id: name of this process in the broker's logs.
+            operation_timeout_ms: deadline of calls without a timeout of their own, 1 or more.
+            clock: monotonic seconds, for deadlines.
+            sleep: waits for so many seconds, between two attempts.
+            make_admin: makes the client that asks, of librdkafka's settings.
+        """
+        self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
+        self._make_admin = make_admin
         self._background = Background(clock)
         self._admin: AdminClient | None = None
         self._asker: tuple[str, Consumer] | None = None
@@ -178,7 +190,7 @@ class KafkaLog:
 
         def ask(timeout_s: float) -> int:
             # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
-            admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+            admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
             asked = admin.describe_consumer_groups([group], request_timeout=timeout_s)
             try:
                 return len(settled(asked[group], timeout_s, use).members)
@@ -306,7 +318,7 @@ class KafkaLog:
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
-            self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+            self._admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 
     def _asker_of(self, group: str) -> Consumer:

@@ -221,25 +221,36 @@ def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) 
     return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
 
 
-def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
-    """Join the pieces of a state; None if `parts`, the last record of each, lacks any."""
+def state_from(
+    codec: Codec[Stored], parts: Mapping[int, StatePart], bytes_max: int = STATE_BYTES_MAX
+) -> State | None:
+    """Join the pieces of a state.
+
+    Args:
+        codec: the codec of ``_ack_state``.
+        parts: the last record of each part.
+        bytes_max: what it may unpack to.
+
+    Returns:
+        The state; None if `parts` lacks any of its pieces.
+    """
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
         return None
-    return _open(codec, b"".join(parts[part].body for part in range(head.parts)), State)
+    return _open(codec, b"".join(parts[part].body for part in range(head.parts)), State, bytes_max)
 
 
-def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
-    """Unpack a bin."""
-    return _open(codec, part.body, Carried)
+def carried_from(codec: Codec[Stored], part: StatePart, bytes_max: int = STATE_BYTES_MAX) -> Carried:
+    """Unpack a bin, to so many bytes at most."""
+    return _open(codec, part.body, Carried, bytes_max)
 
 
-def _open(codec: Codec[Stored], body: bytes, kind: type[S]) -> S:
+def _open(codec: Codec[Stored], body: bytes, kind: type[S], bytes_max: int) -> S:
     try:
         unpacking = zlib.decompressobj()
-        unpacked = unpacking.decompress(body, STATE_BYTES_MAX)
+        unpacked = unpacking.decompress(body, bytes_max)
         if not unpacking.eof:
-            raise CodecError(f"{kind.__name__} is cut off, or unpacks to more than {STATE_BYTES_MAX} bytes")
+            raise CodecError(f"{kind.__name__} is cut off, or unpacks to more than {bytes_max} bytes")
         value = codec.decode(unpacked)
     except zlib.error as error:
         raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -52,16 +52,28 @@ TOPIC, TOPIC_ID = "bench", "topic-id"
 FLUSH_MS = 1_000
 STEPS_MAX = 1_000_000
 
-USUAL_RECORDS = 200
-"""Records of contributions that a step finds where nothing is held up; a burst is a hundred times as many."""
-
 BATCH_ROOTS = 250
 """Roots that pass a straggler in one step: so the hour has more records than a restart may read again."""
 
-TREE_TUPLES = 1_000_000
 PARTITIONS = 1_000
-CAUSES = 10_000
-BATCH_POSITIONS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        usual_records: records of contributions that a step finds where nothing is held up; a burst is a
+            hundred times as many.
+        tree_tuples: tuples of the tree.
+        batch_positions: roots of the batch that is published.
+        causes: of its failures.
+    """
+
+    usual_records: int = 200
+    tree_tuples: int = 1_000_000
+    batch_positions: int = 1_000_000
+    causes: int = 10_000
 
 
 class World:
@@ -181,11 +193,11 @@ def _fold(world: World, events: Sequence[Acks]) -> float:
     return seconds_of(world.settle)
 
 
-def burst() -> list[Figure]:
+def burst(usual_records: int) -> list[Figure]:
     """Apply records as they come, and a hundred times as many that have waited."""
-    each, batches = 100, 100 * USUAL_RECORDS
+    each, batches = 100, 100 * usual_records
     seconds = []
-    for waiting in (USUAL_RECORDS, batches):
+    for waiting in (usual_records, batches):
         world = World(limits())
         world.open(0, each * batches)
         world.settle()
@@ -264,10 +276,10 @@ class _Sink(BasicBolt):
         pass
 
 
-def tree() -> list[Figure]:
+def tree(tuples: int) -> list[Figure]:
     """Run a million tuples through two bolts: as one tree, and as a million."""
-    one = seconds_of(lambda: _outcome([TREE_TUPLES]))
-    many = seconds_of(lambda: _outcome([1] * TREE_TUPLES))
+    one = seconds_of(lambda: _outcome([tuples]))
+    many = seconds_of(lambda: _outcome([1] * tuples))
     return [
         Figure("tree: a million tuples of one root", one, "s"),
         Figure("tree: the same to a million roots of one tuple", one / many, "", "at most 1"),
@@ -291,19 +303,19 @@ def _outcome(children: Sequence[int]) -> BatchOutcome:
     return outcome
 
 
-def partitions() -> list[Figure]:
+def partitions(sizes: Sizes) -> list[Figure]:
     """Publish a million roots of a thousand partitions, with ten thousand causes, and the same of four."""
-    few, many = (seconds_of(partial(_publish, count)) for count in (4, PARTITIONS))
+    few, many = (seconds_of(partial(_publish, count, sizes)) for count in (4, PARTITIONS))
     return [
         Figure("partitions: publishing a million roots of a thousand", many, "s"),
         Figure("partitions: the same to that of four", many / few, "", "at most 10"),
     ]
 
 
-def _publish(count: int) -> None:
-    plan = _plan(count, BATCH_POSITIONS // count)
-    failed = np.linspace(0, plan.count - 1, CAUSES).astype(np.int64)
-    causes = tuple((Cause("b", "E", f"{n:05}"), failed[n : n + 1]) for n in range(CAUSES))
+def _publish(count: int, sizes: Sizes) -> None:
+    plan = _plan(count, sizes.batch_positions // count)
+    failed = np.linspace(0, plan.count - 1, sizes.causes).astype(np.int64)
+    causes = tuple((Cause("b", "E", f"{n:05}"), failed[n : n + 1]) for n in range(sizes.causes))
     codec = wire_codec()
     publication = publication_of(BatchOutcome(plan, causes), BatchLane("bench/p", 1))
     for fails in publication.fails:
@@ -317,16 +329,16 @@ def _plan(count: int, records: int) -> BatchPlan:
     return BatchPlan(GROUP, SESSION, EPOCH, 1, 0, 0, True, runs)
 
 
-def run(roots: int, *, json: bool) -> int:
+def run(roots: int, *, json: bool, sizes: Sizes = Sizes()) -> int:
     """Measure all of it. Return 0."""
     console = Console(stderr=True)
     figures: list[Figure] = []
     parts: list[tuple[str, Callable[[], list[Figure]]]] = [
         (f"{roots:,} pending roots", lambda: pending(roots)),
-        ("a burst of a hundred times the usual", burst),
+        ("a burst of a hundred times the usual", lambda: burst(sizes.usual_records)),
         (f"a straggler, while {roots:,} roots pass", lambda: straggler(roots)),
-        ("a tree of a million tuples", tree),
-        ("a thousand partitions", partitions),
+        ("a tree of a million tuples", lambda: tree(sizes.tree_tuples)),
+        ("a thousand partitions", lambda: partitions(sizes)),
     ]
     for what, measure in parts:
         console.print(f"measuring {what}", highlight=False)

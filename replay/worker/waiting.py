@@ -33,9 +33,9 @@ _COLUMNS: Final = 4
 class DueTable:
     """Rows of source, position, offset and due time, in the order of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows_min: int = ROWS_MIN) -> None:
         self._rows = array("q")
-        self._reduce_at = ROWS_MIN
+        self._rows_min = self._reduce_at = rows_min
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
         """Add an entry that lets a root wait; it replaces an earlier one of the root."""
@@ -60,7 +60,7 @@ class DueTable:
         if len(self._rows) >= self._reduce_at * _COLUMNS:
             rows = self._reduced()
             self._rows = array("q", rows.tobytes())
-            self._reduce_at = max(ROWS_MIN, 2 * len(rows))
+            self._reduce_at = max(self._rows_min, 2 * len(rows))
 
     def _reduced(self) -> I64:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
@@ -91,7 +91,9 @@ class DueRoot(NamedTuple):
 class Schedule:
     """Entries, of which the earliest ones can be taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
+        self._chunk = chunk
+        self._recent_min = recent_min
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted = 0
         self._recent = array("q")  # due times and offsets in turn
@@ -117,7 +119,7 @@ class Schedule:
         self._recent.append(offset)
         if self._recent_min_ms is None or due_ms < self._recent_min_ms:
             self._recent_min_ms = due_ms
-        if len(self._recent) // 2 > max(RECENT_MIN, self._sorted // _RECENT_SHARE):
+        if len(self._recent) // 2 > max(self._recent_min, self._sorted // _RECENT_SHARE):
             entries = self._take_recent()
             self._merge(entries[_order(entries)])
 
@@ -167,7 +169,7 @@ class Schedule:
             return
         self._sorted += len(entries)
         if not self._chunks:
-            self._chunks = deque(_cut(entries))
+            self._chunks = deque(self._cut(entries))
             return
         firsts = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
         places = np.searchsorted(firsts, entries[:, 0], "right") - 1
@@ -181,19 +183,18 @@ class Schedule:
                 continue
             both = np.concatenate([chunk, entries[begin:end]])
             both = both[_order(both)]
-            merged += [both] if len(both) < 2 * CHUNK else _cut(both)
+            merged += [both] if len(both) < 2 * self._chunk else self._cut(both)
             begin = end
         self._chunks = merged
+
+    def _cut(self, entries: I64) -> list[I64]:
+        """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
+        return [entries[begin : begin + self._chunk].copy() for begin in range(0, len(entries), self._chunk)]
 
 
 def _order(entries: I64) -> I64:
     """Return the order of entries by due time, then offset."""
     return np.lexsort((entries[:, 1], entries[:, 0]))
-
-
-def _cut(entries: I64) -> list[I64]:
-    """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
-    return [entries[begin : begin + CHUNK].copy() for begin in range(0, len(entries), CHUNK)]
 
 
 KEPT_BYTES: Final = 600

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spout.local.ports import free_port
-from tests.conftest import lacking
+from tests.support.lacking import lacking
 
 ROOT = Path(__file__).parents[2]
 PROJECT = f"windhover-test-{zlib.crc32(bytes(ROOT)):08x}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.containers.kafka_container import KafkaContainer
+from tests.support.servers.kafka_container import KafkaContainer
 
 pytestmark = pytest.mark.slow
 
@@ -36,3 +36,11 @@ def test_a_client_on_the_host_can_write_in_a_transaction(docker: None) -> None:
         producer.begin_transaction()
         producer.produce("t", b"x")
         producer.commit_transaction(TIMEOUT_S)
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+        )
+        consumer.assign([TopicPartition("t", 0, 0)])
+        written = consumer.poll(TIMEOUT_S)
+        consumer.close()
+        assert written is not None
+        assert (written.error(), written.value()) == (None, b"x")

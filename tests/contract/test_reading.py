@@ -18,7 +18,7 @@ from tests.contract.clusters import (
     read_until,
     values,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import committed, eventually
 
 
 def _numbered(topic: str, count: int, partition: int = 0) -> list[Outgoing]:
@@ -228,8 +228,14 @@ def test_reading_a_partition_that_does_not_exist_is_an_error(cluster: Cluster) -
 
 
 def test_flush_without_records_returns(cluster: Cluster) -> None:
-    """There is nothing to wait for."""
-    cluster.producer().flush(TIMEOUT_MS)
+    """There is nothing to wait for, and the producer writes on."""
+    topic = cluster.topic()
+    producer = cluster.producer()
+    producer.flush(TIMEOUT_MS)
+    producer.send(Outgoing(topic, 0, b"v"))
+    producer.flush(TIMEOUT_MS)
+    producer.flush(TIMEOUT_MS)
+    assert values(committed(cluster.log, [TopicPartition(topic, 0)])) == [b"v"]
 
 
 def test_a_refused_record_is_raised_by_flush_and_names_its_topic(cluster: Cluster) -> None:
@@ -263,8 +269,10 @@ def test_writing_to_a_topic_that_does_not_exist_is_raised_by_flush(cluster: Clus
 
 
 def test_a_producer_that_did_not_flush_may_be_closed(cluster: Cluster) -> None:
-    """Closing does not wait, and does not raise."""
+    """Closing does not wait, and does not raise; who writes next is not disturbed."""
     topic = cluster.topic()
     producer = cluster.producer()
     producer.send(Outgoing(topic, 0, b"v"))
     producer.close()
+    cluster.write(Outgoing(topic, 0, b"later"))
+    assert b"later" in values(committed(cluster.log, [TopicPartition(topic, 0)]))

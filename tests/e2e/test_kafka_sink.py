@@ -11,13 +11,12 @@ from acker.config.topics import load
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
 from spout.local.jars import Repository, kafka_jars, parse_lock
-from tests.conftest import lacking
-from tests.integration.spark.test_bolts_spark import World
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
 from tests.support.brokers import Broker
+from tests.support.lacking import lacking
 from tests.support.programs import running
 from tests.support.waiting import eventually, settled
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import StreamWorld, config_of, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -43,7 +42,7 @@ def test_words_go_to_a_topic_and_their_lines_are_acked(broker: Broker, tmp_path:
     config = config_of(tmp_path, broker, ["lines"])
     topics = load(config, {})
     out = topics.input("lines").dead_letter.topic  # a topic that is there, and that nothing else writes to
-    world = World(topics, None, tmp_path)  # type: ignore[arg-type]  # the query runs in a Spark of its own
+    world = StreamWorld(topics, None, tmp_path)  # type: ignore[arg-type]  # the query runs in a Spark of its own
     world.produce("lines", "a b", "c bad", "d")
     arguments = ("-m", "tests.support.bolts.kafka_sink_job", config, out, tmp_path)
     environ = {"PYSPARK_SUBMIT_ARGS": f"--jars {connector()} pyspark-shell"}

@@ -17,8 +17,8 @@ from acker.config.topics import load
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
 from examples.postgres_sink import WordTable
-from tests.conftest import lacking
 from tests.support.brokers import Broker
+from tests.support.lacking import lacking
 from tests.support.programs import ROOT, running
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 

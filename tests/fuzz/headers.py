@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import atheris
 
@@ -19,8 +21,8 @@ from tests.support.garbage import HEADERS, HISTORY, JOURNAL
 NAMES = [name for name, _ in HEADERS]
 
 
-def one(data: bytes) -> None:
-    """Read an input as the values of all headers, as a history and as an offset."""
+def one(data: bytes, journal: Callable[[Any], object] = journal_of) -> None:
+    """Read an input as the values of all headers, as a history and, by `journal`, as an offset."""
     lines = data.split(b"\n")
     lineage = parse_lineage(tuple(zip(NAMES, lines, strict=False)), "sentences", 3, 1042)
     if parse_lineage(build_headers(lineage), "sentences", 3, 1042).attempt != lineage.attempt:
@@ -33,7 +35,7 @@ def one(data: bytes) -> None:
     except (ValueError, RecursionError):  # Spark parses the JSON, not we
         return
     with suppress(Disagreement):
-        journal_of(offset)
+        journal(offset)
 
 
 if __name__ == "__main__":

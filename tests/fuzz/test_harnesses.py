@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import lacking
+from tests.support.lacking import lacking
 
 SECONDS = 4
 LIMIT_SECONDS = 120
@@ -29,9 +29,7 @@ def test_a_harness_finds_nothing(harness: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, KeyError])
-def test_an_error_of_the_journal_that_is_not_named_comes_out(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_journal_that_is_not_named_comes_out(error: type[Exception]) -> None:
     """Errors of the JSON, which Spark parses, pass; the same errors of what we read from it do not."""
     if importlib.util.find_spec("atheris") is None:
         lacking("atheris is not installed: uv sync --group fuzz")
@@ -40,8 +38,7 @@ def test_an_error_of_the_journal_that_is_not_named_comes_out(
     def raises(offset: object) -> None:
         raise error("found")
 
-    monkeypatch.setattr(headers, "journal_of", raises)
-    headers.one(b"no JSON")
-    headers.one(b"[" * 100_000)
+    headers.one(b"no JSON", raises)
+    headers.one(b"[" * 100_000, raises)
     with pytest.raises(error, match="found"):
-        headers.one(b"{}")
+        headers.one(b"{}", raises)

@@ -17,7 +17,7 @@ from acker.service.snapshot import carried_of
 from acker.service.state import bin_of, state_codec
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import Event, Take, TakeSource, Tick
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import SOURCE, TOPICS, World, edge
 
 QUIET = AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=0)

@@ -10,7 +10,7 @@ from acker.identity import root_edges_of_run
 from acker.service.step_reader import StepReader, StepRecords
 from acker.wire.codec import RECORD_BYTES_MAX
 from acker.wire.events import Acks, pack_positions, pack_values
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import SOURCE, TOPICS, World
 
 USUAL = 200

@@ -15,7 +15,7 @@ from spout.group.announce import Announcer
 from spout.group.sources import sources_of
 from spout.planning.journal import BEGINNING, journal_of
 from spout.planning.session import Answers, SessionName
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import GROUP, TOPIC, TOPICS
 from tests.support.worlds.acker_world import World as AckerWorld
 from tests.support.worlds.planning import World, batch

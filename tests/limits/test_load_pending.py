@@ -11,7 +11,7 @@ from acker.ledger.roots import SPARSE_SHARE
 from acker.wire.codec import RECORD_BYTES_MAX
 from acker.wire.events import Acks, PositionRun, SourceRun, Verdicts, pack_positions, pack_values, positions
 from spout.planning.window import ACKED, Window
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import SOURCE, TIMEOUT_MS, TOPICS, World, Writer
 
 ROOTS = 10_000_000

@@ -12,7 +12,7 @@ from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause, cause_of
-from tests.limits.work import within
+from tests.support.cpu_time import within
 
 PARTITIONS = 1_000
 LANE = BatchLane("query/s1", 7)

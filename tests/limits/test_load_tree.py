@@ -25,7 +25,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pack
 from spout.tuples.collector import Tuple
 from spout.tuples.rows import ArrowRows, Rows
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
 
 TUPLES = 1_000_000

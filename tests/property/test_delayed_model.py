@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from acker.wire.events import SourceRun, positions
 from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import TaskReport
-from tests.unit.spout.publishing.test_delayed import A, B, array, batch, held, open_roots, plan_of
+from tests.support.worlds.held_batches import A, B, array, batch, held, open_roots, plan_of
 
 BATCHES = 4
 ROOTS = 6

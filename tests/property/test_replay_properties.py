@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,24 +185,23 @@ def test_no_history_is_too_strange_to_be_read(value: bytes) -> None:
 )
 def test_a_schedule_is_a_sorted_list(steps: list[tuple[str, int]], limit: int) -> None:
     """With chunks and buffers so small that all of its ways are gone."""
-    with patch.multiple("replay.worker.waiting", CHUNK=3, RECENT_MIN=2):
-        schedule = Schedule()
-        model: list[tuple[int, int]] = []
-        for offset, (step, number) in enumerate(steps):
-            if step == "add":
-                schedule.add(number, offset)
-                model.append((number, offset))
-            else:
-                model.sort()
-                due = [entry for entry in model if entry[0] <= number][:limit]
-                taken = schedule.take(number, limit)
-                assert taken == due
-                model = [entry for entry in model if entry not in due]
-                if step == "put back":
-                    schedule.put_back(taken[1:])
-                    model += due[1:]
-            assert schedule.next_due_ms == min((due_ms for due_ms, _ in model), default=None)
-            assert len(schedule) == len(model)
+    schedule = Schedule(chunk=3, recent_min=2)
+    model: list[tuple[int, int]] = []
+    for offset, (step, number) in enumerate(steps):
+        if step == "add":
+            schedule.add(number, offset)
+            model.append((number, offset))
+        else:
+            model.sort()
+            due = [entry for entry in model if entry[0] <= number][:limit]
+            taken = schedule.take(number, limit)
+            assert taken == due
+            model = [entry for entry in model if entry not in due]
+            if step == "put back":
+                schedule.put_back(taken[1:])
+                model += due[1:]
+        assert schedule.next_due_ms == min((due_ms for due_ms, _ in model), default=None)
+        assert len(schedule) == len(model)
 
 
 POLICIES = [

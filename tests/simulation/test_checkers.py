@@ -22,27 +22,28 @@ from replay.records.headers import FIRST_EMITTED, HISTORY
 from replay.worker.outcome import RootOutcome, outcomes_of
 from replay.worker.worker import Worker
 from spout.group.commits import Committer
+from tests.simulation.ablations.ablations import Ablation
 from tests.simulation.checkers.loss_checkers import PutBack
-from tests.simulation.run import Run, seeds
+from tests.simulation.options import draw
+from tests.simulation.run import PROFILES, run_options
 from tests.simulation.truth.facts import Broken
 
 SEEDS = 100
 """In so many seeds a fault must be seen; most are in the first five."""
 
-Patch = pytest.MonkeyPatch
 
+def fell(rule: str, *texts: str, of: tuple[Any, str, Any]) -> bool:
+    """Tell whether the first rule that breaks is this one, in these words.
 
-def first_found() -> Run | None:
-    """Return the first run that breaks a rule."""
-    return next((run for run in seeds(0, SEEDS) if run.broken), None)
-
-
-def fell(rule: str, *texts: str) -> bool:
-    """Tell whether the first rule that breaks is this one, in these words."""
-    found = first_found()
-    return found is not None and found.broken is not None and found.broken.rule == rule and all(
-        text in str(found.broken) for text in texts
-    )  # fmt: skip
+    Args:
+        rule: its name.
+        texts: what its message holds.
+        of: the fault: an owner, the name of one of its functions, and what takes its place.
+    """
+    faulty = Ablation("", lambda: [of], (rule,))
+    runs = (run_options(draw(seed, PROFILES["mixed"], "mixed"), faulty) for seed in range(SEEDS))
+    found = next((run.broken for run in runs if run.broken is not None), None)
+    return found is not None and found.rule == rule and all(text in str(found) for text in texts)
 
 
 def with_header(record: Outgoing, name: str, change: Callable[[bytes], bytes]) -> Outgoing:
@@ -74,58 +75,52 @@ WRONG: Mapping[str, tuple[Callable[[Outgoing], Outgoing], str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_copy_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
+def test_a_copy_holds_all_of_its_record_and_its_past(name: str) -> None:
     change, rule, text = WRONG[name]
     build = replay.records.copies.build_copy
-    monkeypatch.setattr(replay.worker.outcome, "build_copy", lambda *args: change(build(*args)))
+    fault = (replay.worker.outcome, "build_copy", lambda *args: change(build(*args)))
 
-    assert fell(rule, "the copy of", text)
+    assert fell(rule, "the copy of", text, of=fault)
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_dead_letter_holds_all_of_its_record_and_its_past(name: str, monkeypatch: Patch) -> None:
+def test_a_dead_letter_holds_all_of_its_record_and_its_past(name: str) -> None:
     change, rule, text = WRONG[name]
     build = replay.records.dead_letter.build_dead_letter
-    monkeypatch.setattr(
-        replay.worker.outcome, "build_dead_letter", lambda *args, **named: change(build(*args, **named))
-    )
+    fault = (replay.worker.outcome, "build_dead_letter", lambda *args, **named: change(build(*args, **named)))
 
-    assert fell(rule, "the dead letter of", text)
+    assert fell(rule, "the dead letter of", text, of=fault)
 
 
-def test_a_copy_has_the_timestamp_of_its_record(monkeypatch: Patch) -> None:
+def test_a_copy_has_the_timestamp_of_its_record() -> None:
     build = replay.records.copies.build_copy
-    monkeypatch.setattr(
-        replay.worker.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None)
-    )
+    fault = (replay.worker.outcome, "build_copy", lambda *args: build(*args)._replace(timestamp_ms=None))
 
-    assert fell("NoLoss", "timestamp is None")
+    assert fell("NoLoss", "timestamp is None", of=fault)
 
 
-def test_a_dead_letter_tells_the_offset_of_the_first_emission(monkeypatch: Patch) -> None:
+def test_a_dead_letter_tells_the_offset_of_the_first_emission() -> None:
     build = replay.records.dead_letter.build_dead_letter
-    monkeypatch.setattr(
+    fault = (
         replay.worker.outcome, "build_dead_letter",
         lambda *args, **named: with_header(build(*args, **named), "__dlq.errors.offset", lambda _: b"999"),
     )  # fmt: skip
 
-    assert fell("FailureHasAName", "__dlq.errors.offset")
+    assert fell("FailureHasAName", "__dlq.errors.offset", of=fault)
 
 
 @pytest.mark.parametrize("reason", [Reason.FAILED, Reason.ABANDONED])
-def test_a_verdict_names_a_time_that_a_session_has_told(reason: Reason, monkeypatch: Patch) -> None:
+def test_a_verdict_names_a_time_that_a_session_has_told(reason: Reason) -> None:
     original: Callable[..., Lost] = vars(acker.ledger.verdicts)["_lost"]
 
     def lost(*args: Any) -> Lost:
         made = original(*args)
         return made._replace(decided_at=0) if made.reason == reason else made
 
-    monkeypatch.setattr(acker.ledger.verdicts, "_lost", lost)
-
-    assert fell("HonestDeadlines", f"is {reason} at 0")
+    assert fell("HonestDeadlines", f"is {reason} at 0", of=(acker.ledger.verdicts, "_lost", lost))
 
 
-def test_a_commit_does_not_wait_until_nothing_is_pending(monkeypatch: Patch) -> None:
+def test_a_commit_does_not_wait_until_nothing_is_pending() -> None:
     original = Committer.step
 
     def step(
@@ -133,9 +128,7 @@ def test_a_commit_does_not_wait_until_nothing_is_pending(monkeypatch: Patch) -> 
     ) -> bool:
         return idle and original(self, committable, now_ms, idle=idle)
 
-    monkeypatch.setattr(Committer, "step", step)
-
-    assert fell("NothingBlocks", "was settled more than 3000 ms ago")
+    assert fell("NothingBlocks", "was settled more than 3000 ms ago", of=(Committer, "step", step))
 
 
 def test_a_worker_that_is_held_up_in_its_step_is_judged_by_when_it_began() -> None:
@@ -154,13 +147,13 @@ def test_a_worker_that_is_held_up_in_its_step_is_judged_by_when_it_began() -> No
         judge.worker_rests(truth, 0, at=4, now_ms=1_601)
 
 
-def test_copies_of_one_transaction_come_oldest_first(monkeypatch: Patch) -> None:
+def test_copies_of_one_transaction_come_oldest_first() -> None:
     def youngest_first(worker: Worker, dues: Sequence[Any], now_ms: int) -> list[RootOutcome]:
         return outcomes_of(worker, dues, now_ms)[::-1]
 
-    monkeypatch.setattr(replay.worker.partition, "outcomes_of", youngest_first)
+    fault = (replay.worker.partition, "outcomes_of", youngest_first)
 
-    assert fell("PutBack", "after a root that was abandoned behind it")
+    assert fell("PutBack", "after a root that was abandoned behind it", of=fault)
 
 
 def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Callable[..., Disposition]:
@@ -175,14 +168,14 @@ def waiting(reasons: Iterable[Reason], wait_ms: Callable[[Policy], int]) -> Call
     return decide
 
 
-def test_the_first_replay_after_a_takeover_does_not_wait(monkeypatch: Patch) -> None:
+def test_the_first_replay_after_a_takeover_does_not_wait() -> None:
     back_off = waiting([Reason.ABANDONED], lambda policy: delay_ms(policy.backoff, 1, 0.0))
-    monkeypatch.setattr(replay.worker.takeover, "dispose", back_off)
+    fault = (replay.worker.takeover, "dispose", back_off)
 
-    assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested")
+    assert fell("PutBack", "ABANDONED and was not put back when the replay worker rested", of=fault)
 
 
-def test_nothing_waits_longer_than_its_back_off(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(replay.worker.takeover, "dispose", waiting(Reason, lambda _: 60_000))
+def test_nothing_waits_longer_than_its_back_off() -> None:
+    fault = (replay.worker.takeover, "dispose", waiting(Reason, lambda _: 60_000))
 
-    assert fell("PutBack", "was not put back when the replay worker rested")
+    assert fell("PutBack", "was not put back when the replay worker rested", of=fault)

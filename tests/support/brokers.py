@@ -34,7 +34,7 @@ def running(kind: str) -> Iterator[Broker]:
             yield broker
     else:
         # imported late: testcontainers requests Docker's address at import
-        from tests.containers.kafka_container import KafkaContainer
+        from tests.support.servers.kafka_container import KafkaContainer
 
         with KafkaContainer() as container:
             yield container

@@ -3,115 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 import spout
-from acker.config.topics import Topics, load
-from acker.identity import partition_of, source_of
-from acker.kafka.port import Record, TopicPartition
+from acker.config.topics import load
 from acker.provisioning.provision import create_topics
-from acker.wire.codec import wire_codec
-from acker.wire.events import Verdicts, positions
 from examples.enrichment import visits
 from examples.sessions import sessions
 from examples.sql_only import orders
 from examples.stream_join import settlements
 from examples.windowed_aggregation import clicks_by_minute
 from spout.publishing.delayed import LATE
-from tests.integration.spark.test_bolts_spark import World as BoltWorld
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import serving
+from tests.support.worlds.stream_worlds import VerdictWorld, read_held, serving, wait_for
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 180.0
 CONFIG = Path(__file__).parents[3] / "examples" / "topics.yaml"
 
 
-class World(BoltWorld):
-    """The examples' topics, the one Spark, and the verdicts on what was produced."""
-
-    def __init__(self, topics: Topics, spark: SparkSession, folder: Path) -> None:
-        super().__init__(topics, spark, folder)
-        parts = [TopicPartition(topics.ack_topics.verdict, n) for n in range(topics.acker.partitions)]
-        self._parts_decided = parts
-        self._decided = self.log.reader(committed=True)
-        self._decided.assign(dict.fromkeys(parts, 0))
-        self._verdicts: dict[tuple[int, int], str] = {}
-
-    def close(self) -> None:
-        """Leave Kafka."""
-        self._decided.close()
-        super().close()
-
-    def verdicts(self, name: str, *, replays: bool = False) -> dict[tuple[int, int], str]:
-        """Return what became of the records of an input, or of their copies, by partition and offset."""
-        for record in self._decisions():
-            event = wire_codec().decode(record.value)
-            if isinstance(event, Verdicts):
-                for source, start, end in event.acked:
-                    self._verdicts.update({(source, at): "ACKED" for at in range(start, end)})
-                for lost in event.lost:
-                    why = f"{lost.operator}: {lost.error or lost.message}"
-                    self._verdicts.update(
-                        {(lost.source, at): why for at in positions(lost.positions).tolist()}
-                    )
-        sources = {source_of(self.topics.input(name).id, part, replay=replays) for part in range(2)}
-        return {(partition_of(s), at): why for (s, at), why in self._verdicts.items() if s in sources}
-
-    def _decisions(self) -> Iterator[Record]:
-        """Read on to where the verdicts end now."""
-        ends = self.log.stable_ends(self._parts_decided)
-        while any(self._decided.position(part) < end for part, end in ends.items()):
-            yield from self._decided.poll(200)
-
-    def start(self, name: str, rows: DataFrame, kind: str) -> StreamingQuery:
-        """Write rows to files, in a folder and with a checkpoint of their own."""
-        writer = rows.writeStream.format(kind).option("path", str(self.folder / f"{name}-out"))
-        writer = writer.trigger(processingTime="300 milliseconds")
-        return spout.start(writer.option("checkpointLocation", str(self.folder / name)))
-
-    def written(self, name: str, schema: str) -> list[tuple[object, ...]]:
-        """Return the rows in those files."""
-        rows = self.spark.read.schema(schema).parquet(str(self.folder / f"{name}-out"))
-        return sorted(tuple(row) for row in rows.collect())
-
-
-def read_held(world: World, *names: str) -> DataFrame:
-    """Read inputs of one group, to be held."""
-    return spout.read_stream(world.spark, world.topics, names, startingOffsets="earliest", delayed_acks=True)
-
-
-def wait_for(query: StreamingQuery, condition: Callable[[], object]) -> None:
-    """Wait for a condition as long as the query runs."""
-
-    def holds() -> bool:
-        if error := query.exception():
-            raise error
-        return bool(condition())
-
-    eventually(holds, DEADLINE_S)
-
-
-@contextmanager
-def running(world: World, name: str, rows: DataFrame) -> Iterator[StreamingQuery]:
-    """Write rows to files as long as the context lasts."""
-    query = world.start(name, rows, "parquet")
-    try:
-        yield query
-    finally:
-        query.stop()
-
-
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VerdictWorld]:
     """Make the examples' topics, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("examples")
     environ = {"KAFKA_BOOTSTRAP": broker.bootstrap, "PREFIX": f"{folder.name}-"}
@@ -123,13 +42,13 @@ def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPath
     config.write_text(text, encoding="utf-8")
     topics = load(config, {})
     create_topics(topics)
-    made = World(topics, spark, folder)
+    made = VerdictWorld(topics, spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()
 
 
-def test_clicks_are_acked_when_their_minute_is_written_across_a_restart(world: World) -> None:
+def test_clicks_are_acked_when_their_minute_is_written_across_a_restart(world: VerdictWorld) -> None:
     """S31, S81, S86, P52: what a window holds stays pending; what comes too late for it is acked at once."""
     rows = clicks_by_minute(read_held(world, "clicks"))
     out = "minute timestamp, page string, clicks bigint"
@@ -155,7 +74,7 @@ def test_clicks_are_acked_when_their_minute_is_written_across_a_restart(world: W
     assert (0, 2) not in world.verdicts("clicks"), "its minute is not over"
 
 
-def test_a_keyed_bolt_holds_its_tuples_across_a_restart_until_it_acks_or_ticks(world: World) -> None:
+def test_a_keyed_bolt_holds_its_tuples_across_a_restart_until_it_acks_or_ticks(world: VerdictWorld) -> None:
     """S31, S81, P52: Storm's tick tuples; what it holds stands in Spark's state store."""
     world.produce("actions", "u1 enter", "u2 enter")
     query = world.start("actions", sessions(read_held(world, "actions")), "parquet")
@@ -175,7 +94,7 @@ def test_a_keyed_bolt_holds_its_tuples_across_a_restart_until_it_acks_or_ticks(w
     assert spout.stream_status(rows).count("emitted", "Session") == 2
 
 
-def test_a_joined_row_acks_or_fails_the_tuples_of_both_topics(world: World) -> None:
+def test_a_joined_row_acks_or_fails_the_tuples_of_both_topics(world: VerdictWorld) -> None:
     """S29, S31, P52: multi-anchoring; one without the other is failed by name, also when it comes again."""
     at = "2026-11-21T10:0{}:{} {}".format
     world.produce("purchases", at(0, "01", "p1 10"), at(0, "02", "p2 20"))
@@ -193,7 +112,7 @@ def test_a_joined_row_acks_or_fails_the_tuples_of_both_topics(world: World) -> N
     assert world.verdicts("purchases", replays=True) == {(1, 0): f"hold: {LATE}"}
 
 
-def test_orders_go_through_spark_sql_alone_and_what_is_none_is_failed_by_name(world: World) -> None:
+def test_orders_go_through_spark_sql_alone_and_what_is_none_is_failed_by_name(world: VerdictWorld) -> None:
     """S90: without a bolt; what a filter drops is done, what the condition names is replayed."""
     lines = [json.dumps({"id": n, "total": 5.0 * n}) for n in range(4)]
     world.produce("orders", *lines, "no order")
@@ -208,7 +127,7 @@ def test_orders_go_through_spark_sql_alone_and_what_is_none_is_failed_by_name(wo
     assert verdicts == dict.fromkeys([(0, 0), (1, 0), (0, 1), (1, 1)], "ACKED")
 
 
-def test_an_unreliable_service_costs_replays_of_single_visits(world: World) -> None:
+def test_an_unreliable_service_costs_replays_of_single_visits(world: VerdictWorld) -> None:
     """S90, S117: 5 % of the calls fail, each for its own visit; in the end all are written."""
     world.produce("visits", *(f"user{n} 10.0.{n // 200}.{n % 200}" for n in range(400)))
     query = world.start("visits", visits(world.read("visits")), "json")

@@ -27,7 +27,7 @@ from spout.local.ports import free_port
 from spout.local.up import BOOTSTRAP
 from spout.runtime import tether
 from spout.runtime.child import Child
-from tests.conftest import lacking
+from tests.support.lacking import lacking
 from tests.support.programs import Program
 
 ROOT = Path(__file__).parents[3]

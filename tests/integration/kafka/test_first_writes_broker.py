@@ -16,7 +16,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, TopicPartition
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
-from tests.support.relay import Damaging
+from tests.support.servers.relay import Damaging
 from tests.support.waiting import committed
 
 TIMEOUT_MS = 60_000

@@ -33,7 +33,7 @@ from spout.runtime.child import Child
 from spout.streaming.consume import Kept, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split
 from tests.support.leaks import leaks, processes
-from tests.support.secured import Secured, secured
+from tests.support.servers.secured import Secured, secured
 from tests.support.waiting import eventually
 from tests.support.worlds import command_plays, plays
 from tests.support.worlds.plays import Stagehand, text_for, topics_for
@@ -205,12 +205,14 @@ def stagehands(locked: Secured, house: Stagehand) -> Iterator[Mapping[str, Stage
 def test_a_role_works_with_exactly_its_rights(
     role: Role, locked: Secured, stagehands: Mapping[str, Stagehand]
 ) -> None:
+    """A play raises what it is refused; each of its rights is taken away in a test below."""
     play, prefix = PLAYS[role]
 
     play(topics_for(locked.settings(f"{prefix}{role}"), prefix), stagehands[prefix])
 
 
 def test_an_operator_works_with_exactly_its_rights(locked: Secured, house: Stagehand) -> None:
+    """As above: the play raises what it is refused."""
     plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
 
 

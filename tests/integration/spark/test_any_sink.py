@@ -15,11 +15,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import spout
 from acker.config.topics import load
 from acker.errors import UsageError
-from tests.integration.spark.test_bolts_spark import DEADLINE_S, World
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
 
 pytestmark = pytest.mark.slow
 
@@ -48,34 +47,36 @@ CRASHED = (
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("sinks")
     config = config_of(folder, broker, INPUTS, CRASHED)
-    made = World(load(config, {}), spark, folder)
+    made = StreamWorld(load(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()
 
 
-def words(world: World, name: str) -> DataFrame:
+def words(world: StreamWorld, name: str) -> DataFrame:
     """Read the words of an input; ``bad`` fails its line."""
     return world.read(name).transform(spout.bolt(NoOrigin(), name="split"))
 
 
-def written(world: World, name: str) -> list[str]:
+def written(world: StreamWorld, name: str) -> list[str]:
     """Return the words that a query wrote to files."""
     rows = world.spark.read.schema("word string").parquet(str(world.folder / f"{name}-out"))
     return sorted(row.word for row in rows.collect())
 
 
-def to_files(world: World, name: str, rows: DataFrame) -> DataStreamWriter:
+def to_files(world: StreamWorld, name: str, rows: DataFrame) -> DataStreamWriter:
     """Write words to files."""
     out = str(world.folder / f"{name}-out")
     return rows.writeStream.format("parquet").option("path", out).option(*at(world, name))
 
 
-def at(world: World, name: str) -> tuple[str, str]:
+def at(world: StreamWorld, name: str) -> tuple[str, str]:
     """Name the checkpoint of a query."""
     return "checkpointLocation", str(world.folder / name)
 
@@ -90,7 +91,7 @@ def started(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def test_files_are_written_and_acked_across_a_restart(world: World) -> None:
+def test_files_are_written_and_acked_across_a_restart(world: StreamWorld) -> None:
     """S53, S140: what fails fails by name; a stop and a start from the checkpoint go on behind it."""
     for said, lines in ((3, ("a b", "c bad", "d")), (5, ("e", "bad f"))):
         world.produce("files", *lines)
@@ -104,7 +105,7 @@ def test_files_are_written_and_acked_across_a_restart(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", ["complete", "update"])
-def test_sparks_aggregates_are_acked_when_its_state_store_holds_them(world: World, mode: str) -> None:
+def test_sparks_aggregates_are_acked_when_its_state_store_holds_them(world: StreamWorld, mode: str) -> None:
     """Each mode is a query of its own on the same group, one after the other: the second takes over."""
     world.produce("counts", "a b", "a")
     counts = words(world, "counts").groupBy("word").count()
@@ -119,7 +120,7 @@ def test_sparks_aggregates_are_acked_when_its_state_store_holds_them(world: Worl
     assert {tuple(row) for row in rows} == {("a", 2), ("b", 1)}
 
 
-def test_a_foreach_writer_is_acked_too(world: World) -> None:
+def test_a_foreach_writer_is_acked_too(world: StreamWorld) -> None:
     out = world.folder / "foreach.txt"
 
     def put(row: object) -> None:
@@ -133,7 +134,7 @@ def test_a_foreach_writer_is_acked_too(world: World) -> None:
     assert sorted(out.read_text().split()) == ["a", "b"]
 
 
-def test_the_console_is_a_sink_as_any_other(world: World) -> None:
+def test_the_console_is_a_sink_as_any_other(world: StreamWorld) -> None:
     world.produce("console", "a b", "bad")
     writer = words(world, "console").writeStream.format("console").option(*at(world, "console"))
     with started(writer) as query:
@@ -144,7 +145,7 @@ def test_the_console_is_a_sink_as_any_other(world: World) -> None:
     assert (found.acked, set(found.failed)) == ({0}, {1})
 
 
-def test_a_table_is_written_and_acked_across_a_restart(world: World) -> None:
+def test_a_table_is_written_and_acked_across_a_restart(world: StreamWorld) -> None:
     """As `DataStreamWriter.toTable`, which makes the table when it is not there."""
     for said, lines in ((2, ("a b", "bad")), (4, ("c", "bad"))):
         world.produce("table", *lines)
@@ -161,7 +162,7 @@ def test_a_table_is_written_and_acked_across_a_restart(world: World) -> None:
     assert sorted(row.word for row in rows) == ["a", "b", "c"]
 
 
-def test_a_sink_that_is_not_installed_is_told_by_name_and_leaves_the_group_free(world: World) -> None:
+def test_a_sink_that_is_not_installed_is_told_by_name_and_leaves_the_group_free(world: StreamWorld) -> None:
     """Delta, where its jars are not there: no query runs, and another one may read the group at once."""
     world.produce("delta", "a", "b")
     writer = words(world, "delta").writeStream.format("delta").option(*at(world, "delta"))
@@ -172,7 +173,7 @@ def test_a_sink_that_is_not_installed_is_told_by_name_and_leaves_the_group_free(
         assert world.wait_for("delta", 2, query).acked == {0, 1}
 
 
-def test_what_spark_shuffles_behind_the_last_bolt_is_acked_when_it_is_written(world: World) -> None:
+def test_what_spark_shuffles_behind_the_last_bolt_is_acked_when_it_is_written(world: StreamWorld) -> None:
     """A join with a table that is not broadcast; what it leaves out is acked with the batch."""
     world.produce("shuffled", "a hawk", "it hovers", "bad", "nobody knows this")
     kinds = world.spark.createDataFrame([("hawk", "bird"), ("it", "pronoun")], "word string, kind string")
@@ -183,7 +184,7 @@ def test_what_spark_shuffles_behind_the_last_bolt_is_acked_when_it_is_written(wo
     assert written(world, "shuffled") == ["hawk", "it"]
 
 
-def test_several_queries_are_published_beside_each_other(world: World) -> None:
+def test_several_queries_are_published_beside_each_other(world: StreamWorld) -> None:
     """One listener of the session serves them all, each by its own stream."""
     for name in ("left", "right"):
         world.produce(name, "a", f"{name} bad")
@@ -196,7 +197,7 @@ def test_several_queries_are_published_beside_each_other(world: World) -> None:
             assert (found.acked, set(found.failed)) == ({0}, {1})
 
 
-def test_a_sink_of_ours_within_is_published_once(world: World) -> None:
+def test_a_sink_of_ours_within_is_published_once(world: StreamWorld) -> None:
     """The listener comes behind it, often after the next batch, and says nothing."""
     world.produce("within", "a", "bad")
     kept: list[str] = []
@@ -212,7 +213,7 @@ def test_a_sink_of_ours_within_is_published_once(world: World) -> None:
     assert (found.acked, sorted(found.failed), kept) == ({0, 2}, [1, 3], ["a", "b"])
 
 
-def test_what_cannot_be_published_stops_the_query_with_the_reason(world: World) -> None:
+def test_what_cannot_be_published_stops_the_query_with_the_reason(world: StreamWorld) -> None:
     """Spark swallows what its listeners raise; the planning process raises it in their place."""
     world.produce("failing", "a b", "c")
     lines = world.read("failing")
@@ -223,7 +224,7 @@ def test_what_cannot_be_published_stops_the_query_with_the_reason(world: World) 
     assert world.published("failing").said == 0
 
 
-def test_a_batch_that_the_sink_had_written_before_fails_its_roots(world: World) -> None:
+def test_a_batch_that_the_sink_had_written_before_fails_its_roots(world: StreamWorld) -> None:
     """A crash between the file sink's log and Spark's own: nothing of the batch is evaluated again."""
     world.produce("skipping", "a", "b")
     with started(to_files(world, "skipping", words(world, "skipping"))) as query:
@@ -241,7 +242,7 @@ def test_a_batch_that_the_sink_had_written_before_fails_its_roots(world: World) 
     assert found.acked == {0, 1, 2, 3}, "the contributions of the first run stand, and came first"
 
 
-def test_a_crash_between_sparks_commit_and_its_report_costs_replays_only(world: World) -> None:
+def test_a_crash_between_sparks_commit_and_its_report_costs_replays_only(world: StreamWorld) -> None:
     """Nobody publishes the first batch; its records time out and come again to the query that goes on."""
     world.produce("crashed", "a", "b")
     query = to_files(world, "crashed", words(world, "crashed")).trigger(once=True).start()
@@ -260,7 +261,7 @@ def test_a_crash_between_sparks_commit_and_its_report_costs_replays_only(world: 
         eventually(is_whole, DEADLINE_S)
 
 
-def read_two(world: World) -> DataFrame:
+def read_two(world: StreamWorld) -> DataFrame:
     """Read two groups by one query."""
     return world.read("refused").select("value").union(world.read("other").select("value"))
 
@@ -282,13 +283,13 @@ def read_two(world: World) -> DataFrame:
     ],
 )
 def test_what_cannot_be_tracked_is_refused_by_name(
-    world: World, build: Callable[[World], DataStreamWriter], says: str
+    world: StreamWorld, build: Callable[[StreamWorld], DataStreamWriter], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
         spout.start(build(world).format("noop").option(*at(world, "refused")))
 
 
-def test_a_second_query_of_a_group_is_refused_while_the_first_runs(world: World) -> None:
+def test_a_second_query_of_a_group_is_refused_while_the_first_runs(world: StreamWorld) -> None:
     """Also when both streams were read before either query was started."""
     one, two = words(world, "other"), words(world, "other")
     with started(to_files(world, "other", one)):
@@ -298,20 +299,22 @@ def test_a_second_query_of_a_group_is_refused_while_the_first_runs(world: World)
             words(world, "other")
 
 
-def test_a_query_of_another_session_of_the_spark_context_is_seen(world: World) -> None:
+def test_a_query_of_another_session_of_the_spark_context_is_seen(world: StreamWorld) -> None:
     """Each session has a list of queries of its own."""
-    other = World(world.topics, world.spark.newSession(), world.folder)
+    other = StreamWorld(world.topics, world.spark.newSession(), world.folder)
     with closing(other), started(to_files(world, "other-first", words(world, "other"))):
         assert not other.spark.streams.active
         with pytest.raises(UsageError, match="is read by a query of this application already"):
             other.read("other")
 
 
-def test_sessions_of_one_application_read_streams_beside_each_other(world: World, tmp_path: Path) -> None:
+def test_sessions_of_one_application_read_streams_beside_each_other(
+    world: StreamWorld, tmp_path: Path
+) -> None:
     """Spark lets one session of a context register a data source's name: each has names of its own."""
     world.produce("mine", "a b", "bad")
     world.produce("theirs", "c d", "bad", "e")
-    other = World(world.topics, world.spark.newSession(), world.folder)
+    other = StreamWorld(world.topics, world.spark.newSession(), world.folder)
     mine, theirs = words(world, "mine"), words(other, "theirs")
     with pytest.raises(UsageError, match="operators that dropped the hidden column"):
         theirs.selectExpr("upper(word) AS value").transform(spout.bolt(NoOrigin(), name="lost"))
@@ -332,7 +335,7 @@ def test_sessions_of_one_application_read_streams_beside_each_other(world: World
     assert other.spark.read.parquet(str(tmp_path / "out")).count() == 3
 
 
-def test_records_that_a_predicate_leaves_out_are_best_effort(world: World) -> None:
+def test_records_that_a_predicate_leaves_out_are_best_effort(world: StreamWorld) -> None:
     """S52: one of two lines that fail is not tracked, and so acked with its batch."""
     world.produce("free", "a b", "bad debug", "bad")
     rows = spout.read_stream(
@@ -347,7 +350,7 @@ def test_records_that_a_predicate_leaves_out_are_best_effort(world: World) -> No
     assert (found.acked, set(found.failed)) == ({0, 1}, {2})
 
 
-def test_a_stream_without_tracking_is_started_as_it_is(world: World, tmp_path: Path) -> None:
+def test_a_stream_without_tracking_is_started_as_it_is(world: StreamWorld, tmp_path: Path) -> None:
     """S53, S79: `tracked=False` is best effort; nothing is published."""
     world.produce("refused", "a")
     rows = spout.read_stream(world.spark, world.topics, "refused", tracked=False, startingOffsets="earliest")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from logging import LogRecord
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -16,150 +12,39 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import Topics, load
+from acker.config.topics import load
 from acker.errors import UsageError
-from acker.identity import is_replay, partition_of
-from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import TopicPartition
-from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Fails, positions
 from spout.local.ports import free_port
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
 from tests.support.brokers import Broker
-from tests.support.waiting import committed, eventually
-from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
+from tests.support.waiting import eventually
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 120.0
 INPUTS = ("chain", "joined", "loose", "taken", "twice", "skipped", "branches", "noop", "bare",
           "parted", "first", "counted", "cut", "limited", "shown", "named", "again", "sparks",
           "pandas")  # fmt: skip
 
 
-class World:
-    """Topics with a running acker, the one Spark, and what was published so far."""
-
-    def __init__(self, topics: Topics, spark: SparkSession, folder: Path) -> None:
-        self.topics = topics
-        self.spark = spark
-        self.folder = folder
-        self.log = KafkaLog(topics.kafka)
-        self.rows: dict[str, list[tuple[object, ...]]] = {}
-        self._found: dict[str, Published] = {}
-        self._reading = threading.Lock()
-        names = topics.ack_topics
-        self._parts = [TopicPartition(topic, n) for topic in (names.ack, names.fail) for n in range(2)]
-        # Read along from the beginning: ackers delete what they no longer need.
-        self._reader = self.log.reader(committed=False)
-        self._reader.assign(dict.fromkeys(self._parts, 0))
-
-    def close(self) -> None:
-        """Leave Kafka."""
-        self._reader.close()
-        self.log.close()
-
-    def produce(self, name: str, *lines: str) -> None:
-        """Write lines, half of them to each partition."""
-        produce_lines(self.log, self.topics.input(name).topic, lines)
-
-    def read(self, name: str) -> DataFrame:
-        """Read an input from its beginning."""
-        return spout.read_stream(self.spark, self.topics, name, startingOffsets="earliest")
-
-    @contextmanager
-    def running(
-        self, name: str, frame: DataFrame, write: Callable[[DataFrame, int], object] | None = None
-    ) -> Iterator[StreamingQuery]:
-        """Run a query as long as the context lasts; without a `write` its rows are collected."""
-        kept = self.rows.setdefault(name, [])
-
-        def collect(batch: DataFrame, _batch_id: int) -> None:
-            assert ANCHOR not in batch.columns
-            kept.extend(tuple(row) for row in batch.collect())
-
-        query = (
-            frame.writeStream.foreachBatch(spout.sink(write or collect))
-            .option("checkpointLocation", str(self.folder / name))
-            .start()
-        )
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def published(self, name: str) -> Published:
-        """Return what was published for an input up to now; sinks of some tests ask too, in their thread."""
-        with self._reading:
-            ends = self.log.ends(self._parts)
-            while any(self._reader.position(part) < end for part, end in ends.items()):
-                for record in self._reader.poll(1_000):
-                    event = wire_codec().decode(record.value)
-                    if isinstance(event, Acks | Fails):
-                        self._found.setdefault(event.group, Published()).add(event)
-            return self._found.setdefault(self.topics.input(name).group, Published())
-
-    def copies(self, name: str) -> list[str]:
-        """Return the lines that were emitted again up to now."""
-        places = [TopicPartition(self.topics.input(name).replay_topic, part) for part in range(2)]
-        return [(record.value or b"").decode() for record in committed(self.log, places)]
-
-    def wait_for(self, name: str, said: int, query: StreamingQuery) -> Published:
-        """Wait until something was said of so many roots."""
-
-        def enough() -> bool:
-            if error := query.exception():
-                raise error
-            return self.published(name).said >= said
-
-        eventually(enough, DEADLINE_S)
-        return self.published(name)
-
-
-@dataclass
-class Published:
-    """What was published of first emissions, by line: the n-th line lies in partition n % 2 at n // 2."""
-
-    acked: set[int] = field(default_factory=set)
-    open: set[int] = field(default_factory=set)
-    failed: dict[int, tuple[str, str, str]] = field(default_factory=dict)
-
-    @property
-    def said(self) -> int:
-        """Of how many roots something was said."""
-        return len(self.acked) + len(self.open) + len(self.failed)
-
-    def add(self, event: Acks | Fails) -> None:
-        """Take a record in."""
-        if is_replay(event.source):  # a copy, which may come before a test has ended or not
-            return
-        side = partition_of(event.source)
-        if isinstance(event, Acks):
-            self.acked |= {2 * at + side for run in event.runs for at in range(*run)}
-            self.open |= {2 * at + side for at in positions(event.positions).tolist()}
-            return
-        for operator, error, message, packed in event.causes:
-            for at in positions(packed).tolist():
-                self.failed[2 * at + side] = (operator, error, message)
-
-
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("bolts")
     config = config_of(folder, broker, INPUTS)
-    made = World(load(config, {}), spark, folder)
+    made = StreamWorld(load(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()
 
 
 def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_name(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: StreamWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S82, S84: inside the read task; the row identity is the origin of the record and the ordinal."""
     lines = ("a b", "c bad", "d worse", "")
@@ -185,7 +70,7 @@ def test_a_chain_of_narrow_bolts_acks_what_went_through_and_fails_the_rest_by_na
 
 
 def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: StreamWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S28, S31, S81: what one of them forgets leaves its roots open, and what fails fails its roots only."""
     world.produce("joined", "a b a", "b lost", "c forget", "a worst", "c a")
@@ -209,7 +94,7 @@ def test_trees_that_cross_a_grouping_complete_when_both_bolts_acked(
     assert total == {"a": 4, "b": 2, "c": 2, "forget": 1}
 
 
-def test_sparks_own_operators_may_stand_before_and_between_bolts(world: World) -> None:
+def test_sparks_own_operators_may_stand_before_and_between_bolts(world: StreamWorld) -> None:
     """What they filter is acked with its batch; what bolts behind them fail is failed."""
     world.produce("loose", "a bb", "no", "ccc worse", "bad", "dd")
     words = (
@@ -241,7 +126,7 @@ def shown(batch: DataFrame, _batch_id: int) -> None:
     batch.show()
 
 
-def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world: World) -> None:
+def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world: StreamWorld) -> None:
     """What an inner join leaves out is acked with its batch, as what a filter leaves out."""
     world.produce("sparks", "a hawk", "it hovers", "bad", "nobody knows this")
     kinds = world.spark.createDataFrame(
@@ -262,7 +147,7 @@ def test_sparks_sql_joins_with_tables_and_udfs_keep_working_behind_a_bolt(world:
     assert sorted(world.rows["sparks"]) == [("bird", "hawk!"), ("pronoun", "it!")]
 
 
-def test_a_sink_may_group_join_and_apply_pandas_to_the_rows_of_a_batch(world: World) -> None:
+def test_a_sink_may_group_join_and_apply_pandas_to_the_rows_of_a_batch(world: StreamWorld) -> None:
     """They are rows of a batch like any other; all of it is acked when the sink has returned."""
     world.produce("pandas", "a b a", "bad", "b")
     kept: Counter[str] = Counter()
@@ -298,7 +183,7 @@ def exploded(rows: DataFrame) -> DataFrame:
     ],
 )
 def test_what_would_ack_without_work_stops_the_query(
-    world: World,
+    world: StreamWorld,
     name: str,
     build: Callable[[DataFrame], DataFrame],
     write: Callable[[DataFrame, int], object] | None,
@@ -312,7 +197,7 @@ def test_what_would_ack_without_work_stops_the_query(
     assert world.published(name).said == 0
 
 
-def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(world: World) -> None:
+def test_a_limit_before_the_sink_stops_the_query_before_anything_is_written(world: StreamWorld) -> None:
     """Rule 3: read tasks of few rows end although a limit drops most of what they emit."""
     world.produce("cut", *["a"] * 8)
     frame = world.read("cut").transform(spout.bolt(NoOrigin(), name="split")).limit(3)
@@ -330,7 +215,7 @@ def shuffled(rows: DataFrame, times: int) -> DataFrame:
     return rows.drop(ANCHOR)
 
 
-def test_two_operators_of_one_name_stop_the_query_by_their_name(world: World) -> None:
+def test_two_operators_of_one_name_stop_the_query_by_their_name(world: StreamWorld) -> None:
     """Rule 3: one would count as another evaluation of the other, and what it left open as acked."""
     world.produce("named", "a", "b")
     words = world.read("named").transform(spout.bolt(NoOrigin(), name="split", anchored=True)).select("*")
@@ -346,7 +231,7 @@ def test_two_operators_of_one_name_stop_the_query_by_their_name(world: World) ->
     assert world.published("named").said == 0
 
 
-def test_a_frame_that_is_built_again_or_used_twice_has_one_operator_of_a_name(world: World) -> None:
+def test_a_frame_that_is_built_again_or_used_twice_has_one_operator_of_a_name(world: StreamWorld) -> None:
     """What was thrown away stands in no plan, and one frame may run in one query after another."""
     world.produce("again", "a", "b")
     words = world.read("again").transform(spout.bolt(NoOrigin(), name="split", anchored=True)).select("*")
@@ -368,7 +253,7 @@ def test_a_frame_that_is_built_again_or_used_twice_has_one_operator_of_a_name(wo
     ],
 )
 def test_two_bolts_that_read_one_stream_stop_the_query_with_the_way_out(
-    world: World, name: str, anchored: bool, says: str
+    world: StreamWorld, name: str, anchored: bool, says: str
 ) -> None:
     """Rule 3: each would be the first bolt of every root; a topology has one spout before both."""
     world.produce(name, "a", "b")
@@ -383,7 +268,7 @@ def test_two_bolts_that_read_one_stream_stop_the_query_with_the_way_out(
     assert world.published(name).said == 0
 
 
-def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: World) -> None:
+def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: StreamWorld) -> None:
     """S74: in the read task and behind Spark's operators; hooks work in Spark's workers."""
     seen = world.folder / "seen.txt"
     world.produce("counted", "a b", "bad", "b b worse")
@@ -427,7 +312,9 @@ def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: W
 
 
 @pytest.mark.parametrize("name", ["noop", "bare"])
-def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(world: World, name: str) -> None:
+def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(
+    world: StreamWorld, name: str
+) -> None:
     """Else nothing of it would ever be acked, and all of it would come again until it is dead letters."""
     world.produce(name, "a b", "c")
     writer = world.read(name).transform(spout.bolt(NoOrigin(), name="split")).writeStream
@@ -442,7 +329,7 @@ def test_a_tracked_stream_that_is_written_past_the_sink_stops_its_query(world: W
     assert world.published(name).said == 0
 
 
-def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(world: World) -> None:
+def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(world: StreamWorld) -> None:
     """It says so, or evaluates nothing; and two actions evaluate the bolts twice and are published once."""
 
     manners = ["evaluates nothing"]
@@ -474,7 +361,7 @@ def test_a_sink_that_skips_a_batch_fails_its_roots_unless_it_is_deterministic(wo
     assert (found.acked, sorted(found.failed)) == ({4, 5}, [0, 1, 2, 3])
 
 
-def test_a_bolt_that_lost_the_hidden_column_is_refused_when_it_is_attached(world: World) -> None:
+def test_a_bolt_that_lost_the_hidden_column_is_refused_when_it_is_attached(world: StreamWorld) -> None:
     rows = world.read("chain")
     with pytest.raises(UsageError, match="dropped the hidden column"):
         rows.select("value").transform(spout.bolt(NoOrigin()))

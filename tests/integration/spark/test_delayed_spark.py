@@ -14,11 +14,10 @@ import spout
 from acker.config.topics import load
 from acker.errors import UsageError
 from spout.publishing.delayed import LATE
-from tests.integration.spark.test_bolts_spark import DEADLINE_S, World
 from tests.support.bolts.sample_bolts import Address, Timed, place_in
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
 
 pytestmark = pytest.mark.slow
 
@@ -26,17 +25,19 @@ INPUTS = ("windows", "updated", "named")
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run an acker for them."""
     folder = tmp_path_factory.mktemp("delayed")
     config = config_of(folder, broker, INPUTS)
-    made = World(load(config, {}), spark, folder)
+    made = StreamWorld(load(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()
 
 
-def by_minute(world: World, name: str, late: str = "ack") -> DataFrame:
+def by_minute(world: StreamWorld, name: str, late: str = "ack") -> DataFrame:
     """Count the clicks of a minute, with their anchors."""
     lines = spout.read_stream(world.spark, world.topics, name, startingOffsets="earliest", delayed_acks=True)
     clicks = lines.selectExpr(
@@ -56,7 +57,9 @@ def at(time: str, page: str) -> str:
     return f"2026-11-21T10:{time} {page}"
 
 
-def test_a_window_that_is_evicted_in_a_batch_without_data_acks_or_fails_its_tuples(world: World) -> None:
+def test_a_window_that_is_evicted_in_a_batch_without_data_acks_or_fails_its_tuples(
+    world: StreamWorld,
+) -> None:
     """S29, S86: through a sink of ours; the first watermark passes both windows and then a late click."""
     world.produce("windows", at("00:01", "a"), at("00:02", "bad"), at("00:03", "a"), at("02:00", "c"))
     rows = by_minute(world, "windows", late="fail").transform(spout.ack_anchors(Address()))
@@ -75,7 +78,7 @@ def test_a_window_that_is_evicted_in_a_batch_without_data_acks_or_fails_its_tupl
     assert told == [2, 1, 1, 1]
 
 
-def test_rows_that_are_written_again_and_again_cannot_ack_their_tuples(world: World) -> None:
+def test_rows_that_are_written_again_and_again_cannot_ack_their_tuples(world: StreamWorld) -> None:
     """In update mode each click would ack all clicks before it once more, and edges would cancel."""
     world.produce("updated", at("00:01", "a"), at("00:02", "b"))
     rows = by_minute(world, "updated").transform(spout.ack_anchors())
@@ -89,7 +92,7 @@ def test_rows_that_are_written_again_and_again_cannot_ack_their_tuples(world: Wo
     assert world.published("updated").said == 0
 
 
-def test_two_holds_of_one_name_stop_the_query_by_their_name(world: World) -> None:
+def test_two_holds_of_one_name_stop_the_query_by_their_name(world: StreamWorld) -> None:
     """Rule 3: only one of them would count, and what the other holds would be acked with its batch."""
     lines = spout.read_stream(
         world.spark, world.topics, "named", startingOffsets="earliest", delayed_acks=True
@@ -109,7 +112,7 @@ def test_two_holds_of_one_name_stop_the_query_by_their_name(world: World) -> Non
     assert world.published("named").said == 0
 
 
-def test_what_cannot_be_held_is_refused_when_it_is_built(world: World) -> None:
+def test_what_cannot_be_held_is_refused_when_it_is_built(world: StreamWorld) -> None:
     rows = world.read("updated")
     with pytest.raises(UsageError, match="delayed_acks=True"):
         rows.transform(spout.hold(until="timestamp"))

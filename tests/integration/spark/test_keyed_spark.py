@@ -13,11 +13,10 @@ from acker.identity import source_of
 from acker.kafka.port import TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Tick
-from tests.integration.commands.test_examples import World, read_held, running, wait_for
 from tests.support.bolts.keyed_bolts import Forgets, Saves, Waits
 from tests.support.brokers import Broker
 from tests.support.waiting import committed, eventually
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import VerdictWorld, config_of, read_held, running, serving, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -35,26 +34,28 @@ def an_input(number: int, name: str, timeout_ms: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VerdictWorld]:
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("keyed")
     inputs = [an_input(1, "forgotten", 5_000), an_input(2, "kept", TIMEOUT_MS)]
     inputs.append(an_input(3, "saved", 60_000))
     config = config_of(folder, broker, (), *inputs)
-    made = World(load(config, {}), spark, folder)
+    made = VerdictWorld(load(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()
 
 
-def keyed(world: World, name: str, bolt: spout.KeyedBolt) -> DataFrame:
+def keyed(world: VerdictWorld, name: str, bolt: spout.KeyedBolt) -> DataFrame:
     """Let a bolt hold lines, "word said", by word."""
     lines = read_held(world, name).selectExpr("split(CAST(value AS STRING), ' ') AS parts", "_windhover")
     words = lines.selectExpr("parts[0] AS word", "parts[1] AS said", "_windhover")
     return words.transform(spout.hold(None)).transform(spout.keyed(bolt, by="word"))
 
 
-def open_ms(world: World, name: str, offset: int) -> int:
+def open_ms(world: VerdictWorld, name: str, offset: int) -> int:
     """Return since when a record of partition 0 is emitted, by the clock of its session; -1: not yet."""
     given, names = world.topics.input(name), world.topics.ack_topics
     parts = [TopicPartition(names.init, n) for n in range(world.topics.acker.partitions)]
@@ -69,7 +70,7 @@ def open_ms(world: World, name: str, offset: int) -> int:
     return max(each.now for each in mine) - begun[0] if begun else -1
 
 
-def test_a_record_whose_tuple_is_held_for_too_long_times_out_and_comes_again(world: World) -> None:
+def test_a_record_whose_tuple_is_held_for_too_long_times_out_and_comes_again(world: VerdictWorld) -> None:
     """S17, S31, P52: its late ack changes nothing; the copy, another emission, is acked."""
     world.produce("forgotten", "hawk waits")
     rows = keyed(world, "forgotten", Forgets())
@@ -82,7 +83,7 @@ def test_a_record_whose_tuple_is_held_for_too_long_times_out_and_comes_again(wor
     assert found[0] == ("hawk", "False True")
 
 
-def test_a_timeout_that_is_reset_in_a_quiet_stream_never_comes(world: World) -> None:
+def test_a_timeout_that_is_reset_in_a_quiet_stream_never_comes(world: VerdictWorld) -> None:
     """S16, S62: nothing is read meanwhile, so no Init tells the time; the root is acked long after it."""
     world.produce("kept", "first go")
     rows = keyed(world, "kept", Waits())
@@ -102,7 +103,7 @@ def test_a_timeout_that_is_reset_in_a_quiet_stream_never_comes(world: World) -> 
     assert status.count("executed", "Waits") == status.count("acked", "Waits")
 
 
-def test_a_keyed_bolt_that_stops_ends_the_query_and_goes_on_with_what_it_held(world: World) -> None:
+def test_a_keyed_bolt_that_stops_ends_the_query_and_goes_on_with_what_it_held(world: VerdictWorld) -> None:
     """S84: no record is failed; started again from its checkpoint the query runs the same batch."""
     place = world.folder / "place"
     rows = keyed(world, "saved", Saves())
@@ -120,7 +121,7 @@ def test_a_keyed_bolt_that_stops_ends_the_query_and_goes_on_with_what_it_held(wo
     assert world.written("saved", "word string, tuples string") == [("kite", "2")]
 
 
-def spread(world: World, name: str) -> dict[tuple[bool, int, int], str]:
+def spread(world: VerdictWorld, name: str) -> dict[tuple[bool, int, int], str]:
     """Return what became of records and of their copies."""
     return {
         (replays, *place): why

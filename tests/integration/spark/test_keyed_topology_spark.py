@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +16,39 @@ from spout.builder.flux import load_topology
 from spout.builder.submitted import DRAIN_SECONDS, SubmittedTopology
 from spout.builder.topology import TopologyBuilder
 from spout.planner.mailbox import PlannerStatus
-from tests.integration.spark.test_topology_spark import World, spout_of
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Count, Words
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import (
+    DEADLINE_S,
+    SubmittedWorld,
+    config_of,
+    serving,
+    spout_of,
+    wait_for_spout,
+)
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 180.0
 INPUTS = ("ticks", "fails", "restart", "yaml", "wide", "paused")
 TRIGGER = {"processingTime": "200 milliseconds"}
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SubmittedWorld]:
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("keyed-topologies")
     config = config_of(folder, broker, INPUTS)
-    made = World(f"{folder.name}-", config.read_text(), spark, folder)
+    made = SubmittedWorld(f"{folder.name}-", config.read_text(), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.log.close()
 
 
 @pytest.fixture(autouse=True)
-def all_ended(world: World) -> Iterator[None]:
+def all_ended(world: SubmittedWorld) -> Iterator[None]:
     """End what a test leaves running."""
     yield
     while world.submitted:
@@ -60,7 +67,7 @@ class Written:
             self.counts[row.word] += row.tuples
 
 
-def counting(world: World, name: str, gate: Path) -> TopologyBuilder:
+def counting(world: SubmittedWorld, name: str, gate: Path) -> TopologyBuilder:
     """Build the word count: lines, words, and a keyed bolt that holds them until a file is there."""
     builder = TopologyBuilder()
     builder.set_spout("lines", world.topics, name, startingOffsets="earliest")
@@ -69,15 +76,11 @@ def counting(world: World, name: str, gate: Path) -> TopologyBuilder:
     return builder
 
 
-def submit(world: World, builder: TopologyBuilder, sink: Any = None, **options: Any) -> SubmittedTopology:
+def submit(
+    world: SubmittedWorld, builder: TopologyBuilder, sink: Any = None, **options: Any
+) -> SubmittedTopology:
     """Submit a topology that runs a batch five times a second at most."""
     return world.submit(builder, sink=sink, trigger=TRIGGER, **options)
-
-
-def wait_for(running: SubmittedTopology, condition: Callable[[PlannerStatus], object]) -> PlannerStatus:
-    """Wait until the planning process says something."""
-    eventually(lambda: condition(spout_of(running)), DEADLINE_S, told=running.status)
-    return spout_of(running)
 
 
 def batches(checkpoint: Path, log: str) -> set[str]:
@@ -89,10 +92,10 @@ def wait_until_held(running: SubmittedTopology, tuples: int) -> PlannerStatus:
     """Wait until so many tuples were published as received, and then for a status of some time after."""
     eventually(lambda: running.status().count("executed", "count") == tuples, DEADLINE_S, told=running.status)
     since = spout_of(running).wall
-    return wait_for(running, lambda status: status.wall > since + 1_500)
+    return wait_for_spout(running, lambda status: status.wall > since + 1_500)
 
 
-def test_tuples_are_held_until_a_tick_acks_them(world: World) -> None:
+def test_tuples_are_held_until_a_tick_acks_them(world: SubmittedWorld) -> None:
     """Rule 3, P52: no root is acked while the keyed bolt holds one of its tuples; then all are."""
     gate, written = world.folder / "ticks-open", Written()
     world.produce("ticks", "the hawk waits", "the hawk hovers", "", "end")
@@ -102,7 +105,7 @@ def test_tuples_are_held_until_a_tick_acks_them(world: World) -> None:
     assert (held.acked, held.pending, held.failed) == (1, 3, 0)
     assert not written.counts
     gate.touch()
-    found = wait_for(running, lambda status: status.acked == 4)
+    found = wait_for_spout(running, lambda status: status.acked == 4)
     assert (found.pending, found.failed, found.replayed) == (0, 0, 0)
     assert written.counts == {"the": 2, "hawk": 2, "waits": 1, "hovers": 1, "end": 1}
     eventually(lambda: running.status().count("acked", "count") == 7)
@@ -113,13 +116,13 @@ def test_tuples_are_held_until_a_tick_acks_them(world: World) -> None:
     assert running.stop().state == "stopped"
 
 
-def test_what_a_keyed_bolt_fails_comes_again(world: World) -> None:
+def test_what_a_keyed_bolt_fails_comes_again(world: SubmittedWorld) -> None:
     """Rule 5: alone where it fails one tuple, with all that the key holds where it raises."""
     gate, written = world.folder / "fails-open", Written()
     gate.touch()
     world.produce("fails", "hawk fails", "raises", "kite")
     running = submit(world, counting(world, "fails", gate), written)
-    found = wait_for(running, lambda status: status.acked == 3 and not status.pending)
+    found = wait_for_spout(running, lambda status: status.acked == 3 and not status.pending)
     # of the positions that were read of replay topics some are marks of transactions
     assert (found.failed, found.replayed - found.absent) == (2, 2)
     # the other word of a line that failed was acked, and is counted again when the line comes again
@@ -127,7 +130,7 @@ def test_what_a_keyed_bolt_fails_comes_again(world: World) -> None:
     eventually(lambda: running.status().count("failed", "count") == 2)
 
 
-def test_what_is_held_outlives_a_kill_and_a_stop(world: World) -> None:
+def test_what_is_held_outlives_a_kill_and_a_stop(world: SubmittedWorld) -> None:
     """Rules 3 and 6: a restart from the checkpoint holds on; nothing is emitted again, or acked early."""
     gate, written = world.folder / "restart-open", Written()
     checkpoint = world.folder / "restart"
@@ -152,14 +155,14 @@ def test_what_is_held_outlives_a_kill_and_a_stop(world: World) -> None:
     assert not written.counts
 
     running = begin()
-    wait_for(running, lambda status: status.pending == 3)
+    wait_for_spout(running, lambda status: status.pending == 3)
     gate.touch()
-    found = wait_for(running, lambda status: not status.pending)
+    found = wait_for_spout(running, lambda status: not status.pending)
     assert (found.emitted, found.acked, found.failed, found.replayed) == (0, 3, 0, 0)
     assert written.counts == {"the": 3, "hawk": 1, "kite": 1, "end": 1}
 
 
-def test_a_paused_topology_ticks_on(world: World) -> None:
+def test_a_paused_topology_ticks_on(world: SubmittedWorld) -> None:
     """S70: nothing new is emitted, and what is held is acked when its bolt does."""
     gate, written = world.folder / "paused-open", Written()
     world.produce("paused", "hawk")
@@ -169,14 +172,14 @@ def test_a_paused_topology_ticks_on(world: World) -> None:
     eventually(lambda: running.status().state == "inactive", DEADLINE_S)
     world.produce("paused", "kite")
     gate.touch()
-    found = wait_for(running, lambda status: status.acked == 1)
+    found = wait_for_spout(running, lambda status: status.acked == 1)
     assert (found.emitted, found.pending) == (1, 0)
     running.resume()
-    wait_for(running, lambda status: status.acked == 2)
+    wait_for_spout(running, lambda status: status.acked == 2)
     assert written.counts == {"hawk": 1, "kite": 1}
 
 
-def test_a_topology_from_a_file_may_end_in_a_keyed_bolt(world: World) -> None:
+def test_a_topology_from_a_file_may_end_in_a_keyed_bolt(world: SubmittedWorld) -> None:
     """The word count again, as `windhover submit` runs it, but for its Spark session; nothing is written."""
     folder = world.folder / "yaml"
     folder.mkdir()
@@ -201,10 +204,10 @@ trigger: {{processingTime: 200 milliseconds}}
     running = world.submit(found.builder, sink=found.sink, **found.options)
     assert wait_until_held(running, 6).pending == 1
     gate.touch()
-    assert wait_for(running, lambda status: status.acked == 1).pending == 0
+    assert wait_for_spout(running, lambda status: status.acked == 1).pending == 0
 
 
-def test_a_keyed_bolt_stands_behind_shuffles_and_joins_and_beside_other_ends(world: World) -> None:
+def test_a_keyed_bolt_stands_behind_shuffles_and_joins_and_beside_other_ends(world: SubmittedWorld) -> None:
     """S31: words go two ways and come together, anchored on both; another bolt reads them and writes itself.
 
     A tuple of two tuples of one root is held by both edges.
@@ -224,12 +227,12 @@ def test_a_keyed_bolt_stands_behind_shuffles_and_joins_and_beside_other_ends(wor
     assert wait_until_held(running, 7).pending == 3
     eventually(lambda: running.status().count("acked", "audit") == 14)
     gate.touch()
-    found = wait_for(running, lambda status: status.acked == 3)
+    found = wait_for_spout(running, lambda status: status.acked == 3)
     assert (found.pending, found.failed) == (0, 0)
     assert written.counts == dict.fromkeys(("the", "hawk", "waits", "end", "a", "kite", "hovers"), 1)
 
 
-def test_a_query_that_ends_with_its_records_has_no_ticks(world: World) -> None:
+def test_a_query_that_ends_with_its_records_has_no_ticks(world: SubmittedWorld) -> None:
     """It is refused before anything is read."""
     with pytest.raises(UsageError, match="'count' is a KeyedBolt that ticks, and with the trigger available"):
         world.submit(counting(world, "ticks", world.folder), trigger={"availableNow": True})

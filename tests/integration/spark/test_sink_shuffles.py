@@ -12,10 +12,9 @@ from pyspark.sql import functions as sql
 import spout
 from acker.config.topics import load
 from spout.sinks.drain import Drain
-from tests.integration.spark.test_bolts_spark import Published, World
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, Published, StreamWorld, config_of, serving
 
 pytestmark = pytest.mark.slow
 
@@ -26,16 +25,17 @@ INPUTS = (
     "unmatched",
 )  # fmt: skip
 
-DEADLINE_S = 120
 Write = Callable[[DataFrame, int], object]
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("shuffles")
     config = config_of(folder, broker, INPUTS)
-    made = World(load(config, {}), spark, folder)
+    made = StreamWorld(load(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()
@@ -63,17 +63,17 @@ def unplanned(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def words(world: World, name: str) -> DataFrame:
+def words(world: StreamWorld, name: str) -> DataFrame:
     """Read the words of an input; ``bad`` fails its line."""
     return world.read(name).transform(spout.bolt(NoOrigin(), name="split"))
 
 
-def kinds(world: World) -> DataFrame:
+def kinds(world: StreamWorld) -> DataFrame:
     """Make a table to join words with."""
     return world.spark.createDataFrame([("hawk", "bird"), ("it", "pronoun")], "word string, kind string")
 
 
-def stopped(world: World, name: str, rows: DataFrame, write: Write) -> Published:
+def stopped(world: StreamWorld, name: str, rows: DataFrame, write: Write) -> Published:
     """Run a query until it is stopped for what its sink has left unread."""
     says = r"evaluated in part only .* of the \d+ partitions behind its last shuffle were not read"
     with world.running(name, rows, write) as query, pytest.raises(StreamingQueryException, match=says):
@@ -82,7 +82,7 @@ def stopped(world: World, name: str, rows: DataFrame, write: Write) -> Published
 
 
 def test_a_join_that_is_not_broadcast_is_acked_when_its_rows_are_written(
-    world: World, drains: list[DataFrame]
+    world: StreamWorld, drains: list[DataFrame]
 ) -> None:
     """What it leaves out is acked with the batch, and a batch of which nothing is left too."""
     rows = words(world, "joined").join(kinds(world).hint("merge"), "word").select("word")
@@ -96,7 +96,7 @@ def test_a_join_that_is_not_broadcast_is_acked_when_its_rows_are_written(
     assert drains
 
 
-def test_a_join_of_which_no_row_is_left_is_acked(world: World) -> None:
+def test_a_join_of_which_no_row_is_left_is_acked(world: StreamWorld) -> None:
     """Adaptive execution may leave nothing of such a plan, not even a partition."""
     rows = words(world, "unmatched").join(kinds(world).hint("shuffle_hash"), "word").select("word")
     world.produce("unmatched", "nobody", "waits")
@@ -153,7 +153,7 @@ def grown(kept: list[str]) -> Write:
     list(zip(WRITTEN, (collected, twice, persisted, coalesced, grown), strict=True)),
 )
 def test_whatever_reads_all_rows_of_a_batch_is_acked(
-    world: World, name: str, manner: Callable[[list[str]], Write], drains: list[DataFrame]
+    world: StreamWorld, name: str, manner: Callable[[list[str]], Write], drains: list[DataFrame]
 ) -> None:
     """Rows lie in one partition of four: the others are empty, and tell nothing."""
     kept: list[str] = []
@@ -195,13 +195,13 @@ def halves(batch: DataFrame, _batch_id: int) -> None:
         ("doubled", doubled),
     ],
 )
-def test_what_leaves_rows_unread_stops_the_query_by_name(world: World, name: str, write: Write) -> None:
+def test_what_leaves_rows_unread_stops_the_query_by_name(world: StreamWorld, name: str, write: Write) -> None:
     """Rule 3: a part of a batch publishes nothing."""
     world.produce(name, "a b c d e f", "g h i j k")
     assert stopped(world, name, words(world, name).repartition(3, "word"), write).said == 0
 
 
-def test_empty_partitions_do_not_stand_for_others(world: World) -> None:
+def test_empty_partitions_do_not_stand_for_others(world: StreamWorld) -> None:
     """Rule 3: all rows lie in the last one of four; four tasks end an empty one, and none the last."""
     world.produce("halves", "a b c d e f", "g h i j k")
     rows = words(world, "halves").repartitionById(4, sql.length("word") + 2)
@@ -209,14 +209,14 @@ def test_empty_partitions_do_not_stand_for_others(world: World) -> None:
 
 
 @pytest.mark.usefixtures("unplanned")
-def test_what_leaves_rows_unread_stops_the_query_without_adaptive_execution_too(world: World) -> None:
+def test_what_leaves_rows_unread_stops_the_query_without_adaptive_execution_too(world: StreamWorld) -> None:
     """Rule 3: the bolts end for the first row that is read, so their reports are whole."""
     world.produce("unplanned", "a b c d e f", "g h i j k")
     rows = words(world, "unplanned").repartition(3, "word")
     assert stopped(world, "unplanned", rows, lambda batch, _: batch.take(1)).said == 0
 
 
-def test_a_batch_that_is_run_again_is_read_anew(world: World) -> None:
+def test_a_batch_that_is_run_again_is_read_anew(world: StreamWorld) -> None:
     """What the run before has read of it does not count."""
     world.produce("again", "a b c d e f", "g h i j k")
     rows = words(world, "again").repartition(3, "word")
@@ -232,7 +232,7 @@ def test_a_batch_that_is_run_again_is_read_anew(world: World) -> None:
         assert world.wait_for("again", 2, query).acked == {0, 1}
 
 
-def test_a_function_that_reads_nothing_skips_its_batch(world: World) -> None:
+def test_a_function_that_reads_nothing_skips_its_batch(world: StreamWorld) -> None:
     """As it does where nothing is shuffled."""
     world.produce("nothing", "a", "b")
     rows = words(world, "nothing").repartition(3)
@@ -242,7 +242,7 @@ def test_a_function_that_reads_nothing_skips_its_batch(world: World) -> None:
     assert found.acked == set()
 
 
-def test_a_stream_that_spark_sends_to_every_task_is_acked_when_it_is_written(world: World) -> None:
+def test_a_stream_that_spark_sends_to_every_task_is_acked_when_it_is_written(world: StreamWorld) -> None:
     """The table is joined with the stream: the bolts work in the stage that makes the broadcast."""
     world.produce("reading", "a hawk", "it hovers")
     rows = kinds(world).join(sql.broadcast(words(world, "reading")), "word").select("word")
@@ -251,7 +251,7 @@ def test_a_stream_that_spark_sends_to_every_task_is_acked_when_it_is_written(wor
     assert sorted(world.rows["reading"]) == [("hawk",), ("it",)]
 
 
-def test_a_stateful_aggregate_is_acked_when_its_rows_are_written(world: World) -> None:
+def test_a_stateful_aggregate_is_acked_when_its_rows_are_written(world: StreamWorld) -> None:
     """Spark runs it without adaptive execution, as it did before there was a drain."""
     world.produce("counted", "a b a", "b bad")
     kept: list[tuple[object, ...]] = []
@@ -274,19 +274,19 @@ def test_a_stateful_aggregate_is_acked_when_its_rows_are_written(world: World) -
     assert sorted(kept) == [("a", 2), ("b", 1)]
 
 
-def grouped(world: World, name: str) -> DataFrame:
+def grouped(world: StreamWorld, name: str) -> DataFrame:
     """Put a bolt behind a shuffle."""
     return words(world, name).transform(spout.bolt(Keep(), name="keep", grouping=spout.fields("word")))
 
 
-def broadcast(world: World, name: str) -> DataFrame:
+def broadcast(world: StreamWorld, name: str) -> DataFrame:
     """Join with a table that is sent to every task."""
     return words(world, name).join(sql.broadcast(kinds(world)), "word").select("word")
 
 
 @pytest.mark.parametrize(("name", "build"), [("stayed", broadcast), ("dealt", grouped)])
 def test_where_nothing_is_shuffled_behind_the_last_bolt_there_is_no_drain(
-    world: World, name: str, build: Callable[[World, str], DataFrame], drains: list[DataFrame]
+    world: StreamWorld, name: str, build: Callable[[StreamWorld, str], DataFrame], drains: list[DataFrame]
 ) -> None:
     """A shuffle in front of the last bolt costs nothing more, nor does a broadcast of something else."""
     world.produce(name, "a hawk", "it hovers")
@@ -296,7 +296,7 @@ def test_where_nothing_is_shuffled_behind_the_last_bolt_there_is_no_drain(
 
 
 def test_a_topology_whose_last_stage_is_behind_a_shuffle_has_no_drain(
-    world: World, drains: list[DataFrame]
+    world: StreamWorld, drains: list[DataFrame]
 ) -> None:
     """Its stages have no names in Spark's plan; they are known by the rows that they read."""
     builder = spout.TopologyBuilder()

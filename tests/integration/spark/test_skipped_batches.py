@@ -15,11 +15,10 @@ import spout
 from acker.config.topics import load
 from spout.planner.mailbox import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
-from tests.integration.spark.test_bolts_spark import DEADLINE_S, World
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import DEADLINE_S, StreamWorld, config_of, serving
 
 pytestmark = pytest.mark.slow
 
@@ -51,17 +50,19 @@ class Table:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StreamWorld]:
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("skipped")
     config = config_of(folder, broker, INPUTS)
-    made = World(load(config, {}), spark, folder)
+    made = StreamWorld(load(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()
 
 
-def words(world: World, name: str) -> DataFrame:
+def words(world: StreamWorld, name: str) -> DataFrame:
     """Read the words of an input, by one bolt, or by one more behind a shuffle."""
     rows = world.read(name).transform(spout.bolt(NoOrigin(), name="split"))
     if name.startswith("narrow"):
@@ -71,7 +72,7 @@ def words(world: World, name: str) -> DataFrame:
 
 @contextmanager
 def running(
-    world: World, name: str, rows: DataFrame, table: Table, *, deterministic: bool
+    world: StreamWorld, name: str, rows: DataFrame, table: Table, *, deterministic: bool
 ) -> Iterator[StreamingQuery]:
     """Run a query into a table as long as the context lasts."""
     writer = rows.writeStream.foreachBatch(spout.sink(table.write, deterministic=deterministic))
@@ -82,7 +83,7 @@ def running(
         query.stop()
 
 
-def settled(world: World, name: str, rows: DataFrame) -> None:
+def settled(world: StreamWorld, name: str, rows: DataFrame) -> None:
     """Wait until nothing is pending and every line is committed.
 
     Verdicts that were given before a process had taken its group count for none of its sums.
@@ -102,7 +103,9 @@ def settled(world: World, name: str, rows: DataFrame) -> None:
     eventually(enough, DEADLINE_S, told=status)
 
 
-def written_and_not_published(world: World, name: str, rows: DataFrame, *, deterministic: bool) -> Table:
+def written_and_not_published(
+    world: StreamWorld, name: str, rows: DataFrame, *, deterministic: bool
+) -> Table:
     """Run a query until its sink has written batch 0 and failed."""
     table = Table()
     world.produce(name, *LINES)
@@ -116,7 +119,7 @@ def written_and_not_published(world: World, name: str, rows: DataFrame, *, deter
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_deterministic_batch_that_is_skipped_is_acked_by_what_its_bolts_do_again(
-    world: World, kind: str
+    world: StreamWorld, kind: str
 ) -> None:
     """The rows of its first run stand; nothing is written twice, and nothing is replayed."""
     name = f"{kind}-same"
@@ -133,7 +136,7 @@ def test_a_deterministic_batch_that_is_skipped_is_acked_by_what_its_bolts_do_aga
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_other_batch_that_is_skipped_is_failed_and_replayed(world: World, kind: str) -> None:
+def test_any_other_batch_that_is_skipped_is_failed_and_replayed(world: StreamWorld, kind: str) -> None:
     """Its bolts may have done something else this time: what was written and what would be acked differ."""
     name = f"{kind}-other"
     rows = words(world, name)

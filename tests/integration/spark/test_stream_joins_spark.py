@@ -19,11 +19,17 @@ from spout.held.holding import _ceiled_ms
 from spout.publishing.delayed import LATE
 from spout.tuples.anchor_columns import ANCHORS
 from spout.tuples.columns import ANCHOR
-from tests.integration.commands.test_examples import World, read_held, running, wait_for
-from tests.integration.spark.test_bolts_spark import DEADLINE_S
 from tests.support.bolts.sample_bolts import Pays
 from tests.support.brokers import Broker
-from tests.support.worlds.stream_worlds import config_of, serving
+from tests.support.worlds.stream_worlds import (
+    DEADLINE_S,
+    VerdictWorld,
+    config_of,
+    read_held,
+    running,
+    serving,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -44,19 +50,21 @@ INPUT = (
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VerdictWorld]:
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("joins")
     named = [(name, side) for name in PAIRS for side in ("bought", "paid")]
     inputs = [INPUT.format(id=number, name=name, side=side) for number, (name, side) in enumerate(named, 1)]
     config = config_of(folder, broker, (), *inputs)
-    made = World(load(config, {}), spark, folder)
+    made = VerdictWorld(load(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()
 
 
-def lines_of(world: World, name: str) -> DataFrame:
+def lines_of(world: VerdictWorld, name: str) -> DataFrame:
     """Read both topics of a pair: lines, "10:00:03 id"; a copy's topic has the name of its own in it."""
     parts = "split(CAST(value AS STRING), ' ')"
     return read_held(world, f"{name}-bought", f"{name}-paid").selectExpr(
@@ -81,7 +89,7 @@ def watched(rows: DataFrame, name: str) -> DataFrame:
     return rows.withWatermark(f"{name}_at", "10 seconds")
 
 
-def pairs(world: World, name: str, how: str = "inner") -> DataFrame:
+def pairs(world: VerdictWorld, name: str, how: str = "inner") -> DataFrame:
     """Join purchases with what was paid for them within a minute."""
     lines = lines_of(world, name)
     bought = watched(side(lines, "bought", "NOT is_payment AND id <> 'nothing'"), "bought")
@@ -91,7 +99,7 @@ def pairs(world: World, name: str, how: str = "inner") -> DataFrame:
     return rows.withColumnRenamed("anchors", ANCHOR).selectExpr(*ROWS).transform(spout.ack_anchors(Pays()))
 
 
-def verdicts(world: World, name: str, *, replays: bool = False) -> dict[tuple[str, int, int], str]:
+def verdicts(world: VerdictWorld, name: str, *, replays: bool = False) -> dict[tuple[str, int, int], str]:
     """Return what became of the records of a pair, or of their copies, by side, partition and offset."""
     return {
         (side, *place): why
@@ -106,18 +114,18 @@ def pending(rows: DataFrame) -> int | None:
     return None if planner is None else planner.pending
 
 
-def written(world: World, name: str) -> set[tuple[object, ...]]:
+def written(world: VerdictWorld, name: str) -> set[tuple[object, ...]]:
     """Return the rows in the files of a pair; some have a null, and no order."""
     rows = world.spark.read.schema(OUT).parquet(str(world.folder / f"{name}-out"))
     return {tuple(row) for row in rows.collect()}
 
 
-def published(world: World, name: str) -> set[int]:
+def published(world: VerdictWorld, name: str) -> set[int]:
     """Return the lines of a pair of which it was published that they stay open."""
     return world.published(f"{name}-bought").open
 
 
-def test_a_row_of_an_inner_join_acks_both_sides_and_nothing_stays_open(world: World) -> None:
+def test_a_row_of_an_inner_join_acks_both_sides_and_nothing_stays_open(world: VerdictWorld) -> None:
     """S29, S31, P52: within one batch and across two; what neither side takes is acked with its batch."""
     world.produce("inner-bought", "10:00:01 a", "10:00:02 b", "10:00:02 nothing")
     world.produce("inner-paid", "10:00:03 a")
@@ -133,7 +141,7 @@ def test_a_row_of_an_inner_join_acks_both_sides_and_nothing_stays_open(world: Wo
     assert spout.stream_status(rows).count("emitted", "spout") == 5, "both sides read them"
 
 
-def test_the_bolt_decides_about_the_side_of_an_outer_join_that_found_no_other(world: World) -> None:
+def test_the_bolt_decides_about_the_side_of_an_outer_join_that_found_no_other(world: VerdictWorld) -> None:
     """S29, S86: a watermark lets them go; a purchase fails by name, and is too late when it comes again."""
     world.produce("outer-bought", "10:00:01 unpaid", "10:00:02 a")
     world.produce("outer-paid", "10:00:03 gift", "10:00:03 a")
@@ -152,7 +160,9 @@ def test_the_bolt_decides_about_the_side_of_an_outer_join_that_found_no_other(wo
     assert written(world, "outer") == {("a", "a"), ("z", "z"), (None, "gift")}
 
 
-def test_a_row_that_fails_replays_both_sides_and_both_are_acked_when_they_come_again(world: World) -> None:
+def test_a_row_that_fails_replays_both_sides_and_both_are_acked_when_they_come_again(
+    world: VerdictWorld,
+) -> None:
     """S29, S78: the copies meet each other, and what the state has of the first attempt."""
     world.produce("again-bought", "10:00:01 flaky")
     world.produce("again-paid", "10:00:02 flaky")
@@ -165,7 +175,9 @@ def test_a_row_that_fails_replays_both_sides_and_both_are_acked_when_they_come_a
     assert set(world.written("again", OUT)) == {("flaky", "flaky")}
 
 
-def test_a_side_waits_in_the_checkpoint_for_the_other_one_while_the_query_is_down(world: World) -> None:
+def test_a_side_waits_in_the_checkpoint_for_the_other_one_while_the_query_is_down(
+    world: VerdictWorld,
+) -> None:
     """S31, P52: the same session goes on, so nothing is put back."""
     world.produce("down-bought", "10:00:01 a")
     with running(world, "down", pairs(world, "down")) as query:
@@ -181,7 +193,7 @@ def test_a_side_waits_in_the_checkpoint_for_the_other_one_while_the_query_is_dow
     assert world.copies("down-bought") == []
 
 
-def test_a_side_whose_checkpoint_is_lost_is_put_back_and_meets_the_other_one(world: World) -> None:
+def test_a_side_whose_checkpoint_is_lost_is_put_back_and_meets_the_other_one(world: VerdictWorld) -> None:
     """Rule 9: nothing of it was acked, so the session that takes over abandons it, and it is replayed."""
     world.produce("lost-bought", "10:00:01 a")
     with running(world, "lost", pairs(world, "lost")) as query:
@@ -196,7 +208,9 @@ def test_a_side_whose_checkpoint_is_lost_is_put_back_and_meets_the_other_one(wor
     assert world.written("found", OUT) == [("a", "a")]
 
 
-def test_a_tuple_that_several_rows_have_is_acked_once_in_a_batch_and_by_its_first_row(world: World) -> None:
+def test_a_tuple_that_several_rows_have_is_acked_once_in_a_batch_and_by_its_first_row(
+    world: VerdictWorld,
+) -> None:
     """Rule 3: two equal edges would cancel, and the purchase would time out."""
     world.produce("many-bought", "10:00:01 a")
     world.produce("many-paid", "10:00:02 a", "10:00:03 a")
@@ -210,7 +224,7 @@ def test_a_tuple_that_several_rows_have_is_acked_once_in_a_batch_and_by_its_firs
     assert world.written("many", OUT) == [("a", "a")] * 3
 
 
-def test_a_record_that_both_sides_take_is_done_when_both_are(world: World) -> None:
+def test_a_record_that_both_sides_take_is_done_when_both_are(world: VerdictWorld) -> None:
     """Rule 3: each is the other's earlier or later one, and each waits once more for one that never comes."""
     lines = lines_of(world, "both")
     bought, paid = (watched(side(lines, name, "true"), name) for name in ("bought", "paid"))
@@ -230,7 +244,7 @@ def test_a_record_that_both_sides_take_is_done_when_both_are(world: World) -> No
     assert {("a", None), (None, "a")} <= written(world, "both")
 
 
-def test_a_task_of_one_side_that_is_tried_again_counts_once(world: World) -> None:
+def test_a_task_of_one_side_that_is_tried_again_counts_once(world: VerdictWorld) -> None:
     """Rule 3: each side's first attempt has held its rows when it dies."""
     lines = lines_of(world, "retried")
     bought, paid = (
@@ -261,7 +275,7 @@ def first_fails(rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(run, rows.schema)
 
 
-def joined_sides(world: World) -> tuple[DataFrame, DataFrame, DataFrame]:
+def joined_sides(world: VerdictWorld) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Return two sides that are held, and their join."""
     lines = lines_of(world, "refused")
     bought = watched(side(lines, "bought", "NOT is_payment"), "bought")
@@ -269,7 +283,7 @@ def joined_sides(world: World) -> tuple[DataFrame, DataFrame, DataFrame]:
     return bought, paid, bought.join(paid, sql.expr(WITHIN_A_MINUTE))
 
 
-def test_what_would_leave_a_side_open_or_ack_it_early_is_refused_by_name(world: World) -> None:
+def test_what_would_leave_a_side_open_or_ack_it_early_is_refused_by_name(world: VerdictWorld) -> None:
     """Rules 3 and 5: before anything runs, with the way out."""
     bought, paid, joined = joined_sides(world)
     with pytest.raises(UsageError, match=r"'Pays': the anchors of 'paid' do not reach.*join_anchors"):
@@ -294,7 +308,7 @@ def test_what_would_leave_a_side_open_or_ack_it_early_is_refused_by_name(world: 
         both.transform(spout.ack_anchors(Pays()))
 
 
-def test_a_bolt_among_held_rows_is_refused(world: World) -> None:
+def test_a_bolt_among_held_rows_is_refused(world: VerdictWorld) -> None:
     """It would have anchors that it cannot work on; the way out is what acks them."""
     bought, _, joined = joined_sides(world)
     for rows in (bought, joined):
@@ -302,7 +316,7 @@ def test_a_bolt_among_held_rows_is_refused(world: World) -> None:
             rows.transform(spout.bolt(Pays()))
 
 
-def test_a_side_that_is_not_held_is_refused(world: World) -> None:
+def test_a_side_that_is_not_held_is_refused(world: VerdictWorld) -> None:
     lines = lines_of(world, "refused")
     bought, paid = side(lines, "bought", "NOT is_payment"), lines.filter("is_payment")
     with pytest.raises(UsageError, match=r"the side with the columns is_payment.* is not held"):
@@ -316,7 +330,7 @@ def test_a_side_that_is_not_held_is_refused(world: World) -> None:
         spout.join_anchors(joined)
 
 
-def test_two_groups_and_two_sources_of_one_stream_are_refused(world: World) -> None:
+def test_two_groups_and_two_sources_of_one_stream_are_refused(world: VerdictWorld) -> None:
     """A query publishes one stream; two planning processes of one group would end each other."""
     bought = side(lines_of(world, "refused"), "bought", "NOT is_payment")
     paid = side(lines_of(world, "other"), "paid", "is_payment")
@@ -331,7 +345,9 @@ def test_two_groups_and_two_sources_of_one_stream_are_refused(world: World) -> N
         world.start("refused", itself, "parquet")
 
 
-def test_a_sink_of_ours_refuses_what_nothing_acks_before_its_first_batch_is_written(world: World) -> None:
+def test_a_sink_of_ours_refuses_what_nothing_acks_before_its_first_batch_is_written(
+    world: VerdictWorld,
+) -> None:
     _, _, joined = joined_sides(world)
     world.produce("refused-bought", "10:00:01 a")
     says = "nothing acks what 'bought' and 'paid' hold"
@@ -353,7 +369,7 @@ def test_a_time_is_rounded_up_so_that_no_tuple_counts_as_dropped_before_spark_dr
     assert [row[0] for row in found] == [whole + 1, whole + 2, -1, None]
 
 
-def test_the_anchors_of_branches_that_a_union_brings_together_are_found(world: World) -> None:
+def test_the_anchors_of_branches_that_a_union_brings_together_are_found(world: VerdictWorld) -> None:
     """Each branch has an aggregate of its own; what Spark calls their column is that of the first."""
     lines = lines_of(world, "other")
     left, right = (

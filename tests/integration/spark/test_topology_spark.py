@@ -5,102 +5,62 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.config.topics import Topics, parse
 from acker.errors import UsageError
-from acker.kafka.cluster import KafkaLog
 from examples import diamond_join, word_count
 from spout.builder.flux import load_topology
-from spout.builder.submitted import SubmittedTopology
 from spout.builder.topology import TopologyBuilder
 from spout.local.ports import free_port
-from spout.planner.mailbox import PlannerStatus
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
+from tests.support.worlds.stream_worlds import (
+    DEADLINE_S,
+    SubmittedWorld,
+    config_of,
+    serving,
+    spout_of,
+    wait_for_spout,
+)
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 60.0
 INPUTS = ("count", "file", "diamond", "sort", "pause", "kill")
 
 
-class World:
-    """Topics with a running acker, the one Spark, and the topologies that a test has submitted."""
-
-    def __init__(self, prefix: str, text: str, spark: SparkSession, folder: Path) -> None:
-        self.prefix = prefix
-        self.text = text
-        self.topics = parse(text, file="topics.yaml", environ={})
-        self.spark = spark
-        self.folder = folder
-        self.log = KafkaLog(self.topics.kafka)
-        self.submitted: list[SubmittedTopology] = []
-
-    def named(self, name: str) -> Topics:
-        """Let an input be called ``sentences``, as the examples have it."""
-        found = self.topics.input(name)
-        text = self.text.replace(f"  {name}: {{", "  sentences: {")
-        topics = parse(text, file="topics.yaml", environ={})
-        assert topics.input("sentences").id == found.id
-        return topics
-
-    def produce(self, name: str, *lines: str) -> None:
-        """Write lines, half of them to each partition."""
-        produce_lines(self.log, self.topics.input(name).topic, lines)
-
-    def submit(self, builder: TopologyBuilder, **options: Any) -> SubmittedTopology:
-        """Submit a topology that is ended with its test."""
-        self.submitted.append(builder.submit(self.spark, **options))
-        return self.submitted[-1]
-
-
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SubmittedWorld]:
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("topologies")
     config = config_of(folder, broker, INPUTS)
-    made = World(f"{folder.name}-", config.read_text(), spark, folder)
+    made = SubmittedWorld(f"{folder.name}-", config.read_text(), spark, folder)
     with serving(config, "acker"):
         yield made
     made.log.close()
 
 
 @pytest.fixture(autouse=True)
-def all_ended(world: World) -> Iterator[None]:
+def all_ended(world: SubmittedWorld) -> Iterator[None]:
     """End what a test leaves running."""
     yield
     while world.submitted:
         world.submitted.pop().kill()
 
 
-def spout_of(running: SubmittedTopology) -> PlannerStatus:
-    """Return what the planning process says; its query has not failed."""
-    status = running.status()
-    assert not status.error
-    return status.spout or PlannerStatus("none", "")
-
-
-def wait_for(running: SubmittedTopology, condition: Callable[[PlannerStatus], object]) -> PlannerStatus:
-    """Wait until the planning process says something."""
-    eventually(lambda: condition(spout_of(running)), DEADLINE_S, told=running.status)
-    return spout_of(running)
-
-
-def test_the_word_count_of_the_examples_counts(world: World) -> None:
+def test_the_word_count_of_the_examples_counts(world: SubmittedWorld) -> None:
     """S82: each line is acked when its words were counted, behind a fields grouping."""
     world.produce("count", "the hawk waits", "The hawk hovers", "", "the end")
     counts = word_count.count(world.spark, world.named("count"), world.folder)
     assert counts == {"the": 3, "hawk": 2, "end": 1, "hovers": 1, "waits": 1}
 
 
-def test_a_topology_from_a_file_runs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topology_from_a_file_runs(world: SubmittedWorld, capsys: pytest.CaptureFixture[str]) -> None:
     """The word count again, as `windhover submit` runs it, but for its Spark session."""
     (world.folder / "file").mkdir()
     (world.folder / "file" / "topics.yaml").write_text(world.text.replace("  file: {", "  sentences: {"))
@@ -116,7 +76,7 @@ def test_a_topology_from_a_file_runs(world: World, capsys: pytest.CaptureFixture
     assert dict(zip(words[1::2], map(int, words[::2]), strict=True)) == {"to": 2, "be": 2, "or": 1, "not": 1}
 
 
-def test_the_diamond_of_the_examples_acks_a_line_when_both_halves_were_joined(world: World) -> None:
+def test_the_diamond_of_the_examples_acks_a_line_when_both_halves_were_joined(world: SubmittedWorld) -> None:
     """S31: what one half fails, fails the line; its other half is held in vain."""
     world.produce("diamond", "a bb ccc", "  ", "d")
     rows: list[tuple[object, ...]] = []
@@ -125,12 +85,12 @@ def test_the_diamond_of_the_examples_acks_a_line_when_both_halves_were_joined(wo
         rows.extend(tuple(row)[1:] for row in batch.collect())
 
     running = world.submit(diamond_join.topology(world.named("diamond")), sink=write)
-    found = wait_for(running, lambda status: status.acked + status.failed == 3)
+    found = wait_for_spout(running, lambda status: status.acked + status.failed == 3)
     assert (found.acked, found.failed, found.pending) == (2, 1, 0)
     assert sorted(rows) == [(1, 1), (8, 3)]
 
 
-def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: World) -> None:
+def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: SubmittedWorld) -> None:
     """S54, S55, S74: three streams of a bolt, one of them direct, one for the sink alone."""
     builder = TopologyBuilder()
     builder.set_spout("lines", world.topics, "sort", startingOffsets="earliest")
@@ -147,7 +107,7 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: World)
     sink = {"gather": into("gather"), ("sort", "bad"): into("bad")}
     port = free_port()
     running = world.submit(builder, sink=sink, metrics_port=port)
-    found = wait_for(running, lambda status: status.acked + status.failed == 4)
+    found = wait_for_spout(running, lambda status: status.acked + status.failed == 4)
     assert (found.acked, found.failed, found.pending) == (3, 1, 1)
     # what was published is counted next
     eventually(lambda: running.status().count("emitted", "lines") == 5)
@@ -169,7 +129,7 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: World)
     assert {measured, "windhover_topology_roots_acked_total 3.0"} <= set(metrics)
 
 
-def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: World) -> None:
+def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: SubmittedWorld) -> None:
     """S70, S71, S140, P17, P18: paused, it emits nothing, and acks still flow; nothing comes twice."""
     holding, released = threading.Event(), threading.Event()
     lines: list[str] = []
@@ -192,22 +152,22 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Worl
     running = world.submit(build(), sink=write, checkpoint=checkpoint, active=False)
     assert (running.status().state, running.query) == ("inactive", None)
     running.resume()
-    wait_for(running, lambda status: status.acked == 1)
+    wait_for_spout(running, lambda status: status.acked == 1)
 
     world.produce("pause", "hold")
     assert holding.wait(DEADLINE_S)
     running.pause()
     world.produce("pause", "while it was paused")
     assert running.status().state == "deactivating"
-    wait_for(running, lambda status: status.pending == 1)
+    wait_for_spout(running, lambda status: status.pending == 1)
     released.set()
-    found = wait_for(running, lambda status: status.acked == 2)
+    found = wait_for_spout(running, lambda status: status.acked == 2)
     eventually(lambda: running.status().state == "inactive", DEADLINE_S)
-    later = wait_for(running, lambda status: status.wall > found.wall + 1_000)
+    later = wait_for_spout(running, lambda status: status.wall > found.wall + 1_000)
     assert (later.emitted, later.pending, lines) == (2, 0, ["one", "hold"])
 
     running.resume()
-    wait_for(running, lambda status: status.acked == 3)
+    wait_for_spout(running, lambda status: status.acked == 3)
     last = running.stop()
     assert (last.state, last.spout and last.spout.pending) == ("stopped", 0)
     with pytest.raises(UsageError, match="was stopped and cannot be resumed"):
@@ -219,7 +179,7 @@ def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: Worl
     assert lines == ["one", "hold", "while it was paused", "after the restart"]
 
 
-def test_a_killed_topology_goes_on_from_its_checkpoint(world: World) -> None:
+def test_a_killed_topology_goes_on_from_its_checkpoint(world: SubmittedWorld) -> None:
     """The batch that was given up is run again, under the same id."""
     holding, given_up = threading.Event(), threading.Event()
     batches: list[tuple[int, list[str]]] = []
@@ -245,6 +205,6 @@ def test_a_killed_topology_goes_on_from_its_checkpoint(world: World) -> None:
     again = world.submit(build(), sink=write, checkpoint=world.folder / "kill")
     # not `acked`: the verdict may come before the new process has taken its group, and count for nobody
     place = f"{world.topics.input('kill').topic}/0"
-    found = wait_for(again, lambda status: status.committed.get(place) == 1)
+    found = wait_for_spout(again, lambda status: status.committed.get(place) == 1)
     assert (found.emitted, found.pending) == (0, 0)
     assert batches[-1] == batches[0]

@@ -238,9 +238,13 @@ class World:
         limits: ReplayLimits | None = LIMITS,
         of: Topics | None = None,
         jitter: float = 0.0,
+        client: Client | None = None,
     ) -> ReplayService:
-        """Start a worker; `kill` ends it. Without `limits` it takes those of its topics.yaml."""
-        client = Client(self.cluster, faults or NoFaults())
+        """Start a worker, by a `client` of its own or one with `faults`; `kill` ends it.
+
+        Without `limits` it takes those of its topics.yaml.
+        """
+        client = client or Client(self.cluster, faults or NoFaults())
         service = ReplayService(
             client, of or topics(), jitter=lambda: jitter, limits=limits, report=self.events.append
         )

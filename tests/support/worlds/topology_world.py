@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from confluent_kafka import Message
 from acker.config.topics import Topics, parse
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
-from spout.bolts.hooks import BoltContext
+from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
@@ -24,6 +26,7 @@ from spout.publishing.blob import decode, encode
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import settle
+from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import Parts, StagePass, passes_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import TASK
@@ -193,3 +196,36 @@ def _map(
 def _start(starts: Begin, stage: StagePass, task: int) -> StageRun | IsolatedRun:
     copied: StagePass = pickle.loads(pickle.dumps(stage))
     return starts(copied, BoltContext(stage.name, task, 5))
+
+
+def ran(
+    bolt: Any, lines: list[bytes], hooks: list[TaskHook], where: str, rows_out: list[Any] | None = None
+) -> dict[int, Any]:
+    """Let a bolt work on lines; return why roots failed, and add the rows that it emitted to `rows_out`."""
+    out = [] if rows_out is None else rows_out
+    messages = [record(line, offset) for offset, line in enumerate(lines)]
+    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
+    rows = MessageRows(messages, SOURCE, np.arange(len(lines)))
+    if where == "topology":
+        builder = TopologyBuilder()
+        builder.set_spout("lines", TOPICS, "lines")
+        builder.set_bolt("it", bolt).shuffle_grouping("lines")
+        for hook in hooks:
+            builder.add_hook(hook)
+        made = run(builder, lines, print, tasks=1)
+        out += made.values
+        failed = made.outcome.failed
+    else:
+        step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
+        pass_ = Chain((step,), arrives=Carry.PACKED).stage
+        context = BoltContext("it", 0, 1)
+        if where == "child":
+            with closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context))) as worker:
+                batches = [worker.feed(rows, anchors), *worker.finish()]
+                failed = worker.report().failures
+        else:
+            alone = StageRun(pass_, context)
+            batches = [alone.feed(rows, anchors), *alone.finish()]
+            failed = alone.report().failures
+        out += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    return {index: cause for cause, indices in failed for index in indices.tolist()}

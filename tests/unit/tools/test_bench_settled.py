@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
+from collections.abc import Callable
 
 import pytest
 
 from acker.errors import CheckFailed
 from acker.identity import source_of
 from acker.wire.events import SourceRun, Verdicts
-from benchmarks import settled as bench_settled
 from benchmarks.settled import Settled
 from tests.support.worlds.replay_world import INPUT_ID, World, topics
 
@@ -26,9 +25,9 @@ def world() -> World:
     return world
 
 
-def settled(world: World) -> Settled:
+def settled(world: World, clock_s: Callable[[], float] = time.monotonic) -> Settled:
     """Count from now on."""
-    return Settled(world.cluster.log(), topics(), topics().inputs["sentences"])
+    return Settled(world.cluster.log(), topics(), topics().inputs["sentences"], clock_s=clock_s)
 
 
 def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
@@ -40,12 +39,9 @@ def test_roots_of_the_input_are_counted_from_then_on(world: World) -> None:
     assert before <= first_at <= last_at
 
 
-def test_verdicts_that_do_not_come_are_an_error_with_what_came(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counter = settled(world)
-    seconds = iter([0, 0, 0, 2])  # begun, looked, seen, looked
-    monkeypatch.setattr(bench_settled, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+def test_verdicts_that_do_not_come_are_an_error_with_what_came(world: World) -> None:
+    seconds = iter([0.0, 0.0, 0.0, 2.0])  # begun, looked, seen, looked
+    counter = settled(world, seconds.__next__)
     world.ack(OTHER, 0, 10)
     world.ack(SOURCE, 100, 104)
     with pytest.raises(CheckFailed, match="4 of 10 roots were acked in 1 s"):

@@ -63,7 +63,10 @@ def test_what_is_acked_behind_a_later_record_breaks_the_order() -> None:
 
 
 def test_what_a_takeover_puts_back_of_a_batch_comes_again_behind_what_was_acked_of_it() -> None:
-    """Seed 40271: the takeover counted in one partition before the batch's acks, in another behind."""
+    """Seed 40271: the takeover counted in one partition before the batch's acks, in another behind.
+
+    `end` raises `Broken` where the order is not kept.
+    """
     history = History()
     history.batch("s1", 0, 3)
     history.verdict("s1", "ABANDONED", 0)

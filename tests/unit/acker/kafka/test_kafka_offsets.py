@@ -35,21 +35,22 @@ class Admin:
         return found
 
 
+def log_of(admin: Any) -> KafkaLog:
+    """Make a log that asks this admin client."""
+    return KafkaLog({"bootstrap.servers": "127.0.0.1:1"}, make_admin=lambda _settings: admin)
+
+
 @pytest.mark.parametrize("nothing", [OFFSET_INVALID, -1])
-def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(
-    nothing: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_that_an_answer_leaves_out_is_asked_for_again(nothing: int) -> None:
     """Found under load: a stable end of -1001, which is no offset, ended a query."""
     admin = Admin({A: 7, B: nothing}, {A: 8, B: 9})
-    log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr(log, "_connected", lambda: admin)
+    log = log_of(admin)
     assert log.stable_ends([A, B]) == {A: 8, B: 9}
     assert not admin.answers
 
 
-def test_that_there_is_no_record_so_late_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_there_is_no_record_so_late_is_an_answer() -> None:
     """It is the end that counts then."""
     admin = Admin({A: 7, B: -1}, {B: 9})
-    log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr(log, "_connected", lambda: admin)
+    log = log_of(admin)
     assert log.offsets_at([A, B], 1_000) == {A: 7, B: 9}

@@ -44,10 +44,8 @@ class Asked:
         raise SILENT
 
 
-@pytest.fixture(autouse=True)
-def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test wait between two attempts."""
-    monkeypatch.setattr("acker.kafka.client.time.sleep", lambda _seconds: None)
+def unhurried(_seconds: float) -> None:
+    """Wait not at all between two attempts."""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -91,7 +89,7 @@ def test_a_slow_answer_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    client = KafkaClient(SETTINGS, "test", 30_000, clock)
+    client = KafkaClient(SETTINGS, "test", 30_000, clock, unhurried)
     asked, deadline = Asked(clock, clock.now_s + 7), client.deadline()
 
     found = client.retry("asking", deadline, lambda: asked(deadline.piece_s), Background(clock), USE)
@@ -105,7 +103,7 @@ def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) 
 def test_a_question_is_answered_five_seconds_after_it_can_be_at_the_latest(back_s: float) -> None:
     """A client that asks a dead leader waits out its patience; that doubled up to half a minute."""
     clock = Clock()
-    log = KafkaLog(SETTINGS, clock=clock)
+    log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     begun_s = clock.now_s
     asked = Asked(clock, begun_s + back_s)
 
@@ -118,16 +116,14 @@ def test_a_question_is_given_up_at_its_deadline() -> None:
     asked = Asked(clock, clock.now_s + 31)
 
     with pytest.raises(Unreachable):
-        KafkaLog(SETTINGS, clock=clock)._ask("asking", asked, USE)
+        KafkaLog(SETTINGS, clock=clock, sleep=unhurried)._ask("asking", asked, USE)
     assert sum(asked.waits) == pytest.approx(30, abs=0.2)
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
-def test_a_client_that_asks_in_the_wrong_place_is_given_up(
-    code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_asks_in_the_wrong_place_is_given_up(code: int) -> None:
     """It goes on asking the coordinator of another time, for good."""
-    log, clients = KafkaLog(SETTINGS, clock=Clock()), []
+    log, clients = KafkaLog(SETTINGS, clock=Clock(), sleep=unhurried), []
 
     def ask(_patience_s: float) -> str:
         clients.append(log._connected())

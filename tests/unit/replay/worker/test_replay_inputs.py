@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import pytest
@@ -10,12 +11,11 @@ from acker.config import topics as topics_yaml
 from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthorized, Unreachable
 from acker.identity import copies_source, source_of
-from acker.kafka.port import Outgoing, TopicPartition
+from acker.kafka.port import Outgoing, Picker, TopicPartition, Transactions
 from replay.handling.resume import pauses, resume
-from replay.worker.fetch import Fetcher
 from replay.worker.service import ReplayService
-from tests.support.memory.clients import MemoryTransactions
-from tests.support.worlds.replay_world import Crash, CrashAt, Emission, World, header, limits
+from tests.support.memory.clients import MemoryPicker, MemoryTransactions, NoFaults
+from tests.support.worlds.replay_world import Client, Crash, CrashAt, Emission, World, header, limits
 
 OTHER, OTHER_COPIES, OTHER_LETTERS = "words", "words.h.replay", "words.h.dlq"
 NEWER = """
@@ -195,44 +195,63 @@ def test_an_input_whose_topic_is_missing_waits_alone_and_goes_on_when_it_is_ther
     assert [event.fields["input"] for event in world.events if event.name == "goes_on"] == ["words"]
 
 
-def test_an_input_that_may_not_be_written_waits_alone(world: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker says so of a transaction, which has records of the others too."""
-    send_all = MemoryTransactions.send_all
+class Troubled(Client):
+    """A client that meets trouble with the second input as long as `is_over` is not set."""
 
-    def refuse(self: MemoryTransactions, records: list[Outgoing]) -> None:
-        if any(record.topic == OTHER_COPIES for record in records):
-            raise NotAuthorized(f"topic {OTHER_COPIES}: Write is missing")
-        send_all(self, records)
+    is_over = False
 
-    worker = world.worker(of=newer(), limits=QUICK)
-    monkeypatch.setattr(MemoryTransactions, "send_all", refuse)
+    def meets(self, topics: Iterable[str], error: Exception) -> None:
+        """Raise an error where one of the topics is the second input's."""
+        if not self.is_over and not {OTHER, OTHER_COPIES}.isdisjoint(topics):
+            raise error
+
+
+class MayNotWrite(Troubled):
+    """Its transactions take no record of the second input."""
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        client = self
+
+        class Refusing(MemoryTransactions):
+            def send_all(self, records: Iterable[Outgoing]) -> None:
+                records = list(records)
+                error = NotAuthorized(f"topic {OTHER_COPIES}: Write is missing")
+                client.meets((record.topic for record in records), error)
+                super().send_all(records)
+
+        return Refusing(self._broker, self._faults, transactional_id)
+
+
+class Silent(Troubled):
+    """Its pickers get nothing of the second input."""
+
+    def picker(self) -> Picker:
+        client = self
+
+        class Unanswered(MemoryPicker):
+            def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+                error = Unreachable(f"no record of {OTHER} was sent")
+                client.meets((place.topic for place in positions), error)
+                super().assign(positions)
+
+        return Unanswered(self.reader(committed=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(MayNotWrite, f"topic {OTHER_COPIES}: Write is missing"), (Silent, "no record of words was sent")],
+)
+def test_an_input_in_trouble_waits_alone(world: Two, kind: type[Troubled], why: str) -> None:
+    """A broker refuses a whole transaction; a partition is without a leader while all else answers."""
+    client = kind(world.cluster, NoFaults())
+    worker = world.worker(of=newer(), limits=QUICK, client=client)
     world.lose_other(world.other(b"w"))
     world.lose(world.emit(b"s"))
     world.settle(worker, until_ms=world.now_ms + 30_000)
     assert [copy.value for copy in world.copies()] == [b"s"]
     assert worker.status().aside_by_input == {"words": 1}
-    monkeypatch.undo()
-    world.settle(worker, until_ms=world.now_ms + 64_000)
-    assert world.values(OTHER_COPIES) == [b"w"]
-
-
-def test_an_input_whose_log_does_not_answer_waits_alone(world: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition without a leader, while the broker answers all else."""
-    fetch = Fetcher.fetch
-
-    def silent(self: Fetcher, wanted: list[object], *, why: bool = True) -> object:
-        if any(getattr(one, "topic", "") == OTHER for one in wanted):
-            raise Unreachable(f"no record of {OTHER} was sent")
-        return fetch(self, wanted, why=why)  # type: ignore[arg-type]
-
-    worker = world.worker(of=newer(), limits=QUICK)
-    monkeypatch.setattr(Fetcher, "fetch", silent)
-    world.lose_other(world.other(b"w"))
-    world.lose(world.emit(b"s"))
-    world.settle(worker, until_ms=world.now_ms + 30_000)
-    assert [copy.value for copy in world.copies()] == [b"s"]
-    assert "no record of words was sent" in world.told("put_aside")[0]
-    monkeypatch.undo()
+    assert why in world.told("put_aside")[0]
+    client.is_over = True
     world.settle(worker, until_ms=world.now_ms + 64_000)
     assert world.values(OTHER_COPIES) == [b"w"]
 

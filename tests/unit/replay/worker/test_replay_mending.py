@@ -170,12 +170,11 @@ class AsksNoSettings(Client):
         return super().topics(names, settings=settings)
 
 
-def test_a_worker_needs_no_right_to_the_settings_of_ack_due(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_needs_no_right_to_the_settings_of_ack_due(world: World) -> None:
     """An entry that is missing was asked about as a record of a topic, which needs DescribeConfigs."""
-    monkeypatch.setattr("tests.support.worlds.replay_world.Client", AsksNoSettings)
-    worker = world.worker(NoFaults(), limits(waiting_bytes_max=0))
+    worker = world.worker(
+        limits=limits(waiting_bytes_max=0), client=AsksNoSettings(world.cluster, NoFaults())
+    )
     root = world.emit(b"x")
     world.lose(root, verdict_partition=home_of(root))
     world.settle(worker)

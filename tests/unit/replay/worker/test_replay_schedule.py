@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from acker.identity import Position, Root, Source
-from replay.worker import waiting
 from replay.worker.waiting import CHUNK, ENTRY_BYTES, RECENT_MIN, DueRoot, DueTable, Schedule
 
 
@@ -85,9 +83,8 @@ def test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it() -
     assert sorted(rows.entries().tolist()) == [[0, 15], [700, 12]]
 
 
-def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "ROWS_MIN", 64)
-    rows = DueTable()
+def test_a_log_of_many_tombstones_takes_the_memory_of_what_waits() -> None:
+    rows = DueTable(rows_min=64)
     for number in range(10_000):
         rows.put(root(number), 2 * number, number)
         if number % 100:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,10 @@ from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
-from spout.isolation.isolation import IsolatedRun
 from spout.topology.chain import Chain, Step
-from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
-from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of
+from tests.support.worlds.topology_world import SOURCE, TOPICS, ran, record, schema_of
 
 
 class Fine(BasicBolt):
@@ -290,39 +286,6 @@ class Counts(TaskHook):
     def ack(self, info: spout.AckInfo) -> Any:
         """See an ack."""
         return 1 if self._method == "ack" else None
-
-
-def ran(
-    bolt: Any, lines: list[bytes], hooks: list[TaskHook], where: str, rows_out: list[Any] | None = None
-) -> dict[int, Any]:
-    """Let a bolt work on lines; return why roots failed, and add the rows that it emitted to `rows_out`."""
-    out = [] if rows_out is None else rows_out
-    messages = [record(line, offset) for offset, line in enumerate(lines)]
-    anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
-    rows = MessageRows(messages, SOURCE, np.arange(len(lines)))
-    if where == "topology":
-        builder = TopologyBuilder()
-        builder.set_spout("lines", TOPICS, "lines")
-        builder.set_bolt("it", bolt).shuffle_grouping("lines")
-        for hook in hooks:
-            builder.add_hook(hook)
-        made = run(builder, lines, print, tasks=1)
-        out += made.values
-        failed = made.outcome.failed
-    else:
-        step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
-        pass_ = Chain((step,), arrives=Carry.PACKED).stage
-        context = spout.BoltContext("it", 0, 1)
-        if where == "child":
-            with closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context))) as worker:
-                batches = [worker.feed(rows, anchors), *worker.finish()]
-                failed = worker.report().failures
-        else:
-            alone = StageRun(pass_, context)
-            batches = [alone.feed(rows, anchors), *alone.finish()]
-            failed = alone.report().failures
-        out += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-    return {index: cause for cause, indices in failed for index in indices.tolist()}
 
 
 @pytest.mark.parametrize("where", ["rows", "topology", "child"])

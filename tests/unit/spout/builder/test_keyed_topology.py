@@ -36,7 +36,6 @@ from spout.tuples.places import Places, only_roots
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of
-from tests.unit.spout.held.test_keyed import Key
 
 ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
 
@@ -325,17 +324,6 @@ def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     found = entered(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
     assert found.anchors.is_valid().to_pylist() == [False, True]
     assert (found.held.indices.tolist(), found.refused.tolist()) == ([0], [])
-
-
-def test_a_key_that_holds_an_unanchored_tuple_fails_the_others_where_rows_are_tracked() -> None:
-    """Nobody replays it; the query goes on."""
-    key = Key()
-    key.task = replace(key.task, tracked=True)
-    key.get("a")
-    [(_, said, carried)] = key.get("worse", tracked=False)
-    assert "worse" in said
-    assert carried == "a"
-    assert not key.state.exists
 
 
 def test_untracked_nothing_is_held_open() -> None:

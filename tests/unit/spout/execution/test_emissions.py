@@ -20,8 +20,7 @@ from spout.held.keyed_rows import Field, KeyedTask
 from spout.topology.chain import Chain, Step
 from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
-from tests.support.worlds.topology_world import SOURCE, record, schema_of
-from tests.unit.spout.bolts.test_attached_bolts import ran
+from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
 
 SCHEMA = schema_of("it", "word string, n int")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from acker.errors import Unreachable
@@ -9,7 +11,7 @@ from acker.identity import ACKER_BLOCK_BITS, acker_partition
 from acker.kafka.port import TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, SourceRun
-from spout.group.announce import Announcer
+from spout.group.announce import Announcer, pieces
 from spout.group.sources import SourceSpec, sources_of
 from spout.planning.session import SessionName
 from tests.support.memory.clients import NoFaults
@@ -72,6 +74,28 @@ def test_inits_of_several_sources_are_waited_for_at_once(
     with announcer.together():
         pass
     assert flushes.count == 2
+
+
+@pytest.mark.timeout(20)  # a cut in a wrong place may never come to an end
+def test_a_run_is_cut_where_an_acker_block_ends_and_the_next_one_has_another_owner() -> None:
+    block, n = 1 << ACKER_BLOCK_BITS, 3
+    owners = [acker_partition(FIRST, number * block, n) for number in range(30)]
+    changes = [number * block for number in range(1, 30) if owners[number - 1] != owners[number]]
+
+    def cut(start: int, end: int) -> list[tuple[int, int, int]]:
+        found = islice(pieces([SourceRun(FIRST, start, end)], n), 50)
+        return [(owner, run.start, run.end) for owner, run in found]
+
+    for edge in changes:
+        before, after = owners[edge // block - 1], owners[edge // block]
+        assert cut(edge - 5, edge - 1) == [(before, edge - 5, edge - 1)]
+        assert cut(edge - 5, edge) == [(before, edge - 5, edge)]
+        assert cut(edge - 1, edge + 1) == [(before, edge - 1, edge), (after, edge, edge + 1)]
+        assert cut(edge, edge + 5) == [(after, edge, edge + 5)]
+    ends = [*changes, 30 * block]
+    assert cut(0, 30 * block) == [
+        (owners[start // block], start, end) for start, end in zip([0, *changes], ends, strict=True)
+    ]
 
 
 def test_parts_of_one_source_stay_in_order_when_several_are_announced_together(

@@ -74,6 +74,7 @@ def test_what_would_start_one_is_refused_before(
 
 
 def test_what_starts_a_classic_session_is_left_alone() -> None:
+    """What is refused raises, as above."""
     refuse_connect({}, {})
     refuse_connect({"spark.master": "local"}, {"SPARK_API_MODE": "classic"})
     refuse_connect({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"})

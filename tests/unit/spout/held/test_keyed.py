@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, ClassVar
@@ -204,13 +204,14 @@ def test_what_a_state_of_before_holds_is_taken_up() -> None:
     assert key.get("c") == [(None, "", "abc")]
 
 
-def test_a_state_that_names_a_class_where_it_was_is_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_names_a_class_where_it_was_is_taken_up() -> None:
     """Version 0.1 had it in a module of another name, which a pickle names."""
     key = Key(Paced())
-    with monkeypatch.context() as before:
-        before.setitem(sys.modules, "spout.keyed_bolt", sys.modules[KeyedTuple.__module__])
-        before.setattr(KeyedTuple, "__module__", "spout.keyed_bolt")
-        key.state.update((pickle.dumps((0, [KeyedTuple({"n": "a"}, (1, ord("a"), 7))]), protocol=5),))
+    # protocol 3 writes names as lines
+    now = pickle.dumps((0, [KeyedTuple({"n": "a"}, (1, ord("a"), 7))]), protocol=3)
+    before = now.replace(f"c{KeyedTuple.__module__}\n".encode(), b"cspout.keyed_bolt\n")
+    assert before != now
+    key.state.update((before,))
     assert key.get("b") == []
     key.state.now_ms += 700
     assert key.get("c") == [(None, "", "abc")]
@@ -324,6 +325,17 @@ def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> 
 def test_an_exception_is_raised_where_nothing_is_tracked() -> None:
     with pytest.raises(ValueError, match="worse"):
         Key().get("worse", tracked=False)
+
+
+def test_a_key_that_holds_an_unanchored_tuple_fails_the_others_where_rows_are_tracked() -> None:
+    """Nobody replays it; the query goes on."""
+    key = Key()
+    key.task = replace(key.task, tracked=True)
+    key.get("a")
+    [(_, said, carried)] = key.get("worse", tracked=False)
+    assert "worse" in said
+    assert carried == "a"
+    assert not key.state.exists
 
 
 class Saves(Pairs):

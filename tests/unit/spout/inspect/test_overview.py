@@ -189,6 +189,16 @@ def test_a_topic_with_more_records_than_a_look_reads_is_unknown_until_it_was_rea
     overview.close()
 
 
+def test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait() -> None:
+    """The rest of it is known, and would be too little."""
+    world = World(YAML_OF_TWO_ATTEMPTS)
+    ten(world, skip=(7,), fail=(2, 3))
+    row = rows(world, read_max=0)[0]
+    assert (row["pending"], row["replays_due"], row["lag"]) == (1, None, None)
+    row = first(world)
+    assert (row["pending"], row["replays_due"], row["lag"]) == (1, 2, 3)
+
+
 def test_status_says_when_no_query_no_acker_and_no_replay_worker_lives() -> None:
     world = World()
     planner, _ = ten(world, skip=(2,))

@@ -21,7 +21,7 @@ def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_
 
 @pytest.mark.parametrize("python", [sys.executable, "python3", ""])
 def test_workers_that_can_start_are_left_alone(python: str) -> None:
-    """A name without a folder is looked for on each machine."""
+    """A name without a folder is looked for on each machine; what is refused raises, as below."""
     refuse_workers(python, "")
     refuse_workers(python, "bolts.zip,more.py")
 

@@ -145,6 +145,20 @@ def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() ->
     assert [roots.tolist() for _, roots in outcome.failed] == [[4]]
 
 
+@pytest.mark.parametrize("upstream", ["", "split"], ids=["behind Spark's shuffle", "behind a grouping"])
+def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_counts(upstream: str) -> None:
+    """Rule 3: its rows are those that the sink got, in whatever order the reports arrive."""
+    source = FEEDING if upstream else read()
+    took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
+    fine = TaskReport("count", upstream, took=took)
+    fails_two = failing(fine, 3, 12)
+    for older, newest, failed in ((fine, fails_two, [3, 12]), (fails_two, fine, [])):
+        attempts = [Evaluated(2, 5, 0, older), Evaluated(2, 9, 0, newest)]
+        for arrived in (attempts, attempts[::-1]):
+            outcome = settle([*source, *arrived], [] if upstream else ["count"], lambda stage: 1)
+            assert [root for _, roots in outcome.failed for root in roots.tolist()] == failed
+
+
 def test_what_a_repeated_part_of_the_source_fails_is_failed() -> None:
     """Its rows are those that the sink got."""
     outcome = settle([*read(), *read(2, failing(RIGHT, 12))], (), nobody_knows)

@@ -30,7 +30,7 @@ from spout.publishing.publish import (
     skipped_outcome,
 )
 from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
-from tests.limits.work import within
+from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
 
 A, B = 1 << 16, 1 << 16 | 1

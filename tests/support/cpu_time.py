@@ -1,7 +1,7 @@
-"""How the tests of this ring hold work against a bound.
+"""A bound on the CPU seconds of a thread, so that a busy machine does not matter.
 
-The bound is on CPU seconds of this thread, so a busy machine does not matter, and it is many times what the
-work takes: it falls when the work grows with the square of its size, not when a machine is slow.
+It is many times what the work takes: it falls when the work grows with the square of its size, not when a
+machine is slow.
 """
 
 from __future__ import annotations

@@ -1,0 +1,136 @@
+"""A record that the broker refuses is raised where the caller waits for it, whenever its report arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from acker.errors import LogError, NotAuthorized, Unreachable
+from acker.kafka.client import Background, KafkaClient, T
+from acker.kafka.port import Outgoing
+from acker.kafka.writer import KafkaProducer
+
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+NO_RIGHT = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class LibrdkafkaProducer:
+    """Reports on each record as it was told to, in a call to `poll` or to `flush`.
+
+    Attributes:
+        refused: topics whose records are refused, and why.
+        silent: whether reports do not arrive at all.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], reports_in: str) -> None:
+        self.settings = settings
+        self.reports_in = reports_in
+        self.refused: dict[str, KafkaError] = {}
+        self.silent = False
+        self._queue: list[tuple[str, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def cluster_id(self, _timeout_s: float) -> str:
+        return "cluster"
+
+    def produce(self, topic: str, _value: object, _key: object, partition: int, **_options: object) -> None:
+        self._queue.append((topic, partition))
+
+    def poll(self, _timeout_s: float) -> None:
+        self._report("poll")
+
+    def flush(self, _timeout_s: float) -> int:
+        self._report("poll")
+        self._report("flush")
+        return len(self._queue)
+
+    def _report(self, call: str) -> None:
+        if self.silent or call != self.reports_in:
+            return
+        queue, self._queue = self._queue, []
+        for topic, partition in queue:
+            error = self.refused.get(topic)
+            if error is not None or not self.settings.get("delivery.report.only.error"):
+                message = SimpleNamespace(topic=lambda topic=topic: topic, partition=lambda n=partition: n)
+                self.settings["on_delivery"](error, message)
+
+
+class Client(KafkaClient):
+    """Makes such a producer instead of one that connects; its clock goes on by a second with each look."""
+
+    def __init__(self, reports_in: str) -> None:
+        self._now_s = 0.0
+        super().__init__({"bootstrap.servers": "kafka:9092"}, "test", 1_000, self._tick)
+        self._reports_in = reports_in
+
+    def _tick(self) -> float:
+        self._now_s += 1.0
+        return self._now_s
+
+    def make(
+        self,
+        kind: Callable[[dict[str, Any]], T],
+        defaults: Mapping[str, Any],
+        forced: Mapping[str, Any],
+        background: Background,
+    ) -> T:
+        self.made: Any = LibrdkafkaProducer(forced, self._reports_in)
+        return self.made  # type: ignore[no-any-return]
+
+
+def opened(reports_in: str, **refused: KafkaError) -> tuple[KafkaProducer, LibrdkafkaProducer]:
+    """Return a producer, and the one beneath it that refuses records of some topics."""
+    client = Client(reports_in)
+    producer = KafkaProducer(client)
+    client.made.refused = refused
+    return producer, client.made
+
+
+@pytest.mark.parametrize("reports_in", ["poll", "flush"])
+@pytest.mark.parametrize(("error", "raised"), [(TOO_LARGE, LogError), (NO_RIGHT, NotAuthorized)])
+def test_a_delivery_report_with_an_error_is_raised_by_flush_once(
+    reports_in: str, error: KafkaError, raised: type[Exception]
+) -> None:
+    producer, _ = opened(reports_in, lines=error)
+    producer.send(Outgoing("words", 0, b"fine"))
+    producer.send(Outgoing("lines", 3, b"refused"))
+    producer.send(Outgoing("words", 0, b"fine too"))
+    with pytest.raises(raised, match="writing lines/3"):
+        producer.flush(1_000)
+    producer.send(Outgoing("words", 0, b"later"))
+    producer.flush(1_000)
+
+
+@pytest.mark.parametrize("reports_in", ["poll", "flush"])
+def test_of_several_refusals_the_first_is_told(reports_in: str) -> None:
+    producer, _ = opened(reports_in, lines=TOO_LARGE, words=NO_RIGHT)
+    producer.send(Outgoing("lines", 1, b"first"))
+    producer.send(Outgoing("words", 2, b"second"))
+    with pytest.raises(LogError, match="writing lines/1"):
+        producer.flush(1_000)
+
+
+def test_what_librdkafka_refuses_at_once_is_raised_by_flush() -> None:
+    producer, beneath = opened("flush")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise KafkaException(TOO_LARGE)
+
+    beneath.produce = refuse  # type: ignore[method-assign]
+    producer.send(Outgoing("lines", 4, b"refused"))
+    with pytest.raises(LogError, match="writing lines/4"):
+        producer.flush(1_000)
+
+
+def test_a_record_without_a_report_is_not_taken_for_written() -> None:
+    producer, beneath = opened("flush")
+    beneath.silent = True
+    producer.send(Outgoing("lines", 0, b"v"))
+    with pytest.raises(Unreachable, match="1 records are not acknowledged"):
+        producer.flush(1_000)

@@ -80,13 +80,7 @@ class Announcer:
     ) -> None:  # fmt: skip
         """Open a producer for a group and N acker partitions.
 
-        Args:
-            log: the cluster.
-            topics: names of the ack topics.
-            group: the group.
-            partitions: N.
-            who: see `who`.
-            durable_ms: the query fails if the broker takes longer to make a record durable.
+        The query fails when the broker does not make a record durable within `durable_ms`.
         """
         self._durable_ms = durable_ms
         self._producer = log.producer()
@@ -167,14 +161,9 @@ class Announcer:
         self._producer.flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
-        """Report to the ackers that the log has no record at initialised positions.
+        """Report to the ackers that the log has no record at initialised positions, ascending and disjoint.
 
-        Args:
-            name: the session.
-            lane: a name that only this process uses.
-            seq: higher than in the call before.
-            now: the session's clock, ms.
-            runs: ascending, disjoint.
+        Only this process uses the lane, and `seq` is higher than in the call before.
         """
         if self._is_unflushed:
             self._flush()  # a contribution may not come before its init

@@ -58,7 +58,7 @@ class Committer:
         elif not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
             self._looked_ms = now_ms
             try:
-                # but not what somebody else has moved
+                # without those that somebody else has moved
                 ours = (spec for spec, text in self._marked() if text == COMMITTED_BY)
                 self._committed |= self._read(ours)
             except (LogError, Unreachable):

@@ -31,8 +31,8 @@ class PlannerContext:
     Attributes:
         log: the cluster.
         spec: the task of this process.
-        sources: the sources that are read; new partitions are added to it.
-        announcer: writes to the ack topics; None where nothing is tracked.
+        sources: that are read; new partitions are added.
+        announcer: None where nothing is tracked.
         report: called with events that may interest a person.
         reach: which records can be planned.
     """

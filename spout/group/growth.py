@@ -29,7 +29,7 @@ class Growth:
         self._context = context
         self._name = name
         self._looked_ms = now_ms
-        self._asked_ms = now_ms
+        self._sent_ms = now_ms
         self._found: dict[int, SourceSpec] = {}
         self._answers: Answers | None = None
         self._lack = ""
@@ -40,11 +40,7 @@ class Growth:
             self._answers.read(partition, taken)
 
     def step(self, now: int, now_ms: int) -> list[NewSource]:
-        """Look for new partitions, send a `Take`, or return the sources that all acker partitions know now.
-
-        Args:
-            now: the session's clock, ms.
-            now_ms: wall time.
+        """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
 
         Raises:
             Disagreement: a topic was re-created.
@@ -76,7 +72,7 @@ class Growth:
         if self._context.announcer is None:
             found, self._found = self._found, {}
             return [(spec, SourceCursor(0, 0)) for spec in found.values()]
-        self._asked_ms = now_ms
+        self._sent_ms = now_ms
         spec = self._context.spec
         self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
         self._send(self._context.announcer, now)
@@ -86,8 +82,8 @@ class Growth:
         if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
-            if now_ms - self._asked_ms >= REPEAT_MS:
-                self._asked_ms = now_ms
+            if now_ms - self._sent_ms >= REPEAT_MS:
+                self._sent_ms = now_ms
                 self._send(self._context.announcer, now)
             return []
         partitions, histories = self._context.spec.partitions, self._answers.sources()

@@ -77,14 +77,7 @@ class Opening:
     def __init__(
         self, context: PlannerContext, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
     ) -> None:
-        """Send the first `Take`.
-
-        Args:
-            context: cluster, task and sources.
-            announcer: writes the takes.
-            journal: the last offset of the checkpoint; `BEGINNING` for a fresh one.
-            new_id: of the session, if it is a new one.
-            now_ms: wall time.
+        """Send the first `Take`, with the checkpoint's last offset, and the id of a session that is new.
 
         Raises:
             Unreachable: the broker does not answer.
@@ -101,7 +94,7 @@ class Opening:
         self._later: list[Answered] = []
         self._answered_at: dict[int, int] = {}
         self._first_ms: int | None = None
-        self._has_asked_again = False
+        self._has_taken_again = False
         self._has_reported = False
         self._presence: Presence | None = None
         spec = self._spec
@@ -140,7 +133,7 @@ class Opening:
                 f"acker partition {silent} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
-        elif now_ms - self._asked_ms >= REPEAT_MS:
+        elif now_ms - self._sent_ms >= REPEAT_MS:
             self._send(self._answers.missing, now_ms)
 
     def close(self) -> None:
@@ -167,34 +160,34 @@ class Opening:
         self._send(range(self._spec.partitions), now_ms)
 
     def _send(self, to: range | list[int], now_ms: int) -> None:
-        self._asked_ms = now_ms
+        self._sent_ms = now_ms
         self._announcer.take(self._name, self._now, self._named, to)
 
     def _answered(self, now_ms: int) -> None:
         answers = self._answers
         if self._name.epoch == 0 and self._journal.session:
             self._resume(now_ms)
-        elif self._name.epoch == 0 and self._has_to_wait(answers.holder, now_ms):
+        elif self._name.epoch == 0 and self._has_to_wait(answers.owner, now_ms):
             return
         elif self._name.epoch == 0:
             if self._spec.checks_commits:
                 self._check_commits(answers.sources())
-            self._draw(answers.holder, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
+            self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
         elif not answers.refusals:
             histories = answers.sources()
             if any(histories[one.source].generation > one.generation for one in self._named):
                 self._ask(self._name, self._raised(histories), self._now, now_ms)
             elif self._is_stale(now_ms):
-                self._has_asked_again = True
+                self._has_taken_again = True
                 self._ask(self._name, {one.source: one for one in self._named}, self._now, now_ms)
             else:
                 self._open(now_ms)
-        elif self._spec.take_over and self._is_restart and answers.holder > self._name:
-            self._draw(answers.holder, self._continued_or_starting(answers.sources()), now_ms)
+        elif self._spec.take_over and self._is_restart and answers.owner > self._name:
+            self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
         else:
             self._refused(answers, now_ms)
 
-    def _has_to_wait(self, holder: SessionName, now_ms: int) -> bool:
+    def _has_to_wait(self, owner: SessionName, now_ms: int) -> bool:
         """Return whether the group's owner may be alive, so that a fresh checkpoint does not take it yet.
 
         Raises:
@@ -204,19 +197,19 @@ class Opening:
         if self._presence is None:
             return False
         self._presence.look(now_ms)
-        holder = self._presence.newest(holder)
-        if self._presence.lives(holder):
-            same = self._announcer.who is not None and self._presence.is_of(holder, self._announcer.who)
+        owner = self._presence.newest(owner)
+        if self._presence.lives(owner):
+            same = self._announcer.who is not None and self._presence.is_of(owner, self._announcer.who)
             raise SessionRefused(
-                f"group {spec.group} is held by {self._presence.describe(holder, now_ms)}, and this one, with"
+                f"group {spec.group} is held by {self._presence.describe(owner, now_ms)}, and this one, with"
                 " a checkpoint of its own, would end it; stop that one, or take the group over with"
                 f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
             )
-        wait_ms = self._presence.wait_ms(holder, now_ms)
+        wait_ms = self._presence.wait_ms(owner, now_ms)
         if wait_ms and not self._has_reported:
             self._has_reported = True
             fields = {
-                "group": spec.group, "holder": self._presence.describe(holder, now_ms),
+                "group": spec.group, "holder": self._presence.describe(owner, now_ms),
                 "wait_seconds": round(wait_ms / 1000, 1), "at_once_with": spec.way,
             }  # fmt: skip
             self._report("group_is_held", fields)
@@ -226,7 +219,7 @@ class Opening:
 
     def _is_stale(self, now_ms: int) -> bool:
         """Return whether a restart should take once more, to get the present clock of its session."""
-        if not self._is_restart or self._has_asked_again or self._first_ms is None:
+        if not self._is_restart or self._has_taken_again or self._first_ms is None:
             return False
         return now_ms - self._first_ms >= STEP_MS_MAX
 
@@ -234,18 +227,25 @@ class Opening:
     def _is_restart(self) -> bool:
         return self._name.id == self._journal.session
 
-    def _draw(self, holder: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
+    def _draw(self, owner: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's; its clock begins no lower than any clock before it."""
-        name = SessionName(holder.epoch + 1, self._new_id)
+        name = SessionName(owner.epoch + 1, self._new_id)
         self._ask(name, sources, max(now_ms, self._answers.clock), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
-        """Begin a new generation of the sources that are to be rewound.
+        """Begin a new generation of the sources that are to be rewound, and of re-created replay topics.
+
+        Every copy on a replay topic is for this group only, so a new replay topic begins at 0.
 
         Raises:
             UsageError: there have been too many generations.
         """
-        for source, offset in self._offsets_of_reset(named).items():
+        offsets = {
+            source: 0
+            for source, spec in self._sources.items()
+            if self._spec.rewind and spec.is_replay and named[source].topic_id != spec.topic_id
+        }
+        for source, offset in (offsets | dict(self._spec.rewind)).items():
             generation = named[source].generation + 1
             if generation > GENERATION_MAX:
                 raise UsageError(
@@ -254,18 +254,6 @@ class Opening:
                 )
             named[source] = self._sources[source].taken_from(position_at(generation, offset))
         return named
-
-    def _offsets_of_reset(self, named: Mapping[int, TakeSource]) -> dict[int, int]:
-        """Return the first offsets of rewound sources; on a reset also 0 for re-created replay topics.
-
-        Every copy on a replay topic is for this group only, so a new replay topic begins at 0.
-        """
-        again = {
-            source: 0
-            for source, spec in self._sources.items()
-            if self._spec.rewind and spec.is_replay and named[source].topic_id != spec.topic_id
-        }
-        return {**again, **self._spec.rewind}
 
     def _raised(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
         """Name each source with the highest generation that any acker partition has.
@@ -328,13 +316,13 @@ class Opening:
     def _refused(self, answers: Answers, now_ms: int) -> None:
         """Raise the error that explains why the session may not run."""
         partition, reason = next(iter(answers.refusals.items()))
-        if answers.holder > self._name:
+        if answers.owner > self._name:
             spec = self._spec
-            holder = describe_session(
-                self._log, spec.topics.init, spec.partitions, spec.group, answers.holder, now_ms
+            owner = describe_session(
+                self._log, spec.topics.init, spec.partitions, spec.group, answers.owner, now_ms
             )
             raise SessionRefused(
-                f"session {self._name} of group {spec.group} is refused: {holder} holds the group; stop the"
+                f"session {self._name} of group {spec.group} is refused: {owner} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
         raise Disagreement(

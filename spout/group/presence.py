@@ -54,7 +54,7 @@ class Who(NamedTuple):
 
     Attributes:
         host: name of its machine.
-        application: name of the application, for people.
+        application: for people.
         pid: its process number.
         since_ms: wall time at which it began, ms.
         space: the boot and the namespace in which `pid` is valid, unique among all machines and containers;
@@ -120,7 +120,7 @@ def _space() -> str:
 
 
 def _shown(text: object) -> str:
-    """Return a text from a topic without characters that a terminal would obey."""
+    """Return a text without characters that a terminal would obey."""
     return "".join(character for character in str(text)[:TEXT_MAX] if character.isprintable())
 
 

@@ -62,10 +62,6 @@ class PlannerSpec:
         """The shortest timeout of the inputs, ms; 0: no input has one."""
         return min((found.timeout_ms for found in self.inputs if found.timeout_ms), default=0)
 
-    def fails_on_loss(self, source_input: Input) -> bool:
-        """Return whether a record of an input that left the log stops the query."""
-        return source_input.fails_on_loss(self.fail_on_data_loss)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
@@ -97,12 +93,7 @@ class SourceSpec:
 
 
 def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
-    """Get the sources from the broker.
-
-    Args:
-        log: the cluster.
-        inputs: the inputs to read.
-        tracked: whether to get those of replay topics too; without tracking nothing is replayed.
+    """Get the sources from the broker, those of replay topics only where inputs are tracked.
 
     Raises:
         TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
@@ -116,14 +107,7 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 def look_for_sources(
     log: Log, inputs: Sequence[Input], *, tracked: bool
 ) -> tuple[dict[int, SourceSpec], str]:
-    """Get the sources from the broker, as `sources_of` does.
-
-    Returns:
-        The sources, and a message about a replay topic that has fewer partitions than its topic; empty: none.
-
-    Raises:
-        TopicError: a topic is missing.
-    """
+    """Get the sources, and what is wrong where a replay topic has fewer partitions than its topic."""
     # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
     replays = [found.replay_topic for found in inputs if tracked]
     infos = log.topics([*(found.topic for found in inputs), *replays])

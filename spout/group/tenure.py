@@ -50,7 +50,7 @@ class Sibling:
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
         self._began, self._began_ms = clock.now, now_ms
-        self._asked_ms: int | None = None
+        self._sent_ms: int | None = None
         self._answers = Answers(group, self.question.id, partitions, ())
 
     def grace_ms(self, now_ms: int) -> int:
@@ -66,20 +66,22 @@ class Sibling:
         """Return the acker partitions that should get the question for the session's clock now."""
         if 0 <= now_ms - self._began_ms < SIBLING_MS:
             return []
-        if self._asked_ms is not None and 0 <= now_ms - self._asked_ms < REPEAT_MS:
+        if self._sent_ms is not None and 0 <= now_ms - self._sent_ms < REPEAT_MS:
             return []
-        self._asked_ms = now_ms
+        self._sent_ms = now_ms
         return self._answers.missing
 
-    def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer; one that comes before our first question answers another process."""
-        if self._asked_ms is not None:
-            self._answers.read(partition, taken)
+    def read(self, partition: int, taken: Taken) -> bool:
+        """Read an answer; return whether all have come, so that the clock goes on from the other's.
 
-    @property
-    def last_sent(self) -> int | None:
-        """The session's highest clock in the acker partitions, ms; None until all of them have answered."""
-        return None if self._answers.missing else self._answers.clock
+        An answer that comes before our first question answers another process.
+        """
+        if self._sent_ms is not None:
+            self._answers.read(partition, taken)
+        if self._answers.missing:
+            return False
+        self._clock.lift(self._answers.clock)
+        return True
 
 
 class Tenure:
@@ -139,11 +141,7 @@ class Tenure:
 
     def read(self, partition: int, taken: Taken) -> None:
         """Read an answer of an acker partition; it may complete the clock of the process before."""
-        if self.sibling is None:
-            return
-        self.sibling.read(partition, taken)
-        if (now := self.sibling.last_sent) is not None:
-            self.clock.lift(now)
+        if self.sibling is not None and self.sibling.read(partition, taken):
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
@@ -192,10 +190,6 @@ class Tenure:
             settled = self.window.committable(source)
             found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
         return found
-
-    def marks(self) -> dict[int, SourceMark]:
-        """Return each source's entry for the journal."""
-        return {source: cursor.mark() for source, cursor in self.cursors.items()}
 
     def _settle(self, source: int, runs: Sequence[PositionRun], verdict: str) -> int:
         cursor = self.cursors.get(source)

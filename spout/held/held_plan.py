@@ -63,7 +63,7 @@ def left_out(plan: JavaObject) -> list[str]:
     made_of: dict[int, set[int]] = {}
     for node in _above_holds(plan):
         if _is_hold(node):
-            holds |= {each.id: name_of(node) for each in output_of(node) if each.name == ANCHOR}
+            holds |= {each.id: node_name(node) for each in output_of(node) if each.name == ANCHOR}
         else:
             for attribute, sources in _made_of(node).items():
                 made_of.setdefault(attribute, set()).update(sources)
@@ -71,7 +71,7 @@ def left_out(plan: JavaObject) -> list[str]:
     return sorted(name for attribute, name in holds.items() if attribute not in reached)
 
 
-def name_of(node: JavaObject) -> str:
+def node_name(node: JavaObject) -> str:
     """Return the name of an operator of this package behind Spark's own operators."""
     return operator_of(node).partition(" ")[2].rpartition(" #")[0]
 
@@ -91,7 +91,7 @@ def _refuse(plan: JavaObject) -> None:
 
 def _refuse_unacked(plan: JavaObject) -> None:
     """Check that an operator that acks is behind each operator that holds."""
-    held = sorted({name_of(node) for node in _above_holds(plan) if _is_hold(node)})
+    held = sorted({node_name(node) for node in _above_holds(plan) if _is_hold(node)})
     if held:
         raise UsageError(
             f"nothing acks what {_listed(held)} holds, so that every record of it would time out: put"
@@ -102,15 +102,15 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 def _refuse_held_twice(plan: JavaObject) -> None:
     """Check that held rows go one way: in two places of Spark's state a row would have the same anchor."""
-    known: set[str] = set()
+    seen: set[str] = set()
     for node in filter(_is_hold, nodes(plan)):
-        if operator_of(node) in known:
+        if operator_of(node) in seen:
             raise UsageError(
-                f"two branches stand behind one spout.hold ({name_of(node)!r}): a row would wait in two"
+                f"two branches stand behind one spout.hold ({node_name(node)!r}): a row would wait in two"
                 " places and count as acked by the first of them; hold each branch by itself, with a name of"
                 " its own: spout.hold(..., name=...)"
             )
-        known.add(operator_of(node))
+        seen.add(operator_of(node))
 
 
 def _refuse_unwatched(plan: JavaObject) -> None:
@@ -120,7 +120,7 @@ def _refuse_unwatched(plan: JavaObject) -> None:
     while todo:
         node, is_watched = todo.pop()
         if _is_hold(node) and not is_watched and _has_until(node):
-            unwatched.add(name_of(node))
+            unwatched.add(node_name(node))
         is_watched = is_watched or node.nodeName() == WATERMARK
         todo += [(child, is_watched) for child in plan_children(node)]
     if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
@@ -133,22 +133,22 @@ def _refuse_unwatched(plan: JavaObject) -> None:
 
 def _has_until(hold: JavaObject) -> bool:
     """Return whether a watermark drops the rows of a hold, from the expression of its time."""
-    made = [
+    constant = [
         each.child().foldable()
         for child in plan_children(hold)
         for each in _sequence(child.expressions())
         if is_alias(each) and each.name() == UNTIL
     ]
-    return not all(made)
+    return not all(constant)
 
 
 def _refuse_read_apart(plan: JavaObject) -> None:
     """Check that branches of one stream share its source: Spark runs a source for each one that differs."""
-    known: dict[str, JavaObject] = {}
+    sources: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
-        if stream and not node.equals(first := known.setdefault(stream, node)):
-            bolts = sorted({name_of(each) for each in (first, node) if operator_of(each)})
+        if stream and not node.equals(first := sources.setdefault(stream, node)):
+            bolts = sorted({node_name(each) for each in (first, node) if operator_of(each)})
             by = f", by {' and '.join(bolts)}" if bolts else ""
             raise UsageError(
                 f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
@@ -184,15 +184,15 @@ def _made_of(node: JavaObject) -> dict[int, set[int]]:
     if node.nodeName() == UNION:  # its columns have the ids of its first branch
         columns = zip(*map(output_of, plan_children(node)), strict=True)
         return {column[0].id: {each.id for each in column[1:]} for column in columns}
-    made: dict[int, set[int]] = {}
+    computed: dict[int, set[int]] = {}
     for each in _sequence(node.expressions()):
         if is_alias(each):
             references = _sequence(each.references().toSeq())
-            made[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
+            computed[int(each.exprId().id())] = {int(one.exprId().id()) for one in references}
     arriving = [each for child in plan_children(node) for each in output_of(child)]
-    known = {each.id for each in arriving} | made.keys()
+    listed = {each.id for each in arriving} | computed.keys()
     anchors = {each.id for each in arriving if each.name == ANCHOR}
-    return made | {each.id: anchors for each in output_of(node) if each.id not in known}
+    return computed | {each.id: anchors for each in output_of(node) if each.id not in listed}
 
 
 def _reached(begin: Iterable[int], made_of: Mapping[int, Iterable[int]]) -> set[int]:

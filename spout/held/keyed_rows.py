@@ -91,7 +91,7 @@ def keyed(
             f"{type(bolt).__name__!r} is no KeyedBolt; derive it from one, or attach it by spout.bolt, which"
             " keeps no key"
         )
-    columns = columns_of(called, by)
+    columns = key_columns(called, by)
 
     def attach(rows: DataFrame) -> DataFrame:
         if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
@@ -115,7 +115,7 @@ def keyed(
     return attach
 
 
-def columns_of(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
+def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a key.
 
     Raises:

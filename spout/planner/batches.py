@@ -101,7 +101,7 @@ class Batches:
             return start
         end = Journal(
             name.id, name.epoch, now, tasks or self._spec.tasks,
-            MappingProxyType(self._tenure.marks()), ranges,
+            MappingProxyType({source: one.mark() for source, one in self._tenure.cursors.items()}), ranges,
             {one.place.topic: one.topic_id for one in self._specs.values()}, self._line_ups(ranges, most),
             now_ms,
         )  # fmt: skip
@@ -258,7 +258,7 @@ class Batches:
             first = position_at(generation_of(start), starts[one.place])
             if first <= start:
                 continue
-            if self._spec.fails_on_loss(one.input):
+            if one.input.fails_on_loss(self._spec.fail_on_data_loss):
                 raise DataLoss(
                     f"{one} no longer holds offsets {offset_of(start)} to {offset_of(min(first, end)) - 1},"
                     f" which input {one.input.name} has not read; set on_data_loss: skip to go on without"
@@ -279,11 +279,10 @@ class Batches:
         self._report("records_left_the_log", {"records": count, "ranges": [tuple(run) for run in gone]})
 
     def _planned(self, start: Journal, end: Journal, now_ms: int) -> None:
-        sizes = [(self._specs[run.source].is_replay, run.end - run.start) for run in end.ranges]
         self._last = (start, end)
         self.count += 1
-        self.replayed += sum(size for replay, size in sizes if replay)
-        worked = sum(size for _, size in sizes)
+        self.replayed += sum(r.end - r.start for r in end.ranges if self._specs[r.source].is_replay)
+        worked = sum(run.end - run.start for run in end.ranges)
         if most := next((line_up.most for line_up in end.order.values() if line_up.most is not None), None):
             worked = min(worked, most * len(end.order))
         self._pace.emitted(worked, now_ms)

@@ -33,8 +33,8 @@ from spout.planning.journal import Journal
 from spout.planning.plan import BatchPlan
 
 LATE_MS = 5_000
-"""A batch counts as published past the sink when its message is not there after this long: a sink that was
-called from a thread of its own, and not waited for, may still be at it."""
+"""A batch without a message after this time went past the sink. A sink that runs in a thread of its own, and
+is not waited for, has so long."""
 
 LISTENER_LATE_MS = 10_000
 """The same where a listener publishes, beyond what it may wait for fails and then for acks to be durable:
@@ -42,7 +42,7 @@ then it says that it failed; only one that is gone says nothing."""
 
 
 class Mailbox:
-    """The messages of one `read_stream` call.
+    """The messages of one `read_stream` call; what cannot be written raises a TrackingError.
 
     Attributes:
         again: the file that is there while a batch is run again; only its path goes to the tasks.
@@ -65,11 +65,7 @@ class Mailbox:
     # -- this batch is published
 
     def put_published(self, plan: BatchPlan) -> None:
-        """Say that a batch is published; one without positions had nothing to publish.
-
-        Raises:
-            TrackingError: the file cannot be written.
-        """
+        """Say that a batch is published; one without positions had nothing to publish."""
         if plan.ranges:
             self._put(self._folder / plan.session, _name(plan.ranges))
 
@@ -80,11 +76,7 @@ class Mailbox:
     # -- a listener publishes, or why it could not
 
     def put_listener(self, failure: str = "") -> None:
-        """Say that a listener publishes the batches of the stream, or why it could not.
-
-        Raises:
-            TrackingError: the file cannot be written.
-        """
+        """Say that a listener publishes the batches of the stream, or why it could not."""
         self._put(self._listens, failure)
 
     def drop_listener(self) -> None:
@@ -98,11 +90,7 @@ class Mailbox:
     # -- how many cores there are
 
     def put_cores(self, cores: int) -> None:
-        """Say how many cores the application has now: executors come and go.
-
-        Raises:
-            TrackingError: the file cannot be written.
-        """
+        """Say how many cores the application has now: executors come and go."""
         if self.cores() != cores:
             self._put(self._cores, str(cores))
 
@@ -114,14 +102,10 @@ class Mailbox:
     # -- Storm's deactivate and activate: no batch is planned, while verdicts are read and the clock ticks
 
     def deactivate(self, *, for_good: bool = False) -> None:
-        """Let no further batch be planned.
+        """Let no further batch be planned; raise UsageError if that cannot be written.
 
-        Args:
-            for_good: nor may Spark run one without records, as it does all the time where bolts tick: whoever
-                ends the query then interrupts none. The planning process keeps Spark waiting for its answer.
-
-        Raises:
-            UsageError: the file cannot be written.
+        `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
+        ends the query then interrupts none. The planning process keeps Spark waiting for its answer.
         """
         self._idle.unlink(missing_ok=True)
         try:
@@ -221,8 +205,8 @@ class SinkWatch:
 
     def failure(self) -> TrackingError | None:
         """Return why the stream's listener could not publish a batch; None: it could."""
-        said = self._mailbox.listener()
-        return TrackingError(said) if said else None
+        failure = self._mailbox.listener()
+        return TrackingError(failure) if failure else None
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""
@@ -240,18 +224,14 @@ class PlannerStatus:
     Attributes:
         state: ``idle``, ``taking`` (waiting for ackers), ``running``, ``failed``, or ``closed``; Spark kills
             the process at the end of a query, so the last one that is written is mostly ``running``.
-        group: the group.
-        session: id of the session, empty before it is known; likewise `epoch`.
-        epoch: see `session`.
+        group: that it reads.
+        session, epoch: of the session; empty before there is one.
         batches: micro-batches planned by this process.
         emitted: roots emitted by this process, copies on replay topics included.
         replayed: of these, copies on replay topics.
         pending: roots without a verdict.
-        acked: roots settled ACKED while this process ran; the next four likewise.
-        absent: see `acked`.
-        failed: see `acked`.
-        timed_out: see `acked`.
-        abandoned: see `acked`.
+        acked: roots settled ACKED while this process ran.
+        absent, failed, timed_out, abandoned: see `acked`.
         late: verdicts for roots that were settled before.
         unknown: verdicts for roots that this session never emitted.
         undecodable: records of the verdict topic that no acker wrote; they were passed over.
@@ -303,11 +283,7 @@ class PlannerStatus:
 
 
 def write_status(path: Path, status: PlannerStatus) -> None:
-    """Replace the status file.
-
-    Raises:
-        OSError: the folder is not there or cannot be written.
-    """
+    """Replace the status file; raise OSError if its folder is not there or cannot be written."""
     _replace(path, json.dumps(asdict(status)) + "\n")
 
 

@@ -26,7 +26,7 @@ from typing import Final, TypeGuard
 
 from acker.config.limits import ReplayLimits
 from acker.identity import copies_source, first_source
-from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.port import Record, TopicPartition
 from acker.wire.events import Verdicts
 from replay.worker.fetch import Fetcher, RecordPlace
 from spout.group.context import PlannerContext
@@ -46,38 +46,13 @@ def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlac
     return origin is not None and origin[:2] == tuple(spec.place)
 
 
-class Lines:
-    """The lines of records that wait, each read once, by their origins."""
-
-    def __init__(self, log: Log) -> None:
-        """Begin with none."""
-        self._fetcher = Fetcher(log, ReplayLimits())
-        self._found: dict[RecordPlace, int | None] = {}
-
-    def find(self, places: Mapping[RecordPlace, RecordPlace]) -> Mapping[RecordPlace, int | None]:
-        """Return the lines that were read, by origin: of some of the records, perhaps not of all.
-
-        Args:
-            places: of each origin, where its record is read from: a copy is still there when the source topic
-                was compacted.
-
-        Raises:
-            Unreachable: the broker sent nothing for half a minute.
-        """
-        self._found = {origin: line for origin, line in self._found.items() if origin in places}
-        missing = {places[origin]: origin for origin in sorted(places.keys() - self._found)[:FETCH_MAX]}
-        for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
-            key = record.key if isinstance(record, Record) else None
-            self._found[missing[place]] = None if key is None else line_of_key(key)
-        return self._found
-
-    def close(self) -> None:
-        """Leave."""
-        self._fetcher.close()
-
-
 class OrderWatch:
-    """Decides, batch by batch, how the partitions of ordered inputs go on."""
+    """Decides, batch by batch, how the partitions of ordered inputs go on.
+
+    Attributes:
+        why: what partitions wait for, by ``topic/partition``; those that go on are left out.
+        blocked: how many of its records each partition blocks, by ``topic/partition``.
+    """
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
         """Prepare; nothing is read before `turns`.
@@ -93,9 +68,10 @@ class OrderWatch:
         self._answered_at = dict(answered_at)
         self._lost_below: dict[int, dict[int, int]] = {}
         self._due: DueEntries | None = None
-        self._lines = Lines(context.log)
+        self._fetcher = Fetcher(context.log, ReplayLimits())
+        self._lines: dict[RecordPlace, int | None] = {}
         self._stable: Mapping[TopicPartition, int] = {}
-        self._told: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self.why: dict[str, str] = {}
         self.blocked: dict[str, int] = {}
 
@@ -129,7 +105,7 @@ class OrderWatch:
 
     def close(self) -> None:
         """Leave."""
-        self._lines.close()
+        self._fetcher.close()
         if self._due is not None:
             self._due.close()
 
@@ -157,7 +133,7 @@ class OrderWatch:
         why |= self._unstable([source for source in quiet if source not in why])
         left = [source for source in quiet if source not in why]
         waiting = {source: self._due.of(source) for source in left}
-        lines = self._lines.find(
+        self._read_lines(
             {
                 entry.origin: entry.place
                 for source, entries in waiting.items()
@@ -166,7 +142,7 @@ class OrderWatch:
             }
         )
         for source in left:
-            turn = self._turn(specs[source], waiting[source], lines, self._stable[self._copies_place(source)])
+            turn = self._turn(specs[source], waiting[source])
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
@@ -200,26 +176,33 @@ class OrderWatch:
     def _copies_place(self, source: int) -> TopicPartition:
         return self._context.sources[copies_source(source)].place
 
-    def _turn(
-        self,
-        spec: SourceSpec,
-        entries: Sequence[WaitingRoot],
-        lines: Mapping[RecordPlace, int | None],
-        end: int,
-    ) -> Turn | None:
+    def _read_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
+        """Read the lines of records that wait, of some in each call, and each once.
+
+        Args:
+            places: of each origin, where its record is read from: a copy is still there when the source topic
+                was compacted.
+        """
+        self._lines = {origin: line for origin, line in self._lines.items() if origin in places}
+        missing = {places[origin]: origin for origin in sorted(places.keys() - self._lines)[:FETCH_MAX]}
+        for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
+            key = record.key if isinstance(record, Record) else None
+            self._lines[missing[place]] = None if key is None else line_of_key(key)
+
+    def _turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot]) -> Turn | None:
         """Return how a partition goes on; None while a key is not known."""
         by = spec.input.ordering
         waiting: list[WaitingRecord] = []
-        for origin, _, is_blocked in entries:
+        for origin, _, is_blocked in roots:
             if not _is_of(origin, spec):
                 waiting.append(WaitingRecord(-1, None, is_blocked))
-            elif by == KEY and origin not in lines:
+            elif by == KEY and origin not in self._lines:
                 return None
             else:
-                waiting.append(WaitingRecord(origin.offset, lines.get(origin), is_blocked))
+                waiting.append(WaitingRecord(origin.offset, self._lines.get(origin), is_blocked))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         cursor = self._tenure.cursors[copies_source(spec.source)]
-        unread = cursor.free_below(cursor.position_of(end))
+        unread = cursor.free_below(cursor.position_of(self._stable[self._copies_place(spec.source)]))
         turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
         first = self._tenure.cursors[spec.source]
         gaps = first.free_below(first.next)  # below what was emitted already: it stands before that
@@ -231,8 +214,8 @@ class OrderWatch:
         for source, text in why.items():
             if text.startswith(UNKNOWN):
                 continue  # passes within a round trip
-            before = self._told.get(source, "")
+            before = self._reported.get(source, "")
             if bool(text) != bool(before):
                 name = "partition_waits" if text else "partition_goes_on"
                 self._context.report(name, {"partition": str(specs[source]), "why": text or before})
-            self._told[source] = text
+            self._reported[source] = text

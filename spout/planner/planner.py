@@ -70,12 +70,12 @@ class Planner:
 
         Args:
             log: the cluster; the planner does not close it.
-            spec: what was asked for.
+            spec: its task.
             new_id: never used before: id of the session that this process may draw, and of its lane.
-            report: called with what a person may want to know; None: nobody is.
+            report: called with events that may interest a person.
             reach: which records may be planned; None: what the broker has.
-            on_verdicts: called with what the ackers decided, once it is settled, in `step`.
-            who: runs the session, as others are to read it; None: it gives no name.
+            on_verdicts: called in `step` with what the ackers decided, once it is settled.
+            who: the process, as its signs of life name it.
 
         Raises:
             UsageError: inputs of several groups, or tracked and untracked ones together.
@@ -106,7 +106,7 @@ class Planner:
         self._owned: Owned | None = None
         self._due: DueWatch | None = None
         self._lost_below: dict[int, int] = {}
-        self._held = 0
+        self._blocked = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
         self._has_left = self._is_closed = False
@@ -132,11 +132,7 @@ class Planner:
         return self._context.sources
 
     def open(self, journal: Journal, now_ms: int) -> None:
-        """Begin to take the group.
-
-        Args:
-            journal: the last offset in the checkpoint, `BEGINNING` when there is none.
-            now_ms: wall time.
+        """Begin to take the group with the last offset of the checkpoint; `BEGINNING`: there is none.
 
         Raises:
             TopicError: a topic is missing.
@@ -160,10 +156,7 @@ class Planner:
         self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
 
     def stop_at_ends(self) -> None:
-        """Read the inputs up to their ends as they are now, and no further; replays go on.
-
-        Call it before `open`.
-        """
+        """Read the inputs up to their present ends, while replays go on; call it before `open`."""
         specs = sources_of(self._context.log, self._spec.inputs, tracked=False)
         ends = self._context.log.stable_ends([spec.place for spec in specs.values()])
         self._targets = {source: ends[spec.place] for source, spec in specs.items()}
@@ -173,14 +166,7 @@ class Planner:
         return self._verdicts.poll(wait_ms) if self._verdicts is not None else ()
 
     def step(self, records: Sequence[Record], now_ms: int) -> bool:
-        """Go on: read answers and verdicts, tick, commit. Call it at least every 100 ms.
-
-        Args:
-            records: what `poll` returned.
-            now_ms: wall time.
-
-        Returns:
-            Whether anything was read.
+        """Read what `poll` returned, tick, commit, at least every 100 ms; return whether anything was read.
 
         Raises:
             SessionError: another session holds the group.
@@ -265,7 +251,7 @@ class Planner:
             batch_ms=batches.took_ms, batch_records_max=batches.records_max, clock=tenure.clock.now,
             committed={str(self.sources[s]): at for s, at in committer.committed().items()},
             commit_failures=committer.failures, error=error, wall=now_ms,
-            held=self._held, waits={} if order is None else dict(order.why),
+            held=self._blocked, waits={} if order is None else dict(order.why),
             held_now={} if order is None else dict(order.blocked),
         )  # fmt: skip
 
@@ -288,16 +274,15 @@ class Planner:
 
     def _take_up(self, opening: Opening, now_ms: int) -> None:
         """Begin to run when all acker partitions have answered."""
-        opened = opening.opened
-        if opened is None:
+        if (opened := opening.opened) is None:
             return
         self._opening = None
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
         owned = self._own(tenure, now_ms, opened.answered_at)
         for partition, offset, event in opened.later:
             self._read(owned, partition, offset, event, now_ms)
-        name = opened.name
-        fields = {"session": name.id, "epoch": name.epoch, "restart": opened.is_restart}
+        epoch, session = opened.name
+        fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
     def _untracked(self, now_ms: int) -> Tenure:
@@ -325,7 +310,12 @@ class Planner:
         """Settle, or learn of another session."""
         spec, tenure = self._spec, owned.tenure
         if isinstance(event, Verdicts):
-            self._note_held(owned, partition, offset, event)
+            if owned.order is not None:
+                owned.order.note_lost(partition, offset, event)
+            blocked = [each for each in event.lost if each.error == HELD and each.source in self.sources]
+            count = sum(len(lost.positions) // POSITION_BYTES for lost in blocked)
+            self._blocked += count
+            owned.batches.discount(count)
             if tenure.settle(partition, event):
                 owned.batches.progressed(now_ms)
             if self._on_verdicts is not None:
@@ -344,18 +334,6 @@ class Planner:
             )
         owned.growth.read(partition, event)
         tenure.read(partition, event)
-
-    def _note_held(self, owned: Owned, partition: int, offset: int, verdicts: Verdicts) -> None:
-        if owned.order is not None:
-            owned.order.note_lost(partition, offset, verdicts)
-        held = sum(
-            len(lost.positions) // POSITION_BYTES
-            for lost in verdicts.lost
-            if lost.error == HELD and lost.source in self.sources
-        )
-        if held:
-            self._held += held
-            owned.batches.discount(held)
 
     def _tick(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""

@@ -14,7 +14,7 @@ from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
-from acker.wire.events import Event, Taken, Verdicts
+from acker.wire.events import Taken, Verdicts
 from spout.group.context import Report
 
 POLL_RECORDS_MAX = 1_000
@@ -28,13 +28,7 @@ class VerdictReader:
     """
 
     def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
-        """Stand at the ends as they are now.
-
-        Args:
-            log: the cluster.
-            topics: names of the ack topics.
-            partitions: N.
-            report: told of what is passed over, once for each kind.
+        """Begin at the ends as they are now; `report` what is passed over, once for each kind.
 
         Raises:
             TopicError: an ack topic is missing.
@@ -80,8 +74,14 @@ class VerdictReader:
             if marked_offset(record) is None:
                 self._pass_over(record, str(error))
             return None
-        wrong = _wrong(event)
-        if isinstance(event, Taken | Verdicts) and not wrong:
+        if isinstance(event, Verdicts):
+            wrong = wrong_verdicts(event)
+        elif isinstance(event, Taken):
+            wrong = wrong_taken(event)
+        else:
+            self._pass_over(record, f"{type(event).__name__} does not belong into this topic")
+            return None
+        if not wrong:
             return event
         self._pass_over(record, wrong)
         return None
@@ -95,11 +95,3 @@ class VerdictReader:
     def close(self) -> None:
         """Leave."""
         self._reader.close()
-
-
-def _wrong(event: Event) -> str:
-    if isinstance(event, Verdicts):
-        return wrong_verdicts(event)
-    if isinstance(event, Taken):
-        return wrong_taken(event)
-    return f"{type(event).__name__} does not belong into this topic"

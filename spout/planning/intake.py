@@ -72,19 +72,17 @@ class SourceCursor:
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
-    """Find the free positions of a source.
+    """Find the free positions of a source for N acker partitions.
 
     Args:
         source: the source.
         from_: first position of its highest generation for the group.
         watermarks: by acker partition, its first position of the source that was never initialised.
-        partitions: N.
     """
     own = {
         p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
     }
     top = max(own.values(), default=from_)
-    cursor = SourceCursor(from_, top)
     # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
     # then the loop visits more blocks, which is all that it costs.
     start = min((own.get(p, from_) for p in range(partitions)), default=from_)
@@ -93,7 +91,7 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
         end = min((start // _BLOCK + 1) * _BLOCK, top)
         free.add(max(start, own.get(acker_partition(source, start, partitions), from_)), end)
         start = end
-    return SourceCursor(from_, top, free) if len(free) else cursor
+    return SourceCursor(from_, top, free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +130,8 @@ def choose_runs(
     total = sum(free.values()) if room.total is None else room.total
     shares: dict[int, int] = {}
     for replay in (True, False):
-        wanted = {source: count for source, count in free.items() if is_replay(source) == replay and count}
-        granted = _gated(wanted, input_ids, left)
+        demand = {source: count for source, count in free.items() if is_replay(source) == replay and count}
+        granted = _gated(demand, input_ids, left)
         taken = fair_shares(granted, total)
         total -= sum(taken.values())
         for source, count in taken.items():
@@ -146,12 +144,12 @@ def choose_runs(
 
 
 def _gated(
-    wanted: Mapping[int, int], input_ids: Mapping[int, int], left: Mapping[int, int]
+    demand: Mapping[int, int], input_ids: Mapping[int, int], left: Mapping[int, int]
 ) -> dict[int, int]:
     """Distribute the room of each input over its sources."""
     granted: dict[int, int] = {}
-    for input_id in sorted({input_ids[source] for source in wanted}):
-        own = {source: count for source, count in wanted.items() if input_ids[source] == input_id}
+    for input_id in sorted({input_ids[source] for source in demand}):
+        own = {source: count for source, count in demand.items() if input_ids[source] == input_id}
         granted |= fair_shares(own, left[input_id])
     return granted
 

@@ -4,14 +4,10 @@
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "at"}``
 
-`sources`: all that was emitted up to this offset, [from, next) without the gaps. `ranges`: what the batch
-that ends here emits. It cannot be computed from the `next` and `gaps` of two offsets: between them may be a
-takeover or a new generation, where a session initialised positions that is not in this checkpoint. `topics`:
-Kafka's ids, which show whether positions still name the same records. Older offsets do not have it. `order`:
-which records the batch must not let pass, in partitions of ordered inputs. Missing if there are none. `at`:
-the wall time of `now`. A batch that emits nothing has the same offset as the one before, and Spark's time of
-that batch shows how far the clock has moved since. Older offsets do not have it. Spark compares offsets as
-text, so the order of keys is fixed.
+`Journal` says what the fields are. Older offsets have no `topics` and no `at`; `order` is missing if it is
+empty. Spark compares offsets as text, so the order of keys is fixed. `ranges` cannot be computed from the
+`next` and `gaps` of two offsets: between them may be a takeover or a new generation, where a session
+initialised positions that is not in this checkpoint.
 
 The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
 process, it requests that offset again; if that process created another session, this would take the group
@@ -63,9 +59,10 @@ class Journal:
         tasks: the largest number of read tasks of the batch.
         sources: what was emitted of each source, including this batch.
         ranges: what the batch emits, ascending by source and start.
-        topics: Kafka's id of each topic that has one of the sources.
+        topics: Kafka's id of each topic that has one of the sources, by which a re-created one is noticed.
         order: for each partition that the batch reads in order, by its source: which records are blocked.
-        at_ms: wall time at which the clock was `now`, ms; 0: unknown.
+        at_ms: wall time at which the clock was `now`, ms; 0: unknown. A batch that emits nothing has the
+            offset of the one before, and Spark's time of it shows how far the clock has moved since.
     """
 
     session: str
@@ -80,6 +77,7 @@ class Journal:
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict that Spark journals."""
+        order = {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
         return {
             "v": VERSION,
             "session": self.session,
@@ -92,12 +90,9 @@ class Journal:
             },
             "ranges": [list(run) for run in self.ranges],
             "topics": dict(sorted(self.topics.items())),
-            **({"order": self._order_json()} if self.order else {}),
+            **({"order": order} if order else {}),
             **({"at": self.at_ms} if self.at_ms else {}),
         }
-
-    def _order_json(self) -> dict[str, Any]:
-        return {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
 
 
 BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
@@ -123,7 +118,7 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
             tasks=_number(offset["tasks"], least=1),
             sources=MappingProxyType({int(name): _mark(mark) for name, mark in offset["sources"].items()}),
             ranges=tuple(SourceRun(_number(source), *_run(run)) for source, *run in offset["ranges"]),
-            topics={_text(name): _text(known) for name, known in offset.get("topics", {}).items()},
+            topics={_text(name): _text(topic_id) for name, topic_id in offset.get("topics", {}).items()},
             order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
             at_ms=_number(offset.get("at", 0)),
         )

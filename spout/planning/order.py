@@ -65,10 +65,6 @@ class LineUp:
     waiting: Mapping[int, int] = field(default_factory=dict)
     most: int | None = None
 
-    def __reduce__(self) -> tuple[type[LineUp], tuple[object, ...]]:
-        """Pickle the lines as a plain dict, since a mapping proxy has no pickle."""
-        return LineUp, (self.by, dict(self.waiting), self.most)
-
     def line(self, key: bytes | None) -> int | None:
         """Return the line of a record; None: it is in no line."""
         if self.by == PARTITION:
@@ -144,7 +140,7 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
         held_max: how many of its records may wait, be blocked, or be emitted at once.
         waiting: the records that wait for a replay.
         unread: number of copies on the replay topic that are not read yet.
-        name: the partition as ``topic/partition``, for messages.
+        name: ``topic/partition``, for messages.
     """
     first = min((record.origin for record in waiting), default=-1)
     if by == PARTITION or len(waiting) + unread > held_max:
@@ -185,13 +181,7 @@ class Gate:
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
-        """Create a gate that no record has passed yet.
-
-        Args:
-            place: ``topic/partition`` of the source.
-            operator: the operator in the causes of blocked records.
-            line_up: which records wait when the batch begins.
-        """
+        """Create a gate that no record has passed yet; `place` and `operator` as in `Slip`."""
         self.place = place
         self._operator = operator
         self._line_up = line_up
@@ -202,10 +192,8 @@ class Gate:
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
 
-        Args:
-            index: its root's index.
-            key: its key.
-            origin: offset of its first emission; None: that was not in this partition, so it is in no line.
+        `origin` is the offset of its first emission; None: that was not in this partition, so it is in no
+        line.
         """
         most = self._line_up.most
         line = None if origin is None else self._line_up.line(key)
@@ -230,9 +218,7 @@ class Gate:
 
     def holds(self, index: int) -> Cause | None:
         """Return why a record that has passed is blocked now: an earlier one failed; None: it is not."""
-        if not self._failed:
-            return None
-        standing = self._standing.get(index)
+        standing = self._standing.get(index) if self._failed else None
         if standing is None:
             return None
         failed = self._failed.get(standing[0])

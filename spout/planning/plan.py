@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from types import MappingProxyType
 
 import numpy as np
 
@@ -124,10 +123,6 @@ class ReadTask:
     topics: Mapping[int, str]
     order: Mapping[int, LineUp] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[type[ReadTask], tuple[object, ...]]:
-        """Pickle the topics as a plain dict, since a mapping proxy has no pickle."""
-        return ReadTask, (self.plan, self.ranges, dict(self.topics), dict(self.order))
-
 
 def read_tasks(
     plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
@@ -139,7 +134,7 @@ def read_tasks(
         topics: topic name of every source of the plan.
         tasks: the largest number of tasks; there are fewer if one would get less than `TASK_RECORDS_MIN`.
             Partitions that are read in order get their own tasks, at most this number again.
-        order: for each partition that is read in order, by its source: which records are blocked.
+        order: as `ReadTask.order`.
 
     Returns:
         Tasks that together have the plan's ranges, each position once. A partition that is read in order is
@@ -149,15 +144,11 @@ def read_tasks(
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
     count = sum(run.end - run.start for run in loose)
     shares = cut_ranges(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
-    made = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
+    found = [ReadTask(plan, share, {run.source: topics[run.source] for run in share}) for share in shares]
     for whole in _whole(plan.ranges, order, tasks):
         lines: dict[int, LineUp] = {s: order[s] for run in whole if (s := first_source(run.source)) in order}
-        made.append(ReadTask(plan, whole, _topics_of(whole, topics), MappingProxyType(lines)))
-    return made
-
-
-def _topics_of(share: Iterable[SourceRun], topics: Mapping[int, str]) -> Mapping[int, str]:
-    return MappingProxyType({run.source: topics[run.source] for run in share})
+        found.append(ReadTask(plan, whole, {run.source: topics[run.source] for run in whole}, lines))
+    return found
 
 
 def _whole(
@@ -212,8 +203,8 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
         return []
     firsts = list(accumulate((run.end - run.start for run in ranges), initial=0))
     share = total / max(1, pieces)
-    wanted = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
-    return _split(ranges, sorted({*wanted} - {0, total}))
+    cuts = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
+    return _split(ranges, sorted({*cuts} - {0, total}))
 
 
 def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:

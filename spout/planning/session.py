@@ -42,7 +42,7 @@ class SessionClock:
     __slots__ = ("_looked_ms", "_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
-        """Go on from `now`, the highest value that is known; time before `wall_ms` does not count."""
+        """Go on from `now`, the highest value that there is; time before `wall_ms` does not count."""
         self.now = now
         self._sent = now
         self._looked_ms = wall_ms
@@ -122,7 +122,7 @@ class Answers:
         return [p for p in range(self._partitions) if p not in self._whole]
 
     @property
-    def holder(self) -> SessionName:
+    def owner(self) -> SessionName:
         """The highest session that any answer names as owner of the group."""
         return max((SessionName(t.epoch, t.session) for t in self._parts()), default=SessionName(0, ""))
 

@@ -35,9 +35,13 @@ class _Cohort(NamedTuple):
 
 
 class Window:
-    """What one session has emitted and not settled."""
+    """What one session has emitted and not settled.
 
-    __slots__ = ("_cohorts", "_cohorts_max", "_counts", "_high", "_pending", "emitted", "late", "unknown")
+    Attributes:
+        counts: how many roots were settled, by ``ACKED``, ``ABSENT`` and the reasons of `Reason`.
+    """
+
+    __slots__ = ("_cohorts", "_cohorts_max", "_high", "_pending", "counts", "emitted", "late", "unknown")
 
     def __init__(self) -> None:
         """Begin with nothing emitted."""
@@ -45,7 +49,7 @@ class Window:
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
-        self._counts: Counter[str] = Counter()
+        self.counts = Counter[str]()
         self.emitted = 0
         self.late = 0
         self.unknown = 0
@@ -59,11 +63,6 @@ class Window:
     def holes(self) -> int:
         """The number of intervals that the window needs: what it costs."""
         return sum(each.holes for each in self._pending.values())
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many roots were settled, by ``ACKED``, ``ABSENT`` and the reasons of `Reason`."""
-        return dict(self._counts)
 
     def pending_of(self, source: int) -> int:
         """Return how many roots of a source are pending."""
@@ -92,7 +91,7 @@ class Window:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
         settled = self._of(source).remove_all(runs)
-        self._counts[verdict] += settled
+        self.counts[verdict] += settled
         above = self._high.get(source, 0)
         unknown = sum(max(0, run.end - max(run.start, above)) for run in runs)
         self.unknown += unknown

@@ -1,13 +1,10 @@
 """What the driver logs of a batch by name: bolts that left roots open, and records that were isolated.
 
-A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout. A report
-lists, as outstanding, every tuple that a bolt left open, and what was emitted on it: the whole tree misses
-them. The bolt that is named is the one that received the tuple, not those that acked what was emitted on it.
-Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are listed apart, and are not logged. Storm says
-nothing until the timeout (S81).
-
-A record is isolated when it ended or hung a process. A task knows a root by its index; the driver has the
-batch's plan, and so the record's place in its topic.
+A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout; Storm
+says nothing until then (S81). A report lists, as outstanding, every tuple that a bolt left open, and what
+was emitted on it: the whole tree misses them. The bolt that is named is the one that received the tuple, not
+those that acked what was emitted on it. Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are
+listed apart, and are not logged. A record is isolated when it ended or hung a process.
 
 Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
 """
@@ -34,7 +31,7 @@ from spout.tuples.collector import Cause
 from spout.tuples.counts import What
 from spout.tuples.culprits import HUNG, WORKER_DIED
 
-TELL_MS: Final = 60_000
+WARN_MS: Final = 60_000
 """A bolt that goes on leaving tuples open is logged this often."""
 
 LOGGED_MAX: Final = 100
@@ -54,7 +51,7 @@ class LeftOpen:
         self._logged_ms: dict[tuple[str, str], int] = {}
         self._unlogged: dict[tuple[str, str], int] = {}
 
-    def tell(
+    def warn(
         self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
@@ -62,7 +59,7 @@ class LeftOpen:
             key = query, bolt
             count = self._unlogged[key] = self._unlogged.get(key, 0) + len(roots)
             now_ms = self._now_ms()
-            if key in self._logged_ms and now_ms - self._logged_ms[key] < TELL_MS:
+            if key in self._logged_ms and now_ms - self._logged_ms[key] < WARN_MS:
                 continue
             self._logged_ms[key], self._unlogged[key] = now_ms, 0
             _LOGGER.warning(
@@ -122,7 +119,7 @@ class IsolatedRecord(NamedTuple):
 
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
-    """Name what was isolated in a batch; inputs that are not given leave their source's number."""
+    """Name what was isolated in a batch; a record of another input has its source's number."""
     place = places(outcome.plan, inputs)
     for cause, roots in outcome.failed:
         if cause.error in _ISOLATED:
@@ -131,8 +128,8 @@ def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
     """Return what names the record of a root, by its index: ``topic/partition@offset``."""
-    known = {each.id for each in inputs}
-    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in known))
+    ids = {each.id for each in inputs}
+    topics = topic_names(inputs, (run for run in plan.ranges if input_id_of(run.source) in ids))
     firsts = plan.starts()
 
     def place(root: int) -> str:

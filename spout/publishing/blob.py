@@ -38,12 +38,10 @@ _GARBAGE = (
     OverflowError, MemoryError,
 )  # fmt: skip
 
-_LEVEL = 1  # the fastest: bitmaps and ascending indices shrink well at any level
-
 
 def encode(report: TaskReport) -> bytes:
     """Encode a task's report."""
-    plan = report.plan
+    plan, held = report.plan, report.held
     content = (
         VERSION,
         report.operator,
@@ -61,21 +59,18 @@ def encode(report: TaskReport) -> bytes:
         tuple(report.gave),
         [(str(what), name, tuple(of), tuple(m)) for (what, name, of), m in report.counts.items()],
         [tuple(error) for error in report.errors],
-        _held_fields(report.held),
+        (_pack(held.indices), held.edges.tobytes(), _pack(held.until_ms), held.fails_late),
         _pack(report.untracked),
         _released_fields(report.released),
         [(lined.place, lined.operator, _pack(lined.rows)) for lined in report.lined],
         [tuple(each) for each in report.raised],
     )
-    return zlib.compress(pickle.dumps(content, protocol=5), _LEVEL)
+    # the fastest level: bitmaps and ascending indices shrink well at any
+    return zlib.compress(pickle.dumps(content, protocol=5), level=1)
 
 
 def decode(blob: bytes) -> TaskReport:
-    """Decode a task's report.
-
-    Raises:
-        TrackingError: executor and driver run different versions of Windhover.
-    """
+    """Decode a task's report; raise TrackingError if executor and driver run different versions."""
     try:
         version, *content = _Builtins(io.BytesIO(zlib.decompress(blob))).load()
         if version == _SILENT:
@@ -112,7 +107,7 @@ def _report(content: list[Any]) -> TaskReport:
         ranges=tuple(SourceRun(*run) for run in ranges),
         absent=tuple(SourceRun(*run) for run in absent),
         lost=lost,
-        received=received and np.unpackbits(_bytes(received[1]), count=received[0]).view(np.bool_),
+        received=received and _bits(*received),
         failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
         outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
         touched=_unpack(touched),
@@ -131,10 +126,6 @@ def _report(content: list[Any]) -> TaskReport:
         lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
         raised=tuple(Raised(*each) for each in raised),
     )
-
-
-def _held_fields(held: Held) -> tuple[Any, ...]:
-    return _pack(held.indices), held.edges.tobytes(), _pack(held.until_ms), held.fails_late
 
 
 def _released_fields(released: Released) -> tuple[Any, ...]:
@@ -181,5 +172,5 @@ def _unpack(packed: bytes) -> I64:
     return np.frombuffer(packed, "<i8").astype(np.int64, copy=False)
 
 
-def _bytes(packed: bytes) -> np.typing.NDArray[np.uint8]:
-    return np.frombuffer(packed, np.uint8)
+def _bits(count: int, packed: bytes) -> np.typing.NDArray[np.bool_]:
+    return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).view(np.bool_)

@@ -46,7 +46,7 @@ class RootPositions(NamedTuple):
 
     @classmethod
     def together(cls, parts: Iterable[RootPositions]) -> RootPositions:
-        """Put places together, in their order."""
+        """Join positions, in their order."""
         listed = list(parts)
         return cls(
             np.concatenate([_no_numbers(), *(each.sources for each in listed)]),
@@ -58,7 +58,7 @@ class RootPositions(NamedTuple):
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
-        """Yield each source with the places where it stands, ascending by source."""
+        """Yield each source, ascending, with the indices of its rows."""
         for source in np.unique(self.sources).tolist():
             yield source, np.flatnonzero(self.sources == source)
 
@@ -82,18 +82,13 @@ class Held:
 
     @classmethod
     def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
-        """Put what was held together, in its order."""
+        """Join what was held, in its order."""
         return cls(
             np.concatenate([_no_numbers(), *(each.indices for each in parts)]),
             np.concatenate([_no_edges(), *(each.edges for each in parts)]),
             np.concatenate([_no_numbers(), *(each.until_ms for each in parts)]),
             fails_late,
         )
-
-    def is_late(self, watermark_ms: int) -> np.typing.NDArray[np.bool_]:
-        """Tell which tuples a watermark has dropped."""
-        late: np.typing.NDArray[np.bool_] = self.until_ms <= watermark_ms
-        return late
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,7 @@ class Older:
 
 
 class Split(NamedTuple):
-    """Releases, told apart: those of this batch's own roots, by index, and those of older ones."""
+    """Releases: those of this batch's own roots, by index, and those of older ones."""
 
     edges: list[tuple[I64, U64]]
     failures: list[tuple[Cause, I64]]
@@ -146,10 +141,10 @@ class Split(NamedTuple):
 
 
 def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) -> Split:
-    """Tell a batch's own roots from older ones.
+    """Separate a batch's own roots from older ones.
 
-    An anchor that stands in several rows, as a join makes them of one tuple, is acked once: two edges that
-    are equal are one tuple, and would cancel.
+    An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
+    tuple, and would cancel.
 
     Args:
         plan: finds positions in the batch's plan.
@@ -179,7 +174,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
 
 
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
-    """Put acked anchors of all tasks together, each one once."""
+    """Join the acked anchors of all tasks, each one once."""
     places = RootPositions.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
     if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
@@ -193,7 +188,7 @@ def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
 
 
 def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
-    """Tell roots whose timeout was reset apart, in the same way."""
+    """Separate roots whose timeout was reset, in the same way."""
     own: list[I64] = []
     older: dict[int, I64] = {}
     for each in acks:
@@ -236,7 +231,7 @@ class HeldAt(NamedTuple):
 
 
 def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
-    """XOR the edges of each root; what comes to 0 says nothing."""
+    """XOR the edges of each root; a sum of 0 is left out."""
     summed: dict[int, tuple[I64, U64]] = {}
     for source, (positions, edges) in found.items():
         at, place = np.unique(positions, return_inverse=True)

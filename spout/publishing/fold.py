@@ -95,7 +95,7 @@ class TaskReport:
 
 
 class Evaluated(NamedTuple):
-    """A report with Spark's name for the task that made it."""
+    """A report, and Spark's name of the task that made it."""
 
     stage: int
     attempt: int
@@ -152,11 +152,9 @@ def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64
 
 
 def merged(reports: Sequence[TaskReport]) -> TaskReport:
-    """Put reports together of what one task did bit by bit.
+    """Join at least one report of what one task did bit by bit, in order.
 
-    Args:
-        reports: at least one, in order; each tells what the others do not. They name no plan, and hold and
-            release nothing.
+    Each has what the others do not. They name no plan, and hold and release nothing.
     """
     failures: dict[Cause, list[I64]] = {}
     outstanding: dict[Subscriptions, list[I64]] = {}
@@ -165,14 +163,13 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
             failures.setdefault(cause, []).append(indices)
         for path, rows in report.outstanding.items():
             outstanding.setdefault(path, []).append(rows)
-    nothing = Fingerprint()
     return replace(
         reports[0],
         failures=tuple((cause, np.concatenate(found)) for cause, found in failures.items()),
         outstanding={path: np.concatenate(rows) for path, rows in outstanding.items()},
         touched=distinct(np.concatenate([report.touched for report in reports])),
-        took=reduce(Fingerprint.plus, (report.took for report in reports), nothing),
-        gave=reduce(Fingerprint.plus, (report.gave for report in reports), nothing),
+        took=reduce(Fingerprint.plus, (report.took for report in reports)),
+        gave=reduce(Fingerprint.plus, (report.gave for report in reports)),
         counts=added(report.counts for report in reports),
         errors=_first_errors(reports),
         raised=first_of_each(each for report in reports for each in report.raised),
@@ -204,20 +201,15 @@ def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
 def residuals(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
-    known: Sequence[tuple[I64, U64]] = (),
+    further: Sequence[tuple[I64, U64]] = (),
 ) -> tuple[I64, U64]:
-    """XOR the edges of outstanding deliveries for each root.
-
-    Args:
-        plan: the batch's plan.
-        outstanding: deliveries, as `TaskReport.outstanding` has them.
-        known: further edges, with the indices of their roots.
+    """XOR, for each root, the edges of outstanding deliveries, and further ones with their roots' indices.
 
     Returns:
         Ascending indices of roots whose sum is not 0, and the sums.
     """
-    indices: list[I64] = [roots for roots, _ in known]
-    edges: list[U64] = [edge for _, edge in known]
+    indices: list[I64] = [roots for roots, _ in further]
+    edges: list[U64] = [edge for _, edge in further]
     for terms in outstanding:
         for subscriptions, rows in terms.items():
             edge = plan_root_edges(plan, rows[:, 0])

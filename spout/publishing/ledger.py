@@ -42,10 +42,8 @@ _ERRORS: Batch = ("", -1)
 
 
 class TaskName(NamedTuple):
-    """Where a task stands.
-
-    `attempt` rises with every task of the application, so a repeated one is newer; `tries` tells how often
-    this very task was tried before.
+    """A task of a batch: `attempt` rises with every task of the application, so a repeated one is newer;
+    `tries` counts how often this very task was tried before.
     """
 
     query: str
@@ -72,14 +70,14 @@ def task_name() -> TaskName:
 
 
 class LedgerParam(AccumulatorParam[Value]):
-    """Merges what tasks added, and lets old batches go.
+    """Merges what tasks added, and forgets old batches; it travels to the tasks with the accumulator.
 
     Attributes:
         has_executors: whether tasks run in other processes than the driver's, whose logs are their own.
     """
 
     def __init__(self, *, has_executors: bool = False) -> None:
-        """Merge; it travels to the tasks with the accumulator."""
+        """Merge."""
         self.has_executors = has_executors
 
     def zero(self, value: Value) -> Value:
@@ -91,17 +89,12 @@ class LedgerParam(AccumulatorParam[Value]):
         try:
             for batch, added in value2.items():
                 value1.setdefault(batch, {}).update(added)
-                _drop_old(value1, batch)
+                for query, number in list(value1):
+                    if query == batch[0] and number <= batch[1] - BATCHES_KEPT:
+                        value1.pop((query, number), None)
         except Exception as error:  # noqa: BLE001  (raising here would stop every accumulator, silently)
             value1.setdefault(_ERRORS, {})[uuid.uuid4().hex] = (0, 0, 0, "", repr(error).encode())
         return value1
-
-
-def _drop_old(value: Value, newest: Batch) -> None:
-    query, batch = newest
-    for each in list(value):
-        if each[0] == query and each[1] <= batch - BATCHES_KEPT:
-            value.pop(each, None)
 
 
 def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
@@ -151,12 +144,8 @@ class ReportLedger:
         param = LedgerParam(has_executors=not is_local(context.master or ""))
         self.accumulator: Accumulator[Value] = context.accumulator({}, param)
 
-    def read(self, query: str, batch: int, but: Collection[str] = ()) -> Reports:
-        """Return what tasks added for a batch, `but` some streams.
-
-        Raises:
-            TrackingError: a merge failed, so something may be missing.
-        """
+    def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
+        """Return what tasks added for a batch without some streams; raise TrackingError if a merge failed."""
         value = self.accumulator.value
         wrong = value.pop(_ERRORS, None)
         if wrong:
@@ -164,7 +153,7 @@ class ReportLedger:
             raise TrackingError(
                 f"a task's report could not be merged, so the batch is not published: {first}"
             )
-        added = [each for each in value.get((query, batch), {}).values() if each[3] not in but]
+        added = [each for each in value.get((query, batch), {}).values() if each[3] not in without]
         return Reports(
             frozenset(stream for *_, stream, _ in added),
             tuple(Evaluated(stage, tries, part, decode(b)) for stage, tries, part, _, b in added if b),
@@ -180,5 +169,5 @@ class ReportLedger:
         return len(self.accumulator.value.get((query, batch), {}))
 
     def forget(self, query: str, batch: int) -> None:
-        """Let a batch go: it was published, or is about to be evaluated anew."""
+        """Forget a batch: it was published, or is about to be evaluated anew."""
         self.accumulator.value.pop((query, batch), None)

@@ -13,7 +13,7 @@ Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -98,13 +98,13 @@ def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     taken = np.concatenate([_NO_POSITIONS, *failed])
     kept = ~np.isin(block.at, taken)
     at, value = block.at[kept], block.values[kept]
-    said = value != 0
+    differs = value != 0
     elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
     return Acks(
         lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
         runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
-        positions=pack_positions(at[said]),
-        values=pack_values(value[said]),
+        positions=pack_positions(at[differs]),
+        values=pack_values(value[differs]),
         # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
         absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
@@ -121,15 +121,15 @@ def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
-    """Bring causes down to a limit: more of one operator and error share an entry.
+    """Bring causes down to a limit: more of one operator and error share an entry, "and n more, first: …".
 
     Returns:
-        At most `limit` causes, ascending, each with ascending positions. The shared entry's message is
-        "and n more, first: …".
+        At most `limit` causes, ascending, each with ascending positions.
     """
+    ascending = sorted(causes, key=lambda pair: pair[0])
     if len(causes) <= limit:
-        return sorted(causes, key=lambda pair: pair[0])
-    kinds = [list(same) for _, same in groupby(sorted(causes, key=lambda pair: pair[0]), key=_kind)]
+        return ascending
+    kinds = [list(same) for _, same in groupby(ascending, lambda pair: (pair[0].operator, pair[0].error))]
     share = limit // len(kinds)
     if not share:
         return [_shared([pair for kind in kinds for pair in kind])]
@@ -137,10 +137,6 @@ def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -
     for kind in kinds:
         merged += kind if len(kind) <= share else [*kind[: share - 1], _shared(kind[share - 1 :])]
     return sorted(merged, key=lambda pair: pair[0])
-
-
-def _kind(pair: tuple[Cause, I64]) -> tuple[str, str]:
-    return pair[0].operator, pair[0].error
 
 
 def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
@@ -180,19 +176,28 @@ def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
     pieces = by_block(outcome.plan.ranges)
     absent = by_block(outcome.absent)
     bounds = np.cumsum([0, *(sum(end - start for start, end in runs) for runs in pieces.values())])
-    at = _Positions(pieces)
     failed, number = _flat(outcome.failed)
     touched = outcome.touched[among(outcome.touched, outcome.partial)]
-    columns = [(each, np.searchsorted(each, bounds).tolist()) for each in (failed, outcome.partial, touched)]
+    columns = failed, outcome.partial, touched
+    ends_of = [np.searchsorted(indices, bounds).tolist() for indices in columns]
+    failed_at, partial_at, touched_at = (_positions(outcome.plan, indices) for indices in columns)
     for row, ((source, block), runs) in enumerate(pieces.items()):
-        fails, partial, reset = (slice(ends[row], ends[row + 1]) for _, ends in columns)
-        positions = at.of(outcome.partial[partial])
+        fails, partial, reset = (slice(ends[row], ends[row + 1]) for ends in ends_of)
+        at = partial_at[partial]
         yield _Block(
             source, block, tuple(runs),
-            _causes(outcome, at.of(failed[fails]), number[fails]),
+            _causes(outcome, failed_at[fails], number[fails]),
             tuple(absent.get((source, block), ())),
-            positions, root_edges(source, positions) ^ outcome.residual[partial], at.of(touched[reset]),
+            at, root_edges(source, at) ^ outcome.residual[partial], touched_at[reset],
         )  # fmt: skip
+
+
+def _positions(plan: BatchPlan, indices: I64) -> I64:
+    """Return the position of each index into a plan."""
+    firsts = np.array(plan.starts(), np.int64)
+    shifts = np.array([run.start for run in plan.ranges], np.int64) - firsts
+    positions: I64 = indices + shifts[np.searchsorted(firsts, indices, side="right") - 1]
+    return positions
 
 
 def _older_blocks(older: Older) -> Iterator[_Block]:
@@ -226,22 +231,6 @@ def _joined(own: _Block, older: _Block) -> _Block:
     )  # fmt: skip
 
 
-class _Positions:
-    """Turns indices into a plan back into positions."""
-
-    def __init__(self, pieces: Mapping[tuple[int, int], Sequence[PositionRun]]) -> None:
-        runs = [run for of_block in pieces.values() for run in of_block]
-        self._firsts = np.cumsum([0, *(end - start for start, end in runs)])[:-1]
-        self._shifts = np.array([start for start, _ in runs], np.int64) - self._firsts
-
-    def of(self, indices: I64) -> I64:
-        """Return the position of each index, one for one."""
-        if not len(indices):
-            return _NO_POSITIONS
-        positions: I64 = indices + self._shifts[np.searchsorted(self._firsts, indices, side="right") - 1]
-        return positions
-
-
 def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:
     """Return all failed indices, ascending, and for each the number of its cause."""
     every = np.concatenate([_NO_POSITIONS, *(indices for _, indices in failed)])
@@ -266,13 +255,9 @@ class Publisher:
     def __init__(
         self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
     ) -> None:
-        """Prepare; the log is opened by the first batch.
+        """Prepare; the first batch opens the log.
 
-        Args:
-            open_log: opens the cluster.
-            topics: names of the ack topics.
-            durable_ms: how long fails, and then acks, of a batch wait until they are durable; after that the
-                query fails, and starts again.
+        The query fails when fails, and then acks, of a batch are not durable within `durable_ms`.
         """
         self._durable_ms = durable_ms
         self._open_log = open_log
@@ -282,17 +267,20 @@ class Publisher:
         self._producer: Producer | None = None
 
     def publish(self, publication: Publication, partitions: int) -> None:
-        """Write a batch's records and wait until they are durable.
-
-        Args:
-            publication: what to write.
-            partitions: N, the number of acker partitions.
+        """Write a batch's records for N acker partitions, and wait until they are durable.
 
         Raises:
             Unreachable: the records are not durable yet; publishing them again is safe.
         """
+        if self._producer is None:
+            self._log = self._open_log()
+            self._producer = self._log.producer()
         for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, publication.acks)):
-            self._send(topic, records, partitions)
+            for record in records:
+                partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
+                self._producer.send(Outgoing(topic, partition, self._codec.encode(record)))
+            if records:
+                self._producer.flush(self._durable_ms)
 
     def close(self) -> None:
         """Leave the log."""
@@ -300,19 +288,3 @@ class Publisher:
             self._producer.close()
             self._log.close()
         self._producer = self._log = None
-
-    def _send(self, topic: str, records: Iterable[Acks | Fails], partitions: int) -> None:
-        sent = False
-        producer = self._open()
-        for record in records:
-            partition = acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
-            producer.send(Outgoing(topic, partition, self._codec.encode(record)))
-            sent = True
-        if sent:
-            producer.flush(self._durable_ms)
-
-    def _open(self) -> Producer:
-        if self._producer is None:
-            self._log = self._open_log()
-            self._producer = self._log.producer()
-        return self._producer

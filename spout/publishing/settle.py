@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -70,7 +71,8 @@ def settle(
             raise TrackingError("a read task's report carries no plan")
         plan, found[source] = its_plan, complete
         _follow(source, found, waiting)
-    for name in sorted({*expected, *(n for n, s in waiting.items() if not _direct(s))}):
+    loose = (n for n, stages in waiting.items() if not any(r.upstream for s in stages.values() for r in s))
+    for name in sorted({*expected, *loose}):
         _refuse_namesake(name, found)
         found[name] = _complete_loose(name, waiting.get(name, {}), tasks_of)
         _follow(name, found, waiting)
@@ -118,16 +120,16 @@ def _summed(
 ) -> BatchOutcome:
     """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all."""
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
-    late = [(report, report.held.is_late(late_ms)) for report in newest if len(report.held.indices)]
-    known = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
-    partial, residual = residuals(plan, (r.outstanding for r in newest), [*known, *released.edges])
+    late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
+    kept_on = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]
+    partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
     too_late = [
         (Cause(r.operator, LATE, "a watermark dropped it"), np.unique(r.held.indices[gone]))
         for r, gone in late
         if r.held.fails_late
     ]
     failures = [cause for report in every for cause in report.failures]
-    # Storm's emit without a message id: nobody hears of what becomes of it
+    # Storm's emit without a message id: nobody learns what becomes of it
     free = distinct(np.concatenate([_NONE, *(report.untracked for report in newest)]))
     kept = ~among(partial, free)
     not_done = [*failures, *released.failures, *too_late]
@@ -150,7 +152,7 @@ Stages = dict[int, list[TaskReport]]
 
 
 def _newest_attempts(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
-    """Keep, of reads that a stage repeated, the newest; by branch and stage."""
+    """Group reads by branch and stage; of those that a stage repeated the newest counts."""
     newest: dict[tuple[str, int, object], Evaluated] = {}
     for each in sorted(evaluations, key=lambda each: each.attempt):
         report = each.report
@@ -177,13 +179,13 @@ def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
 
 
 def _refuse_namesake(name: str, found: Iterable[str]) -> None:
-    """See that no operator that was found is called so too; the plan of a query is refused before."""
+    """Check that no operator that was found has the name too; the plan of a query is refused before."""
     if name in found:
         raise TrackingError(namesakes(name))
 
 
 def _refuse_namesakes(waiting: dict[str, Stages]) -> None:
-    """See that stages of one name are evaluations of one operator: the same bolts between the same ones."""
+    """Check that stages of one name are evaluations of one operator: the same bolts between the same ones."""
     for name, stages in waiting.items():
         ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
         if len(ways) > 1:
@@ -221,31 +223,24 @@ def _covers(reports: Sequence[TaskReport]) -> bool:
     )
 
 
-def _direct(stages: Stages) -> bool:
-    return any(report.upstream for reports in stages.values() for report in reports)
-
-
 def _sum(prints: Iterable[Fingerprint]) -> Fingerprint:
-    total = Fingerprint()
-    for each in prints:
-        total = total.plus(each)
-    return total
+    return reduce(Fingerprint.plus, prints, Fingerprint())
 
 
 def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[str, Stages]) -> None:
     """Find the complete evaluations of the bolts that receive an operator's rows directly."""
     while consumer := found[name][0][0].consumer:
-        given = [_sum(report.gave for report in stage) for stage in found[name]]
+        gave = [_sum(report.gave for report in stage) for stage in found[name]]
         _refuse_namesake(consumer, found)
         stages = waiting.pop(consumer, {})
         complete = [
             stages[stage]
             for stage in sorted(stages, reverse=True)
-            if _sum(report.took for report in stages[stage]) in given
+            if _sum(report.took for report in stages[stage]) in gave
         ]
-        if not complete and given[0].rows:
+        if not complete and gave[0].rows:
             raise TrackingError(
-                f"bolt {consumer!r} did not receive, or not finish, the {given[0].rows:,} tuples that"
+                f"bolt {consumer!r} did not receive, or not finish, the {gave[0].rows:,} tuples that"
                 f" {name!r} emitted: the sink evaluated a part of the batch only (take, limit, first, show)"
             )
         if not complete:
@@ -274,7 +269,7 @@ def _complete_loose(
 
 
 def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> None:
-    """See that no root reached first bolts twice."""
+    """Check that no root reached first bolts twice."""
     seen = np.zeros(count, np.bool_)
     for reports in evaluations:
         for report in reports:

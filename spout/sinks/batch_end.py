@@ -61,7 +61,7 @@ class BatchEnd:
         if any(each.report.released for each in reports.evaluations):
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
-        stream.left_open.tell(self.lane.name, reports.evaluations, outcome, stream.inputs)
+        stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)
         if outcome.late:
             _LOGGER.warning("tuples_too_late group=%s tuples=%d", stream.group, outcome.late)
         return outcome

@@ -290,7 +290,7 @@ class Application:
         names = self.ledger.streams(query, batch)
         present = [stream for name, stream in self.streams.items() if name in names]
         newest = {(stream.group, stream.tracked): stream.id for stream in present}
-        return self.ledger.read(query, batch, but={each.id for each in present} - set(newest.values()))
+        return self.ledger.read(query, batch, without={each.id for each in present} - set(newest.values()))
 
     @property
     def cores(self) -> int:

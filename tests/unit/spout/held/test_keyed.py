@@ -32,7 +32,7 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID
 from spout.held.holding import AckTask
-from spout.held.keyed_rows import Field, KeyedTask, columns_of, keyed, unwrap, work_of
+from spout.held.keyed_rows import Field, KeyedTask, key_columns, keyed, unwrap, work_of
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
@@ -513,5 +513,5 @@ def test_a_key_names_its_columns(by: Any, says: str) -> None:
 
 
 def test_one_column_is_a_key() -> None:
-    assert columns_of("pairs", "user") == ("user",)
-    assert columns_of("pairs", ["user", "day"]) == ("user", "day")
+    assert key_columns("pairs", "user") == ("user",)
+    assert key_columns("pairs", ["user", "day"]) == ("user", "day")

@@ -11,7 +11,15 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import LATE_MS, LISTENER_LATE_MS, Mailbox, SinkWatch
+from spout.planner.mailbox import (
+    LATE_MS,
+    LISTENER_LATE_MS,
+    Mailbox,
+    PlannerStatus,
+    SinkWatch,
+    read_status,
+    write_status,
+)
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
 from spout.planning.plan import BatchPlan
 from spout.streaming.batch_tasks import tasks_now
@@ -126,3 +134,25 @@ def test_a_listener_has_longer_and_says_when_it_fails(tmp_path: Path) -> None:
     mailbox.drop_listener()
     mailbox.drop_listener()
     assert (watch.late_ms, watch.failure()) == (LATE_MS, None)
+
+
+def test_a_stream_is_idle_when_the_planning_process_has_answered(tmp_path: Path) -> None:
+    driver, planner = Mailbox(tmp_path, "stream"), Mailbox(tmp_path, "stream")
+    driver.deactivate()
+    assert planner.is_inactive()
+    assert not driver.is_idle()
+    planner.put_idle()
+    assert driver.is_idle()
+    driver.deactivate()
+    assert not driver.is_idle(), "the answer was to the message before"
+    driver.activate()
+    assert not planner.is_inactive()
+
+
+def test_a_status_is_read_as_it_was_written_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path, status = Mailbox(tmp_path, "s").status_path, PlannerStatus("running", "g", committed={"t/0": 7})
+    assert read_status(path) is None
+    write_status(path, replace(status, pending=3))
+    write_status(path, status)
+    assert read_status(path) == status
+    assert [each.name for each in tmp_path.iterdir()] == ["s.status.json"]

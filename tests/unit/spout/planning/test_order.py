@@ -221,7 +221,7 @@ def test_a_partition_in_order_is_whole_in_one_task_with_its_copies() -> None:
 
 
 def test_a_task_travels_with_what_it_holds_back() -> None:
-    task = ReadTask(PLAN, PLAN.ranges, {65_536: "t"}, MappingProxyType({65_536: LineUp("key", {A: 1}, 5)}))
+    task = ReadTask(PLAN, PLAN.ranges, {65_536: "t"}, {65_536: LineUp("key", {A: 1}, 5)})
     assert pickle.loads(pickle.dumps(task)) == task
 
 

@@ -108,4 +108,4 @@ def test_a_refusal_names_the_holder() -> None:
     answers.read(0, taken(session="other", epoch=9, refused="lower"))
     answers.read(1, taken(sources=(known(0),)))
     assert answers.refusals == {0: "lower"}
-    assert answers.holder == SessionName(9, "other")
+    assert answers.owner == SessionName(9, "other")

@@ -12,7 +12,7 @@ from spout.bolts.bolts import Bolt
 from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
-from spout.publishing.batch_warnings import TELL_MS, LeftOpen, left_open
+from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.tuples.collector import Cause, Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
@@ -118,10 +118,10 @@ def test_a_bolt_is_told_of_at_once_and_then_once_a_minute(caplog: pytest.LogCapt
     one, both = run(two("a", "-"), LINES, print, first=100), run(two("a", "b"), LINES, print, first=200)
     with caplog.at_level(logging.WARNING, "windhover.spout"):
         for ran in (one, one, both):
-            teller.tell("q", ran.evaluated, ran.outcome, INPUTS)
-        clock.ms += TELL_MS
-        teller.tell("q", one.evaluated, one.outcome, INPUTS)
-        teller.tell("another query", one.evaluated, one.outcome, INPUTS)
+            teller.warn("q", ran.evaluated, ran.outcome, INPUTS)
+        clock.ms += WARN_MS
+        teller.warn("q", one.evaluated, one.outcome, INPUTS)
+        teller.warn("another query", one.evaluated, one.outcome, INPUTS)
     said = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert said == [
         "left_open operator=first roots=2 first=lines/0@100",

@@ -52,7 +52,7 @@ class FakeLedger:
         """Return no streams."""
         return frozenset()
 
-    def read(self, query: str, batch: int, but: Collection[str] = ()) -> Reports:
+    def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
         """Return no reports."""
         return Reports(frozenset(), (), untracked=False)
 

@@ -86,9 +86,9 @@ class DropByHand(Bolt):
             self._collector.ack(tuple)
 
 
-def run_of(bolt: AnyBolt, **about: Any) -> StageRun:
-    """Start a tracked pass of one bolt in a task."""
-    return StageRun(Chain((Step(type(bolt).__name__, bolt, NUMBER),), **about).stage, CONTEXT)
+def chain_of(bolt: AnyBolt, **about: Any) -> Chain:
+    """Make a tracked chain of one bolt."""
+    return Chain((Step(type(bolt).__name__, bolt, NUMBER),), **about)
 
 
 def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOutcome:
@@ -100,13 +100,15 @@ def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOu
     names = (type(first).__name__, type(second).__name__)
     rich = isinstance(first, Bolt)
     carry = Carry.HOPS if rich else Carry.PACKED
-    read = run_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
+    reading = chain_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
+    leaving = reading.leaving
+    read = StageRun(reading.stage, CONTEXT)
     emitted = read.feed(rows, anchors)
-    leaving = read._pass.leaving
     reports = [through_a_blob(replace(read.report(), plan=plan, ranges=plan.ranges))]
     for task in (0, 1):
         share = emitted.filter(pa.array(np.arange(emitted.num_rows) % 2 == task))
-        counted = run_of(second, arrives=carry, upstream=names[0], subscriptions=leaving)
+        counting = chain_of(second, arrives=carry, upstream=names[0], subscriptions=leaving)
+        counted = StageRun(counting.stage, CONTEXT)
         for start in range(0, share.num_rows, 10_000):
             part = share.slice(start, 10_000)
             column = part.column(part.num_columns - 1)

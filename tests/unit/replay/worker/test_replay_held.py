@@ -67,8 +67,8 @@ def test_held_roots_come_back_together_at_multiples_of_the_period() -> None:
 def test_what_was_held_uses_up_no_attempt_and_no_back_off() -> None:
     failed = LostEmission(Reason.FAILED, 42, blocked=41, error="ValueError")
     assert dispose(POLICY, failed, NOW_MS, 0.0) == Replay(NOW_MS + 1_000)
-    assert dispose(POLICY, replace(failed, held=40), NOW_MS, 0.0) == Replay(NOW_MS + 2_000)
-    assert dispose(POLICY, replace(failed, held=39), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
+    assert dispose(POLICY, replace(failed, blocked=40), NOW_MS, 0.0) == Replay(NOW_MS + 2_000)
+    assert dispose(POLICY, replace(failed, blocked=39), NOW_MS, 0.0) == GiveUp(DeadReason.ATTEMPTS)
 
 
 def test_an_exception_that_is_called_held_is_a_failure_as_any_other() -> None:

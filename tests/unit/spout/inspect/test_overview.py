@@ -99,7 +99,7 @@ def test_a_state_that_cannot_be_loaded_is_refused_by_name() -> None:
     producer.send(Outgoing(world.topics.ack_topics.state, 0, broken, part_key(0, 0)))
     producer.flush(1_000)
     with pytest.raises(Disagreement, match="_ack_state/0 holds a State that cannot be loaded"):
-        observer(world).look(0)
+        observer(world).view(0)
 
 
 def test_the_lag_is_what_is_not_done_and_can_be_read_while_no_query_runs() -> None:
@@ -313,7 +313,7 @@ def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
     with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
         ViewReader(
             world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.all_limits
-        ).look(0)  # fmt: skip
+        ).view(0)  # fmt: skip
 
 
 def test_a_missing_topic_is_named_with_the_cure() -> None:
@@ -324,7 +324,7 @@ def test_a_missing_topic_is_named_with_the_cure() -> None:
 
 
 def _ranges(world: World) -> list[Any]:
-    looks = [observer(world).look(number) for number in range(world.topics.acker.partitions)]
+    looks = [observer(world).view(number) for number in range(world.topics.acker.partitions)]
     return [found for view in looks if view is not None for found in view.open_ranges()]
 
 

@@ -52,7 +52,7 @@ def bench_world(
         with EmbeddedBroker(folder / "kafka", progress=console.print, jvm=SERVER_JVM) as broker:
             config = folder / "topics.yaml"
             config.write_text(_config(broker.bootstrap, groups, timeout, settings), encoding="utf-8")
-            topics = acker.config.topics.load(config, os.environ)
+            topics = acker.config.topics.load_topics(config, os.environ)
             create_topics(topics)
             yield World(broker.bootstrap, config, topics, folder)
 

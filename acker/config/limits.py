@@ -35,8 +35,6 @@ def _count(description: str, unit: str, default: int, low: int, high: int) -> An
 
 
 class _Limits(Section):
-    """A section of limits."""
-
     model_config = ConfigDict(alias_generator=lambda name: name.removesuffix("_ms"))
 
     @validates("*", mode="wrap")

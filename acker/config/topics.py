@@ -1,8 +1,8 @@
 """topics.yaml: what an installation reads, tracks and keeps, as one frozen value.
 
-`load` reads a file, `parse` a text. Everything that is wrong with it comes in one `ConfigError`, a line for
-each problem, naming file, line, key path, value and cure. No part of it reads a clock or asks the broker;
-what the broker says about the same topics is compared in ``acker.provisioning.provision``.
+`load_topics` reads a file, `parse` a text. Everything that is wrong with it comes in one `ConfigError`, a
+line for each problem, naming file, line, key path, value and cure. No part of it reads a clock or asks the
+broker; what the broker says about the same topics is compared in ``acker.provisioning.provision``.
 
 Source: docs/design/protocol.md, sections 2 and 7.
 """
@@ -35,7 +35,7 @@ __all__ = [
     "ReplaySettings",
     "Retry",
     "Topics",
-    "load",
+    "load_topics",
     "parse",
 ]
 
@@ -111,7 +111,7 @@ class Topics(Section):
         return tuple(found for found in self.inputs.values() if found.group == group)
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Topics:
+def load_topics(path: Path, environ: Mapping[str, str]) -> Topics:
     """Read a file, UTF-8; ``${NAME}`` in it is a variable of `environ`.
 
     Raises:
@@ -131,7 +131,7 @@ def load(path: Path, environ: Mapping[str, str]) -> Topics:
 
 
 def parse(text: str, *, file: str, environ: Mapping[str, str]) -> Topics:
-    """Read a text of YAML, as `load` does; `file` is its name in messages."""
+    """Read a text of YAML, as `load_topics` does; `file` is its name in messages."""
     document = read_yaml(text, environ)
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines)
@@ -166,7 +166,6 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
 
 
 def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str, Any]:
-    """Return a section's keys; one without any is empty."""
     if isinstance(value, dict):
         return value
     if value is not None:

@@ -330,7 +330,6 @@ class KafkaLog:
         return self._asker[1]
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-        """Return those of some topics that we may not use so."""
 
         def ask(timeout_s: float) -> list[str]:
             asked = self._connected().describe_topics(

@@ -188,7 +188,6 @@ class KafkaReader:
         return moved
 
     def _check_topics(self) -> None:
-        """Ask once for each topic how many partitions it has."""
         for topic in sorted(self._unchecked):
             self._counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
             highest = max((p.partition for p in self._positions if p.topic == topic), default=0)

@@ -128,7 +128,6 @@ class Contribution:
         return (min(starts), max(ends)) if starts else (nowhere, nowhere)
 
     def _clipped(self, cohort: RootCohort) -> list[PositionRun]:
-        """Return the parts of the runs that lie in a cohort, as indices."""
         start, end = cohort.start, cohort.end
         return [
             PositionRun(max(run.start, start) - start, min(run.end, end) - start)

@@ -21,8 +21,6 @@ _PRUNE: Final = 1_024
 
 
 class _Book:
-    """The cohorts of one session."""
-
     __slots__ = ("cohorts", "deadlines")
 
     def __init__(self) -> None:

@@ -149,8 +149,6 @@ def _lost_bytes(lost: Lost) -> int:
 
 
 class _Packer:
-    """Fills records up to `RECORD_BUDGET_BYTES`."""
-
     def __init__(self) -> None:
         self._done: list[Verdicts] = []
         self._acked: list[SourceRun] = []

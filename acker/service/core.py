@@ -379,6 +379,5 @@ def weight(value: bytes | None) -> int:
 
 
 def _named(acks: Acks) -> I64:
-    """Return every position in a record of contributions."""
     spread = [np.arange(run.start, run.end, dtype=np.int64) for run in acks.runs + acks.absent]
     return np.concatenate([positions(acks.positions), positions(acks.touched), *spread])

@@ -23,8 +23,6 @@ class _Unusual(Exception):
 
 
 class _Cursor:
-    """A place in a record."""
-
     __slots__ = ("_at", "_data", "_view")
 
     def __init__(self, data: bytes) -> None:

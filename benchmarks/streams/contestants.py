@@ -205,7 +205,7 @@ def _uncollected() -> Iterator[None]:
 def main() -> None:
     """Run from the command line."""
     name, config, input_name, records = sys.argv[1:5]
-    topics = acker.config.topics.load(Path(config), os.environ)
+    topics = acker.config.topics.load_topics(Path(config), os.environ)
     rate, words = consume(CONTESTANTS[name](topics, input_name), int(records))
     sys.stdout.write(json.dumps({"rate": rate, "words": words}) + "\n")
 

@@ -147,7 +147,7 @@ def read_all(contestant: Contestant) -> None:
 def main() -> None:
     """Run from the command line."""
     name, config, input_name, rate, seconds = sys.argv[1:6]
-    topics = acker.config.topics.load(Path(config), os.environ)
+    topics = acker.config.topics.load_topics(Path(config), os.environ)
     if name == "produce":
         produce(topics, topics.input(input_name).topic, int(rate), float(seconds))
         return

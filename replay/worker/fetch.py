@@ -170,7 +170,6 @@ class Fetcher:
 
 
 def _by_partition(wanted: Iterable[RecordPlace]) -> _Offsets:
-    """Return the offsets of each partition, ascending, each once."""
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, partition, offset in wanted:
         offsets[topic, partition].append(offset)

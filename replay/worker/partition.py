@@ -297,7 +297,6 @@ class VerdictPartition:
         self, outcomes: Sequence[RootOutcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
         pauses: Sequence[Pause],
     ) -> None:  # fmt: skip
-        """Write what becomes of roots, and pauses, in one transaction."""
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
@@ -349,7 +348,6 @@ class VerdictPartition:
             self._worker.report("paused", input=name, partition=self.number, why=paused_text(name, pause))
 
     def _count(self, outcome: RootOutcome, now_ms: int) -> None:
-        """Count and report what became of a root without a copy."""
         counters, due, name = self._worker.counters, outcome.due, outcome.input.name
         if outcome.dead is None:
             counters.absent += 1
@@ -382,7 +380,6 @@ class VerdictPartition:
         transactions.commit(self._worker.limits.operation_timeout_ms)
 
     def _waits(self, record: Outgoing) -> bool:
-        """Return whether a record is an entry that lets a root wait."""
         if record.value is None or record.topic != self._due.topic:
             return False
         return record.key is not None and len(record.key) == ROOT_KEY_BYTES

@@ -275,7 +275,6 @@ class ReplayService:
         return max(0, min([self._limits.poll_ms, *(found - now_ms for found in due)]))
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read verdicts of the partitions that have room for them."""
         self._worker.at("reading verdicts")
         reading = {p.reads: p for p in self._partitions.values() if p.wants_verdicts}
         if self._reader is None:

@@ -164,7 +164,6 @@ class Schedule:
         return recent
 
     def _merge(self, entries: I64) -> None:
-        """Merge ascending entries into their chunks."""
         if not len(entries):
             return
         self._sorted += len(entries)
@@ -193,7 +192,6 @@ class Schedule:
 
 
 def _order(entries: I64) -> I64:
-    """Return the order of entries by due time, then offset."""
     return np.lexsort((entries[:, 1], entries[:, 0]))
 
 

@@ -160,7 +160,7 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     made = {n: reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(lists["bolts"])}
     sink = reader.sink(about.sink)
     problems.refuse(reader.found, str(path), document.lines)
-    read = topics.load(path.parent / about.topics, environ)
+    read = topics.load_topics(path.parent / about.topics, environ)
     builder = _Assembly(reader, read).build(lists, made)
     problems.refuse(reader.found, str(path), document.lines)
     return TopologyFile(builder, sink, about)

@@ -29,9 +29,9 @@ ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there
 
 def loaded(config: Path) -> Topics:
     """Load a topics.yaml with this process's environment."""
-    from acker.config.topics import load
+    from acker.config.topics import load_topics
 
-    return load(config, os.environ)
+    return load_topics(config, os.environ)
 
 
 @contextmanager

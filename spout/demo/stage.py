@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from acker.config.topics import Input, Topics, load
+from acker.config.topics import Input, Topics, load_topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition
@@ -121,7 +121,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             broker = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
             bootstrap = stack.enter_context(broker).bootstrap
     environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
-    topics = load(config, environ)
+    topics = load_topics(config, environ)
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
     log = KafkaLog(topics.kafka)

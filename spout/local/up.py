@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
 from spout.local.broker_settings import HOST
@@ -87,7 +87,7 @@ def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
     """Refuse a file that cannot be read, or that has another broker than the one to be started."""
     port = options.port or 0
     ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
-    named = load(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
+    named = load_topics(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
     if named != ours:
         raise ConfigError(
             f"{options.config}: kafka.bootstrap.servers is {named}, but `up` starts a broker of its own; "
@@ -120,7 +120,7 @@ def _start(
 ) -> list[Child]:
     """Create the topics and start an acker and a replay worker on them."""
     environ = {**environ, BOOTSTRAP: kafka.bootstrap}
-    for line in provision.create_topics(load(options.config, environ)):
+    for line in provision.create_topics(load_topics(options.config, environ)):
         say(line)
     children = [
         stack.enter_context(Child(kind, options.config, log=kafka.directory / f"{kind}.log", environ=environ))

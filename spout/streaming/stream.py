@@ -81,7 +81,7 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
         ConfigError: a value in the file is not possible; the message has the file, the key, the value and the
             cure.
     """
-    return topics_yaml.load(Path(path), os.environ if environ is None else environ)
+    return topics_yaml.load_topics(Path(path), os.environ if environ is None else environ)
 
 
 def read_stream(

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.dataset as ds
 import pytest
 
-from acker.config.topics import Topics, load
+from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning.provision import create_topics
@@ -95,7 +95,7 @@ def environ(broker: Broker) -> dict[str, str]:
 def topics(environ: dict[str, str]) -> Iterator[Topics]:
     """Make the topics of examples/topics.yaml, and run an acker and a replay worker for them."""
     config = ROOT / "examples" / "topics.yaml"
-    found = load(config, environ)
+    found = load_topics(config, environ)
     create_topics(found)
     with serving(config, environ):
         yield found
@@ -173,7 +173,7 @@ def test_an_example_counts_what_is_there_and_ends(
         f'acker: {{partitions: 2, topic_prefix: "{prefix}"}}\n'
         f'inputs: {{sentences: {{id: 1, topic: "{prefix}s", group: "{prefix}g", partitions: 2}}}}\n'
     )
-    topics = load(config, {})
+    topics = load_topics(config, {})
     create_topics(topics)
     produce(topics, {"sentences": ["the hawk waits", "the hawk hovers"]})
     with (

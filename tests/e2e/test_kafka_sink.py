@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
 from spout.local.jars import Repository, kafka_jars, parse_lock
@@ -40,7 +40,7 @@ def connector() -> str:
 def test_words_go_to_a_topic_and_their_lines_are_acked(broker: Broker, tmp_path: Path) -> None:
     """S53: what fails is failed by name; the others' words are in the topic once they are acked."""
     config = config_of(tmp_path, broker, ["lines"])
-    topics = load(config, {})
+    topics = load_topics(config, {})
     out = topics.input("lines").dead_letter.topic  # a topic that is there, and that nothing else writes to
     world = StreamWorld(topics, None, tmp_path)  # type: ignore[arg-type]  # the query runs in a Spark of its own
     world.produce("lines", "a b", "c bad", "d")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
 from tests.support.brokers import Broker
@@ -23,7 +23,7 @@ LINES = 400
 def test_a_batch_that_lost_an_executor_is_acked_whole(broker: Broker, tmp_path: Path) -> None:
     """It dies in the bolt's stage, of which Spark repeats what is missing; then in the one behind it."""
     config = config_of(tmp_path, broker, ["lines"])
-    topics = load(config, {})
+    topics = load_topics(config, {})
     one = topics.input("lines")
     log = KafkaLog(topics.kafka)
     lines = [f"{'first' if number < LINES // 2 else 'second'} {number}" for number in range(LINES)]

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child
@@ -75,7 +75,7 @@ def test_whoever_asks_a_group_lives_through_moves_of_its_coordinator(
 
     config = tmp_path / "topics.yaml"
     config.write_text(YAML % cluster.bootstrap)
-    create_topics(load(config, {}))
+    create_topics(load_topics(config, {}))
     with ExitStack() as stack:
         children = [
             stack.enter_context(Child("acker", config, log=tmp_path / "acker.kafka.port")),

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
 from examples.postgres_sink import WordTable
@@ -94,7 +94,7 @@ def test_the_example_writes_the_words_of_a_topic_and_their_lines_are_acked(
     broker: Broker, database: str, tmp_path: Path
 ) -> None:
     """As a user runs it, in the folder that has its topics.yaml."""
-    topics = load(config_of(tmp_path, broker, ["sentences"]), {})
+    topics = load_topics(config_of(tmp_path, broker, ["sentences"]), {})
     source, log = topics.input("sentences"), KafkaLog(topics.kafka)
     produce_lines(log, source.topic, ["the hawk waits", "the hawk hovers"])
     places = [TopicPartition(source.topic, number) for number in range(2)]

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
@@ -41,7 +41,7 @@ def config_of(folder: Path, broker: Broker, prefix: str) -> Path:
         f'inputs: {{sentences: {{id: 1, topic: "{prefix}s", group: "{prefix}g", partitions: 2,'
         " timeout: 5m}}\n"
     )
-    create_topics(load(config, {}))
+    create_topics(load_topics(config, {}))
     return config
 
 
@@ -79,7 +79,7 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
 ) -> None:
     """The batch that runs when SIGTERM comes is written, acked and settled before the process ends."""
     config = config_of(tmp_path, broker, prefix)
-    topics = load(config, {})
+    topics = load_topics(config, {})
     log = KafkaLog(topics.kafka)
     producer = log.producer()
 
@@ -136,7 +136,7 @@ def test_a_topology_with_a_master_takes_its_bolts_and_its_python_along(
 ) -> None:
     """One bolt is beside the file, one in a zip; a worker of the cluster knows neither."""
     config = config_of(tmp_path, broker, prefix)
-    topics = load(config, {})
+    topics = load_topics(config, {})
     log = KafkaLog(topics.kafka)
     producer = log.producer()
     producer.send(Outgoing(topics.input("sentences").topic, 0, b"the hawk waits"))

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
 from spout.cli import main as cli
 from spout.local.ports import free_port
@@ -108,7 +108,7 @@ def test_a_part_says_that_it_is_ready_serves_metrics_and_ends_cleanly_on_a_signa
         f"acker: {{partitions: 1, topic_prefix: '{prefix}'}}\n"
         f"inputs: {{a: {{id: 1, group: g, topic: '{prefix}a', partitions: 1}}}}\n"
     )
-    create_topics(load(file, {}))
+    create_topics(load_topics(file, {}))
     port = free_port()
 
     with process(part, "run", "--config", str(file), "--metrics-port", str(port)) as started:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log
 from acker.provisioning.provision import create_topics
@@ -38,7 +38,7 @@ class Live(World):
 
     def __init__(self, config: Path) -> None:
         """Create the topics; acker and replay worker are processes of their own."""
-        self.topics = load(config, {})
+        self.topics = load_topics(config, {})
         create_topics(self.topics)
         self.planners, self.told, self.replays, self.acker = [], [], None, None
         self._names = self._seq = 0

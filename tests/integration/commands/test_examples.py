@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
 from examples.enrichment import visits
 from examples.sessions import sessions
@@ -40,7 +40,7 @@ def world(
         text = text.replace(f"${{{name}:-{default}}}", environ[name])
     config = folder / "topics.yaml"
     config.write_text(text, encoding="utf-8")
-    topics = load(config, {})
+    topics = load_topics(config, {})
     create_topics(topics)
     made = VerdictWorld(topics, spark, folder)
     with serving(config, "acker", "replay"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning import provision
@@ -24,7 +24,7 @@ def test_an_operator_rewinds_an_input_and_releases_its_group(
         f"acker: {{partitions: 2, topic_prefix: '{prefix}'}}\n"
         f"inputs: {{a: {{id: 1, group: '{prefix}g', topic: '{prefix}a', partitions: 1}}}}\n"
     )
-    topics = load(config, {})
+    topics = load_topics(config, {})
     provision.create_topics(topics)
     place = TopicPartition(f"{prefix}a", 0)
     log = KafkaLog(topics.kafka)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning import provision
@@ -59,7 +59,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaLog]:
     with EmbeddedBroker() as broker:
         monkeypatch.setenv(BOOTSTRAP, broker.bootstrap)
         monkeypatch.chdir(ROOT)
-        topics = load(ROOT / "topics.yaml", {BOOTSTRAP: broker.bootstrap})
+        topics = load_topics(ROOT / "topics.yaml", {BOOTSTRAP: broker.bootstrap})
         provision.create_topics(topics)
         log = KafkaLog(topics.kafka)
         with Child("acker", ROOT / "topics.yaml") as acker:

@@ -67,7 +67,7 @@ class Installation:
     def __init__(self, bootstrap: str, prefix: str, config: Path) -> None:
         self.config = config
         config.write_text(YAML % {"bootstrap": bootstrap, "prefix": prefix})
-        self.topics = topics_yaml.load(config, {})
+        self.topics = topics_yaml.load_topics(config, {})
         create_topics(self.topics)
         self.log = KafkaLog(self.topics.kafka)
         self.names = self.topics.ack_topics

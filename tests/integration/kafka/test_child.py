@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import Unreachable
 from acker.provisioning.provision import create_topics
 from spout.runtime.child import Child
@@ -26,7 +26,7 @@ inputs:
   lines: {{id: 1, topic: "{prefix}lines", group: "{prefix}g", partitions: 2}}
 """
     )
-    create_topics(load(path, os.environ))
+    create_topics(load_topics(path, os.environ))
     return path
 
 

@@ -50,7 +50,7 @@ class Installation:
         # retention, half a minute after its start, deletes what is older than a week.
         self.stamp_ms = time.time_ns() // 1_000_000 - 3_600_000
         config.write_text(YAML % {"bootstrap": bootstrap, "prefix": prefix})
-        self.topics: Topics = topics_yaml.load(config, {})
+        self.topics: Topics = topics_yaml.load_topics(config, {})
         self.input: Input = self.topics.input("sentences")
         create_topics(self.topics)
         self.log = KafkaLog(self.topics.kafka)

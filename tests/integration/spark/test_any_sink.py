@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import UsageError
 from tests.support.bolts.sample_bolts import NoOrigin, place_in
 from tests.support.brokers import Broker
@@ -53,7 +53,7 @@ def world(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("sinks")
     config = config_of(folder, broker, INPUTS, CRASHED)
-    made = StreamWorld(load(config, {}), spark, folder)
+    made = StreamWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.local.ports import free_port
 from spout.tuples.columns import ANCHOR
@@ -37,7 +37,7 @@ def world(
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("bolts")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load(config, {}), spark, folder)
+    made = StreamWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()

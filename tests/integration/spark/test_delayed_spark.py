@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, window
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.publishing.delayed import LATE
 from tests.support.bolts.sample_bolts import Address, Timed, place_in
@@ -31,7 +31,7 @@ def world(
     """Make the topics of all tests here, and run an acker for them."""
     folder = tmp_path_factory.mktemp("delayed")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load(config, {}), spark, folder)
+    made = StreamWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()

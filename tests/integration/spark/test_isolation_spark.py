@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import Topics, load
+from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Record, TopicPartition
 from spout.builder.topology import TopologyBuilder
@@ -93,7 +93,7 @@ def services(
         for n, name in enumerate(INPUTS, 1)
     ]
     config = config_of(folder, broker, (), *inputs)
-    made = World(load(config, {}), spark, folder)
+    made = World(load_topics(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.log.close()

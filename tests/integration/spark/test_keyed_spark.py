@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.identity import source_of
 from acker.kafka.port import TopicPartition
 from acker.wire.codec import wire_codec
@@ -42,7 +42,7 @@ def world(
     inputs = [an_input(1, "forgotten", 5_000), an_input(2, "kept", TIMEOUT_MS)]
     inputs.append(an_input(3, "saved", 60_000))
     config = config_of(folder, broker, (), *inputs)
-    made = VerdictWorld(load(config, {}), spark, folder)
+    made = VerdictWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()

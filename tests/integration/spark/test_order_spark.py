@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import Topics, load
+from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from spout.planner.mailbox import PlannerStatus, read_status
@@ -110,7 +110,7 @@ def config(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def world(config: Path, spark: SparkSession, tmp_path: Path) -> World:
     """The world of one test."""
-    return World(load(config, {}), spark, tmp_path)
+    return World(load_topics(config, {}), spark, tmp_path)
 
 
 def test_by_key_what_stands_behind_a_failed_record_follows_it_in_order_through_a_restart(

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from spout.sinks.drain import Drain
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
 from tests.support.brokers import Broker
@@ -35,7 +35,7 @@ def world(
     """Make the topics of all tests here, and run one acker for them."""
     folder = tmp_path_factory.mktemp("shuffles")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load(config, {}), spark, folder)
+    made = StreamWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker"):
         yield made
     made.close()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from spout.planner.mailbox import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
 from tests.support.bolts.sample_bolts import Keep, NoOrigin
@@ -56,7 +56,7 @@ def world(
     """Make the topics of all tests here, and run an acker and a replay worker for them."""
     folder = tmp_path_factory.mktemp("skipped")
     config = config_of(folder, broker, INPUTS)
-    made = StreamWorld(load(config, {}), spark, folder)
+    made = StreamWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()

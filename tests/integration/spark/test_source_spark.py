@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import spout
-from acker.config.topics import Topics, load
+from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.kafka.reading import read_piece
@@ -37,14 +37,14 @@ def config(broker: Broker, prefix: str, tmp_path: Path) -> Path:
     """A topics.yaml with an input of two partitions, its topics created."""
     path = tmp_path / "topics.yaml"
     path.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix), encoding="utf-8")
-    create_topics(load(path, {}))
+    create_topics(load_topics(path, {}))
     return path
 
 
 @pytest.fixture
 def topics(config: Path) -> Topics:
     """What the file says."""
-    return load(config, {})
+    return load_topics(config, {})
 
 
 def produce(topics: Topics, first: int, count: int) -> None:

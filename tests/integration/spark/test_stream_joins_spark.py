@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 import spout
-from acker.config.topics import load
+from acker.config.topics import load_topics
 from acker.errors import UsageError
 from spout.held.holding import _ceiled_ms
 from spout.publishing.delayed import LATE
@@ -58,7 +58,7 @@ def world(
     named = [(name, side) for name in PAIRS for side in ("bought", "paid")]
     inputs = [INPUT.format(id=number, name=name, side=side) for number, (name, side) in enumerate(named, 1)]
     config = config_of(folder, broker, (), *inputs)
-    made = VerdictWorld(load(config, {}), spark, folder)
+    made = VerdictWorld(load_topics(config, {}), spark, folder)
     with serving(config, "acker", "replay"):
         yield made
     made.close()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import Topics, load, parse
+from acker.config.topics import Topics, load_topics, parse
 from acker.identity import is_replay, partition_of, source_of
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
@@ -49,7 +49,7 @@ def config_of(folder: Path, broker: Broker, names: Sequence[str], *more: str) ->
     text = "\n".join([*inputs, *(each.format(prefix=prefix) for each in more)])
     config = folder / "topics.yaml"
     config.write_text(TEXT.format(bootstrap=broker.bootstrap, prefix=prefix, inputs=text), encoding="utf-8")
-    create_topics(load(config, {}))
+    create_topics(load_topics(config, {}))
     return config
 
 

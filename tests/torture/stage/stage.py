@@ -16,7 +16,7 @@ from typing import Final
 
 from rich.console import Console
 
-from acker.config.topics import Input, Topics, load
+from acker.config.topics import Input, Topics, load_topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log
@@ -156,7 +156,7 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     if options.spark_workers:
         cluster = SparkCluster(folder / "spark-cluster", options.spark_workers, environ)
         around.spark = stack.enter_context(cluster)
-    topics = load(config, {**environ, BOOTSTRAP: around.bootstrap})
+    topics = load_topics(config, {**environ, BOOTSTRAP: around.bootstrap})
     log = KafkaLog(topics.kafka, client_id="windhover-torture")
     stack.callback(log.close)
     provision.create_topics(topics)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from acker.config.topics import AckTopics, DeadLetter, Input, Retry, Topics, load, parse
+from acker.config.topics import AckTopics, DeadLetter, Input, Retry, Topics, load_topics, parse
 from acker.errors import ConfigError, Disagreement, UsageError
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -49,7 +49,7 @@ def test_everything_but_id_and_group_has_the_default_that_the_design_gives() -> 
 
 
 def test_the_file_of_the_project_is_right_and_says_the_defaults_but_where_a_demo_has_to_be_quick() -> None:
-    topics = load(PROJECT / "topics.yaml", {"KAFKA_BOOTSTRAP": "kafka:9092"})
+    topics = load_topics(PROJECT / "topics.yaml", {"KAFKA_BOOTSTRAP": "kafka:9092"})
 
     assert topics.kafka["bootstrap.servers"] == "kafka:9092"
     shortest = read(SHORTEST).inputs["sentences"]
@@ -195,7 +195,7 @@ def test_an_empty_file_is_an_installation_without_inputs() -> None:
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        load(tmp_path / "topics.yaml", {})
+        load_topics(tmp_path / "topics.yaml", {})
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -203,4 +203,4 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> Non
     path.write_bytes(b"kafka: \xff\xfe")
 
     with pytest.raises(ConfigError, match=r"topics\.yaml: is not UTF-8 at byte 7"):
-        load(path, {})
+        load_topics(path, {})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
     from replay.records.letters import Deed, Filter
-    from spout.inspect.dead_letters import FoundLetters, HandlingResult
+    from spout.inspect.dead_letters import FoundLetters
 
 PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
@@ -77,7 +77,8 @@ def dlq_list(
     from spout.inspect.letter_rows import LIST, letter_row
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _find(config, inputs, places, wanted)
+    with opened(config, "dlq") as (topics, log):
+        letters = _read(topics, log, inputs, places, wanted)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
@@ -119,7 +120,8 @@ def dlq_stats(
     from spout.inspect.letter_rows import STATS, stats_of
 
     wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _find(config, inputs, None, wanted)
+    with opened(config, "dlq") as (topics, log):
+        letters = _read(topics, log, inputs, None, wanted)
     write(stats_of(letters.found, wall_ms()), STATS, output)
     _print_missing(letters, 0)
     return 0
@@ -177,7 +179,11 @@ def _handle(
             Order(deed, wanted, by or system_user(), why), Pace(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), progress=_progress(),
         )  # fmt: skip
-    _print_result(deed, outcome)
+    typer.echo(f"{_many(outcome.done)} {deed.lower()}")
+    for left, count in outcome.left.items():
+        typer.echo(f"{count:,} left as they are: {left}")
+    if outcome.left_out:
+        typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
     return 0
 
 
@@ -189,6 +195,7 @@ def _filter(
     cause: str | None, operator: str | None, reason: str | None, key: str | None, since: str | None,
     until: str | None, *, handled: bool,
 ) -> Filter:  # fmt: skip
+    from replay.policy.disposition import DeadReason
     from replay.records.letters import Filter
     from spout.inspect.letter_rows import parse_key
 
@@ -197,30 +204,15 @@ def _filter(
         wanted_key = None if key is None else parse_key(key)
     except ValueError as error:
         raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
+    try:
+        dead = None if reason is None else DeadReason(reason.upper())
+    except ValueError as error:
+        raise typer.BadParameter(f"--reason {reason}: is none; give {', '.join(DeadReason)}") from error
     return Filter(
-        error=cause, operator=operator, dead=_reason(reason), key=wanted_key,
+        error=cause, operator=operator, dead=dead, key=wanted_key,
         since_ms=parse_time("--since", since, now_ms), until_ms=parse_time("--until", until, now_ms),
         handled=handled,
     )  # fmt: skip
-
-
-def _reason(text: str | None) -> str | None:
-    from replay.policy.disposition import DeadReason
-
-    if text is None:
-        return None
-    try:
-        return DeadReason(text.upper())
-    except ValueError as error:
-        raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
-
-
-def _print_result(deed: Deed, outcome: HandlingResult) -> None:
-    typer.echo(f"{_many(outcome.done)} {deed.lower()}")
-    for left, count in outcome.left.items():
-        typer.echo(f"{count:,} left as they are: {left}")
-    if outcome.left_out:
-        typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
 
 
 def _many(count: int) -> str:
@@ -260,13 +252,6 @@ def _print_letter(one: dict[str, Any]) -> None:
     for header in one["headers"]:
         typer.echo(f"{'header':>14}  {printable(header['name'])}: {printable(header['value'])}")
     write(one["history"], HISTORY, OutputFormat.TABLE)
-
-
-def _find(
-    config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
-) -> FoundLetters:
-    with opened(config, "dlq") as (topics, log):
-        return _read(topics, log, inputs, places, wanted)
 
 
 def _read(

@@ -152,7 +152,9 @@ def _run_topology(
         with _producing(stage, lines), bar as progress:
             _watch(stage, query, observer, progress)
         seconds = time.monotonic() - started
-        _wait_for_commits(stage)
+        deadline = time.monotonic() + COMMIT_SECONDS_MAX  # where it is not enough, the checks show it
+        while uncommitted(stage) and time.monotonic() < deadline:
+            time.sleep(OBSERVER_WAIT_MS / 1000)
         return seconds
     finally:
         query.stop()
@@ -176,7 +178,11 @@ def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progr
         observer.step(OBSERVER_WAIT_MS)
         done = observer.origins_done()
         if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= wanted:
-            _kill_acker(stage, observer)
+            stage.acker.kill()
+            observer.note_kill(time.time_ns() // 1_000_000)
+            stage.acker_kills += 1
+            stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
+            stage.acker.start()
         progress.show(done, observer.counts)
         if done >= wanted and observer.counts.settled >= wanted + observer.counts.copies:
             return
@@ -188,23 +194,6 @@ def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progr
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
                 f"Spark's log ends with:\n{last_lines(stage.folder / SPARK_LOG)}"
             )
-
-
-def _wait_for_commits(stage: Stage) -> None:
-    """Wait until the group's offsets are at the end, for a limited time; the checks show the result."""
-    deadline = time.monotonic() + COMMIT_SECONDS_MAX
-    while uncommitted(stage) and time.monotonic() < deadline:
-        time.sleep(OBSERVER_WAIT_MS / 1000)
-
-
-def _kill_acker(stage: Stage, observer: OutcomeObserver) -> None:
-    if stage.acker is None:
-        return
-    stage.acker.kill()
-    observer.note_kill(time.time_ns() // 1_000_000)
-    stage.acker_kills += 1
-    stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
-    stage.acker.start()
 
 
 def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:

@@ -94,7 +94,7 @@ def records_of(
     """Read whole letters; letters that have left the topic in the meantime are left out."""
     with closing(Fetcher(log, limits)) as fetcher:
         for one in found:
-            wanted = Wanted(*_parsed(one.letter.place))
+            wanted = Wanted(*(parse_location(one.letter.place) or ("", 0, 0)))
             record = fetcher.fetch([wanted])[wanted]
             if isinstance(record, Record):
                 yield one, record
@@ -140,11 +140,7 @@ def _names(one: Input) -> tuple[str, str, str]:
 
 def _place(one: Input, text: str) -> str | None:
     """Return the place of a letter or record, with the topic's name; None when it is not of this input."""
-    name, partition, offset = _parsed(text)
+    name, partition, offset = parse_location(text) or ("", 0, 0)
     if name == one.dead_letter.topic:
         return text
     return location(one.topic, partition, offset) if name in (one.name, one.topic) else None
-
-
-def _parsed(text: str) -> tuple[str, int, int]:
-    return parse_location(text) or ("", 0, 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import offset_of, source_of
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, Observer, OpenRange
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, read
@@ -129,7 +130,7 @@ def partition_row(
         "emitted": None, "emitted_to": None, "end": ends.end, "pending": None,
         "pending_max": found.max_spout_pending, "oldest_ms": None, "blocking": None, "why": None,
         "committed": ends.committed,
-        "lag": None, "replays_due": due, "held": _blocked(found, blocked),
+        "lag": None, "replays_due": due, "held": blocked.blocked if blocked and found.ordered else None,
         "waits_for": _waits(found, blocked, now_ms),
         "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
         "ackers": None if lives is None else lives.ackers,
@@ -156,10 +157,6 @@ def partition_row(
         "as_of_ms": max((now_ms - at for each in (source, copies) if (at := each.as_of_ms)), default=0),
     }
     return row
-
-
-def _blocked(found: Input, blocked: BlockedRecords | None) -> int | None:
-    return blocked.blocked if found.ordered and blocked is not None else None
 
 
 def _waits(found: Input, blocked: BlockedRecords | None, now_ms: int) -> str | None:
@@ -279,12 +276,9 @@ class Overview:
             letters.close()
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
-        names = self._topics.ack_topics
-        presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
-        try:
+        init = self._topics.ack_topics.init
+        with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
             return presence.last_ms is not None
-        finally:
-            presence.close()
 
     def _stopped(self, one: Input, partition: int) -> str:
         """Describe why replays of a partition are not made when they are due; empty if they are."""
@@ -322,19 +316,16 @@ class _DeadLetters:
     def count(self) -> Counter[int] | None:
         """Return how many there are for each partition; None when not all were read."""
         for record in self._follower.read():
-            self._put(record)
+            found = read(record)
+            if isinstance(found, Letter) and not found.is_note:
+                self._letters[found.partition, found.offset] = found.origin_partition
+            elif isinstance(found, Mark):
+                _, partition, offset = parse_location(found.letter) or ("", -1, -1)
+                self._letters.pop((partition, offset), None)
         return Counter(self._letters.values()) if self._follower.is_whole else None
 
     def close(self) -> None:
         self._follower.close()
-
-    def _put(self, record: Record) -> None:
-        found = read(record)
-        if isinstance(found, Letter) and not found.is_note:
-            self._letters[found.partition, found.offset] = found.origin_partition
-        elif isinstance(found, Mark):
-            _, partition, offset = parse_location(found.letter) or ("", -1, -1)
-            self._letters.pop((partition, offset), None)
 
 
 def _infos(log: Log, topics: Topics, inputs: Sequence[Input]) -> Mapping[str, TopicInfo]:

@@ -90,7 +90,7 @@ class EmbeddedBroker:
         self._kept = directory
         self._wanted_port = port
         self._environ = environ
-        self._report = progress or _silent
+        self._report = progress or (lambda _sentence: None)
         self._classpath: Path | None = None
         self._java: java.Java | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -210,11 +210,9 @@ class EmbeddedBroker:
     def how_it_ended(self) -> str:
         """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
         code = self._process.poll() if self._process else None
-        how = (
-            f"is silent after {START_TIMEOUT_MS // 1000} s"
-            if code is None
-            else f"ended with exit code {code}"
-        )
+        how = f"is silent after {START_TIMEOUT_MS // 1000} s"
+        if code is not None:
+            how = f"ended with exit code {code}"
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     @property
@@ -322,7 +320,3 @@ def _write_private(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
-
-
-def _silent(_sentence: str) -> None:
-    """Report nothing."""

@@ -116,8 +116,8 @@ def _usage(error: Exception) -> str:
     return f"{message.rstrip('.')}; see `{command} --help`"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"windhover {version('windhover')}")

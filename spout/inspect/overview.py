@@ -56,14 +56,14 @@ class SourceProgress:
     """How far one source was emitted, and which of its roots are open.
 
     Attributes:
-        known: whether any session ever emitted from the source or took it.
+        was_emitted: whether any session ever emitted from the source or took it.
         first: the first position of its present generation.
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
         as_of_ms: wall time up to which this is true; None: up to now.
     """
 
-    known: bool
+    was_emitted: bool
     first: int
     emitted_to: int
     ranges: Sequence[OpenRange]
@@ -83,19 +83,19 @@ class SourceProgress:
 
 def source_progress(views: Sequence[AckerView | None], source: int) -> SourceProgress | None:
     """Join what all acker partitions have about a source; None when the State of one cannot be read."""
-    known = [view for view in views if view is not None]
-    if len(known) < len(views):
+    readable = [view for view in views if view is not None]
+    if len(readable) < len(views):
         return None
-    named = [found for view in known if (found := view.sources().get(source)) is not None]
-    held = [(view, found) for view in known for found in view.open_ranges() if found.source == source]
+    named = [found for view in readable if (found := view.sources().get(source)) is not None]
+    held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
     # A State is up to date while no later record has arrived and none of its roots is open.
     as_of_ms = min(
-        [view.at_ms for view in known if view.is_behind] + [view.at_ms for view, _ in held], default=None
+        [view.at_ms for view in readable if view.is_behind] + [view.at_ms for view, _ in held], default=None
     )
     if not named:
         return SourceProgress(False, 0, 0, (), as_of_ms)
     newest = max(named, key=lambda found: found.generation)
-    emitted_to = max([newest.from_, *(view.watermark(source) for view in known)])
+    emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
     return SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], as_of_ms)
 
 
@@ -139,7 +139,7 @@ def partition_row(
     }  # fmt: skip
     if source is None or copies is None:
         return row
-    emitted_to = int(offset_of(source.emitted_to)) if source.known else None
+    emitted_to = int(offset_of(source.emitted_to)) if source.was_emitted else None
     left = ends.end - (ends.start if emitted_to is None else emitted_to)
     copies_left = max(0, ends.copies_end - int(offset_of(copies.emitted_to)))
     pending = source.pending + copies.pending
@@ -329,10 +329,10 @@ class _DeadLetters:
 
 
 def _infos(log: Log, topics: Topics, inputs: Sequence[Input]) -> Mapping[str, TopicInfo]:
-    wanted = [name for one in inputs for name in (one.topic, one.replay_topic, one.dead_letter.topic)]
-    wanted += [topics.ack_topics.state, topics.ack_topics.verdict, topics.ack_topics.due]
-    infos = log.topics(wanted)
-    missing = sorted(set(wanted) - set(infos))
+    names = [name for one in inputs for name in (one.topic, one.replay_topic, one.dead_letter.topic)]
+    names += [topics.ack_topics.state, topics.ack_topics.verdict, topics.ack_topics.due]
+    infos = log.topics(names)
+    missing = sorted(set(names) - set(infos))
     if missing:
         raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
     for one in inputs:

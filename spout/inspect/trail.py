@@ -211,8 +211,8 @@ class Trail:
                 if topic == one.topic:
                     return [RecordPlace(one, number, at)]
                 raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
-        known = ", ".join(one.name for one in inputs) or "none"
-        raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {known}")
+        names = ", ".join(one.name for one in inputs) or "none"
+        raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
 
     def with_key(
         self, one: Input, key: bytes, since_ms: int, limit: int
@@ -256,9 +256,9 @@ class Trail:
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
         end = self._log.stable_ends([place])[place]
-        wanted = Wanted(topic, partition, offset)
+        found = Wanted(topic, partition, offset)
         with closing(Fetcher(self._log, self._limits)) as fetcher:
-            return fetcher.fetch([wanted])[wanted], end
+            return fetcher.fetch([found])[found], end
 
     def _copies(self, here: RecordPlace, tails: Tails) -> list[Record]:
         return [
@@ -290,13 +290,13 @@ class _Emissions:
         one = here.input
         source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
         view = self._view(Root(source, position_at(0, here.offset)))
-        known = view.sources().get(source) if view else None
-        present = known.generation if known else 0
+        latest = view.sources().get(source) if view else None
+        present = latest.generation if latest else 0
         found: list[TracedEmission] = []
         for generation in range(present + 1):
             root = Root(source, position_at(generation, here.offset))
             # The present generation may begin behind the record; for former ones there are only verdicts.
-            if generation < present or known is None or root.position >= known.from_:
+            if generation < present or latest is None or root.position >= latest.from_:
                 one_of = self._emission(one, root, Lineage(str(here)), str(here))
                 found.append(replace(one_of, former=generation < present))
         for copy in copies:

@@ -88,7 +88,7 @@ class EmbeddedBroker:
         member: Member | None = None,
     ) -> None:
         self._kept = directory
-        self._wanted_port = port
+        self._fixed_port = port
         self._environ = environ
         self._report = progress or (lambda _sentence: None)
         self._classpath: Path | None = None
@@ -156,7 +156,7 @@ class EmbeddedBroker:
 
         The format of `like`, a node that was launched before, is copied, which needs no JVM.
         """
-        self._port = self._port or _port(self._wanted_port)
+        self._port = self._port or _port(self._fixed_port)
         self._find_listeners()
         self._prepare()
         self._claim_directory()
@@ -309,10 +309,10 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
-def _port(wanted: int | None) -> int:
-    if wanted is not None and not is_free(wanted):
-        raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
-    return wanted or free_port()
+def _port(fixed: int | None) -> int:
+    if fixed is not None and not is_free(fixed):
+        raise UsageError(f"port {fixed} on {HOST} is in use; name another, or none to get a free one")
+    return fixed or free_port()
 
 
 def _write_private(path: Path, content: bytes) -> None:

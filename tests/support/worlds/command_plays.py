@@ -34,7 +34,7 @@ LATER = 1_000_000
 
 def furnish(stagehand: Stagehand) -> None:
     """Add to a past an Init that is newer than its State, and a letter that nobody handles."""
-    bury(stagehand)
+    let_die(stagehand)
     found = stagehand.input
     announced = (SourceRun(stagehand.source, LATER, LATER + 1),)
     topic_id = stagehand.id_of(found.topic)
@@ -43,7 +43,7 @@ def furnish(stagehand: Stagehand) -> None:
     )
 
 
-def bury(stagehand: Stagehand) -> str:
+def let_die(stagehand: Stagehand) -> str:
     """Write a dead letter and return its place."""
     topic = stagehand.input.dead_letter.topic
     placed = _transact(stagehand, Outgoing(topic, 0, b"line", headers=((DEAD, b"ATTEMPTS"),)))
@@ -123,7 +123,7 @@ def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
     """Look at letters, drop one, and let another be emitted again."""
     with closing(KafkaLog(topics.kafka)) as log:
         for deed in (Deed.DROPPED, Deed.REPLAYED):
-            letter = bury(stagehand)
+            letter = let_die(stagehand)
             _look_at_letters(log, topics)
             _handle(log, topics, letter, deed)
 

@@ -139,7 +139,6 @@ def _rounds(watch: float | None) -> Iterator[None]:
 
 
 def _clear(watch: float | None, output: OutputFormat) -> None:
-    """Clear the screen before a table is printed again."""
     if watch is not None and output is OutputFormat.TABLE:
         from rich.console import Console
 

@@ -109,7 +109,6 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
 
 
 def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
-    """Write the lines, at the requested rate, to the partitions in turn."""
     partitions = len(stage.partitions())
     producer = stage.log.producer()
     started = time.monotonic()

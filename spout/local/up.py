@@ -106,7 +106,6 @@ def _start(
     environ: Mapping[str, str],
     say: Callable[[str], None],
 ) -> list[Child]:
-    """Create the topics and start an acker and a replay worker on them."""
     environ = {**environ, BOOTSTRAP: kafka.bootstrap}
     for line in provision.create_topics(load(options.config, environ)):
         say(line)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
     from replay.records.letters import Filter, LetterAction
-    from spout.inspect.dead_letters import FoundLetters, HandlingResult
+    from spout.inspect.dead_letters import FoundLetters
 
 PROGRESS_EVERY_MS: Final = 5_000
 """How often a running command reports its progress."""
@@ -76,8 +76,9 @@ def dlq_list(
     """List dead letters, the latest last; letters that were handled before are left out."""
     from spout.inspect.letter_rows import LIST, letter_row
 
-    wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _find(config, inputs, places, wanted)
+    matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+    with opened(config, "dlq") as (topics, log):
+        letters = _read(topics, log, inputs, places, matching)
     shown = letters.found[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
@@ -118,8 +119,9 @@ def dlq_stats(
     """Count dead letters by input, reason, error, operator, age and key."""
     from spout.inspect.letter_rows import STATS, stats_of
 
-    wanted = _filter(cause, operator, reason, key, since, until, handled=all_)
-    letters = _find(config, inputs, None, wanted)
+    matching = _filter(cause, operator, reason, key, since, until, handled=all_)
+    with opened(config, "dlq") as (topics, log):
+        letters = _read(topics, log, inputs, None, matching)
     write(stats_of(letters.found, wall_ms()), STATS, output)
     _print_missing(letters, 0)
     return 0
@@ -135,8 +137,8 @@ def dlq_replay(
     """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
     from replay.records.letters import LetterAction
 
-    wanted = _filter(cause, operator, reason, key, since, until, handled=again)
-    return _handle(LetterAction.REPLAYED, config, inputs, places, wanted, rate, why, by, execute=execute)
+    matching = _filter(cause, operator, reason, key, since, until, handled=again)
+    return _handle(LetterAction.REPLAYED, config, inputs, places, matching, rate, why, by, execute=execute)
 
 
 @dlq_app.command("drop")
@@ -151,33 +153,37 @@ def dlq_drop(
 
     if not why:
         raise typer.BadParameter("say why they are given up, with --why; it is kept with each letter")
-    wanted = _filter(cause, operator, reason, key, since, until, handled=False)
-    return _handle(LetterAction.DROPPED, config, inputs, places, wanted, rate, why, by, execute=execute)
+    matching = _filter(cause, operator, reason, key, since, until, handled=False)
+    return _handle(LetterAction.DROPPED, config, inputs, places, matching, rate, why, by, execute=execute)
 
 
 def _handle(
     action: LetterAction, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None,
-    wanted: Filter, rate: float | None, why: str, by: str | None, *, execute: bool,
+    matching: Filter, rate: float | None, why: str, by: str | None, *, execute: bool,
 ) -> int:  # fmt: skip
     from replay.handling.letter_handling import Order, RateLimit
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
     from spout.inspect.letter_rows import LIST, letter_row
 
-    if execute and not places and not inputs and wanted.is_everything:
+    if execute and not places and not inputs and matching.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
-            letters = _read(topics, log, inputs, places, wanted)
+            letters = _read(topics, log, inputs, places, matching)
             write([letter_row(found) for found in letters.found[:_SHOWN]], LIST[:-1], OutputFormat.TABLE)
             _print_missing(letters, max(0, len(letters.found) - _SHOWN))
             typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
         outcome = carry_out(
-            log, topics, by_place(inputs_named(topics, inputs or ()), places or (), wanted),
-            Order(action, wanted, by or system_user(), why), RateLimit(rate, wall_ms()),
+            log, topics, by_place(inputs_named(topics, inputs or ()), places or (), matching),
+            Order(action, matching, by or system_user(), why), RateLimit(rate, wall_ms()),
             clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), progress=_progress(),
         )  # fmt: skip
-    _print_result(action, outcome)
+    typer.echo(f"{_many(outcome.done)} {action.lower()}")
+    for left, count in outcome.left.items():
+        typer.echo(f"{count:,} left as they are: {left}")
+    if outcome.left_out:
+        typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
     return 0
 
 
@@ -189,38 +195,24 @@ def _filter(
     cause: str | None, operator: str | None, reason: str | None, key: str | None, since: str | None,
     until: str | None, *, handled: bool,
 ) -> Filter:  # fmt: skip
+    from replay.policy.disposition import DeadReason
     from replay.records.letters import Filter
     from spout.inspect.letter_rows import parse_key
 
     now_ms = wall_ms()
     try:
-        wanted_key = None if key is None else parse_key(key)
+        key_bytes = None if key is None else parse_key(key)
     except ValueError as error:
         raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
+    try:
+        dead = None if reason is None else DeadReason(reason.upper())
+    except ValueError as error:
+        raise typer.BadParameter(f"--reason {reason}: is none; give {', '.join(DeadReason)}") from error
     return Filter(
-        error=cause, operator=operator, dead=_reason(reason), key=wanted_key,
+        error=cause, operator=operator, dead=dead, key=key_bytes,
         since_ms=parse_time("--since", since, now_ms), until_ms=parse_time("--until", until, now_ms),
         handled=handled,
     )  # fmt: skip
-
-
-def _reason(text: str | None) -> str | None:
-    from replay.policy.disposition import DeadReason
-
-    if text is None:
-        return None
-    try:
-        return DeadReason(text.upper())
-    except ValueError as error:
-        raise typer.BadParameter(f"--reason {text}: is none; give {', '.join(DeadReason)}") from error
-
-
-def _print_result(action: LetterAction, outcome: HandlingResult) -> None:
-    typer.echo(f"{_many(outcome.done)} {action.lower()}")
-    for left, count in outcome.left.items():
-        typer.echo(f"{count:,} left as they are: {left}")
-    if outcome.left_out:
-        typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
 
 
 def _many(count: int) -> str:
@@ -262,17 +254,10 @@ def _print_letter(one: dict[str, Any]) -> None:
     write(one["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _find(
-    config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
-) -> FoundLetters:
-    with opened(config, "dlq") as (topics, log):
-        return _read(topics, log, inputs, places, wanted)
-
-
 def _read(
-    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, wanted: Filter
+    topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
 ) -> FoundLetters:
     from spout.inspect.dead_letters import by_place, inputs_named, matching_letters
 
-    meant: list[tuple[Input, Filter]] = by_place(inputs_named(topics, inputs or ()), places or (), wanted)
+    meant: list[tuple[Input, Filter]] = by_place(inputs_named(topics, inputs or ()), places or (), matching)
     return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)

@@ -14,7 +14,6 @@ from spout.inspect.tables import (
     As,
     Column,
     OutputFormat,
-    clear,
     count,
     encoded,
     printable,
@@ -140,9 +139,10 @@ def _rounds(watch: float | None) -> Iterator[None]:
 
 
 def _clear(watch: float | None, output: OutputFormat) -> None:
-    """Clear the screen before a table is printed again."""
     if watch is not None and output is OutputFormat.TABLE:
-        clear()
+        from rich.console import Console
+
+        Console().clear()
 
 
 def _with_key(

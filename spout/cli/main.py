@@ -39,7 +39,6 @@ from spout.cli.submit import MetricsPort, submit_topology
 
 if TYPE_CHECKING:
     from acker.config.limits import AckerLimits, ReplayLimits
-    from acker.provisioning.roles import Role
     from spout.runtime.process import Service
 
 INTERRUPTED: Final = 130
@@ -117,8 +116,8 @@ def _usage(error: Exception) -> str:
     return f"{message.rstrip('.')}; see `{command} --help`"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"windhover {version('windhover')}")
@@ -169,14 +168,15 @@ def acls(
     ] = None,
 ) -> int:
     """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
-    from acker.provisioning.roles import commands, rights, rights_text
+    from acker.provisioning.roles import Role, commands, rights, rights_text
 
     topics = loaded(file)
-    roles = _roles(role)
+    if role is not None and role not in set(Role):
+        raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
     if group is not None and not topics.inputs_of(group):
         groups = ", ".join(sorted({each.group for each in topics.inputs.values()})) or "none"
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
-    for each in roles:
+    for each in list(Role) if role is None else [Role(role)]:
         needed = rights(topics, each, group)
         if principal is None:
             shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]
@@ -184,16 +184,6 @@ def acls(
             shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
         typer.echo("\n".join(shown))
     return 0
-
-
-def _roles(name: str | None) -> list[Role]:
-    from acker.provisioning.roles import Role
-
-    if name is None:
-        return list(Role)
-    if name not in set(Role):
-        raise typer.BadParameter(f"--role {name}: there is none; the roles are {', '.join(Role)}")
-    return [Role(name)]
 
 
 @topics_app.command("create")

@@ -24,13 +24,13 @@ Explain = Annotated[
 ]
 
 
-def _checked_address(wanted: str | None) -> str | None:
+def _checked_address(address: str | None) -> str | None:
     """Refuse a wrong address before anything is started."""
-    if wanted is not None:
+    if address is not None:
         from spout.runtime.metrics import address_of
 
-        address_of(wanted)
-    return wanted
+        address_of(address)
+    return address
 
 
 MetricsPort = Annotated[

@@ -22,12 +22,11 @@ class DemoOutcome:
     """The demo's counts: the last line of ``--json``, field for field.
 
     `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
-    `failed` count roots. `absent` counts markers of transactions, which take up positions in the log and are
-    no records. `lost` counts records that ended neither acked nor as a dead letter.
-    `duplicates_from_acker_kill` counts records that were open when the acker was killed and were replayed,
-    though they were not meant to fail or time out; `other_replays` counts records that were replayed because
-    a busy machine took longer than the timeout for their batch. `seconds` runs from the first record written
-    to the last verdict, `ack_seconds` from the first ack to the last one; `records_per_second` is computed
+    `failed` count roots, `absent` markers of transactions, which are no records. `lost` counts records that
+    ended neither acked nor as a dead letter. `duplicates_from_acker_kill` counts records that were open when
+    the acker was killed and were replayed, though they were not meant to fail or time out; `other_replays`
+    those of which a busy machine worked longer on their batch than the timeout. `seconds` runs from the first
+    record written to the last verdict, `ack_seconds` from the first ack to the last; `records_per_second` is
     over `ack_seconds`.
     """
 
@@ -71,13 +70,9 @@ def checks(
 ) -> list[Check]:
     """Judge a finished demo.
 
-    Args:
-        outcome: the counts.
-        expected_words: the plain count of the text, without dead-lettered lines.
-        found_words: the counts in the sink's table.
-        uncommitted: partitions whose committed offset is not at the end: name to "committed of end".
-        lost_across_kill: origins open at the kill and lost after it, though not meant to fail or time out.
-        repeated_verdicts: roots that have more than one verdict.
+    `expected_words` is the plain count of the text without dead-lettered lines, `uncommitted` maps partitions
+    whose committed offset is not at the end to "committed of end", `lost_across_kill` are origins open at the
+    kill and lost after it, though not meant to fail or time out.
     """
     difference = first_difference(expected_words, found_words)
     judged = [
@@ -116,7 +111,10 @@ def judge(
     """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
     observer.read_to_end(READ_TO_END_MS_MAX)
     counts = observer.counts
-    special = _special_origins(stage, len(lines))
+    partitions = len(stage.partitions())
+    special = {
+        f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(len(lines))
+    }
     from_kill = sorted(observer.lost_across_kill() - special)
     unexpected = sum(n for origin, n in observer.copies_by_origin.items() if origin not in special)
     behind = uncommitted(stage)
@@ -156,12 +154,6 @@ def judge(
     return outcome, judged
 
 
-def _special_origins(stage: Stage, records: int) -> set[str]:
-    """Return the lines that fail or time out on purpose, as origins: topic/partition@offset."""
-    partitions = len(stage.partitions())
-    return {f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(records)}
-
-
 def uncommitted(stage: Stage) -> dict[str, str]:
     """Return the partitions whose committed offset is not at the end, each with that offset."""
     partitions = stage.partitions()
@@ -182,11 +174,8 @@ def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) ->
         table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
     out.print(table)
     for check in judged:
-        out.print(
-            ("ok      " if check.passed else "FAILED  ")
-            + check.name
-            + ("" if check.passed else f": {check.found}")
-        )
+        found = "" if check.passed else f": {check.found}"
+        out.print(f"{'ok      ' if check.passed else 'FAILED  '}{check.name}{found}")
     if stage.options.json:
         out.out(json.dumps(asdict(outcome)), highlight=False)
 
@@ -194,6 +183,7 @@ def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) ->
 def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
     """Return the lines of the table; indented lines add up to the line above them."""
     emissions = outcome.records + outcome.replayed
+    unwanted = outcome.duplicates_from_acker_kill + outcome.other_replays
     return [
         ("records written", outcome.records),
         ("  acked: every word is counted", outcome.acked),
@@ -205,7 +195,7 @@ def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
         ("  timed out", outcome.timed_out),
         ("  without a verdict", outcome.pending),
         ("replays", outcome.replayed),
-        ("  of lines that fail or are not acked", outcome.replayed - _unwanted(outcome)),
+        ("  of lines that fail or are not acked", outcome.replayed - unwanted),
         ("  caused by the killed acker", outcome.duplicates_from_acker_kill),
         ("  caused by a busy machine", outcome.other_replays),
         ("transaction markers in the log (no records)", outcome.absent),
@@ -214,7 +204,3 @@ def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
         ("seconds, from the first ack to the last", f"{outcome.ack_seconds:.1f}"),
         ("records a second between them", round(outcome.records_per_second)),
     ]
-
-
-def _unwanted(outcome: DemoOutcome) -> int:
-    return outcome.duplicates_from_acker_kill + outcome.other_replays

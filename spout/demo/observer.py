@@ -63,12 +63,12 @@ class OutcomeObserver:
         self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
         numbers = range(topics.acker.partitions)
         self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
-        wanted = [TopicPartition(self._verdict_topic, p) for p in numbers]
+        places = [TopicPartition(self._verdict_topic, p) for p in numbers]
         for name in (source.replay_topic, source.dead_letter.topic):
-            wanted += [TopicPartition(name, p) for p in range(infos[name].partitions)]
+            places += [TopicPartition(name, p) for p in range(infos[name].partitions)]
         self._reader = log.reader(committed=True)
-        self._reader.assign(log.starts(wanted))
-        self._wanted = wanted
+        self._reader.assign(log.starts(places))
+        self._places = places
         self._log = log
 
     def step(self, timeout_ms: int) -> int:
@@ -82,7 +82,7 @@ class OutcomeObserver:
     def read_to_end(self, timeout_ms: int) -> bool:
         """Read up to the present stable ends; return whether that was done within `timeout_ms`."""
         self._note_acks()
-        ends = self._log.stable_ends(self._wanted)
+        ends = self._log.stable_ends(self._places)
         slice_ms = 50
         for _ in range(max(1, timeout_ms // slice_ms)):
             if all(self._reader.position(tp) >= end for tp, end in ends.items()):

@@ -109,7 +109,6 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
 
 
 def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
-    """Write the lines, at the requested rate, to the partitions in turn."""
     partitions = len(stage.partitions())
     producer = stage.log.producer()
     started = time.monotonic()
@@ -152,7 +151,9 @@ def _run_topology(
         with _producing(stage, lines), bar as progress:
             _watch(stage, query, observer, progress)
         seconds = time.monotonic() - started
-        _wait_for_commits(stage)
+        deadline = time.monotonic() + COMMIT_SECONDS_MAX  # where it is not enough, the checks show it
+        while uncommitted(stage) and time.monotonic() < deadline:
+            time.sleep(OBSERVER_WAIT_MS / 1000)
         return seconds
     finally:
         query.stop()
@@ -170,41 +171,28 @@ def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
 
 def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress) -> None:
     """Follow the stream until every record is done; kill the acker once, when a quarter of them are done."""
-    wanted = stage.options.records
+    records = stage.options.records
     moved_at, settled = time.monotonic(), -1
     while True:
         observer.step(OBSERVER_WAIT_MS)
         done = observer.origins_done()
-        if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= wanted:
-            _kill_acker(stage, observer)
+        if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= records:
+            stage.acker.kill()
+            observer.note_kill(time.time_ns() // 1_000_000)
+            stage.acker_kills += 1
+            stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
+            stage.acker.start()
         progress.show(done, observer.counts)
-        if done >= wanted and observer.counts.settled >= wanted + observer.counts.copies:
+        if done >= records and observer.counts.settled >= records + observer.counts.copies:
             return
         _raise_what_failed(stage, query)
         if observer.counts.settled != settled:
             moved_at, settled = time.monotonic(), observer.counts.settled
         elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
             raise CheckFailed(
-                f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {wanted} records are done; "
+                f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {records} records are done; "
                 f"Spark's log ends with:\n{last_lines(stage.folder / SPARK_LOG)}"
             )
-
-
-def _wait_for_commits(stage: Stage) -> None:
-    """Wait until the group's offsets are at the end, for a limited time; the checks show the result."""
-    deadline = time.monotonic() + COMMIT_SECONDS_MAX
-    while uncommitted(stage) and time.monotonic() < deadline:
-        time.sleep(OBSERVER_WAIT_MS / 1000)
-
-
-def _kill_acker(stage: Stage, observer: OutcomeObserver) -> None:
-    if stage.acker is None:
-        return
-    stage.acker.kill()
-    observer.note_kill(time.time_ns() // 1_000_000)
-    stage.acker_kills += 1
-    stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
-    stage.acker.start()
 
 
 def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:

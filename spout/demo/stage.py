@@ -128,18 +128,15 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     stack.callback(log.close)
     with phase(console, "topics made"):
         provision.create_topics(topics)
-    acker = None if options.bootstrap else _start_children(config, environ, console, stack)
+    acker = None
+    if not options.bootstrap:
+        with phase(console, "acker and replay worker started"):
+            acker = stack.enter_context(Child("acker", config, environ=environ))
+            replay = stack.enter_context(Child("replay", config, environ=environ))
+            for child in (acker, replay):
+                child.wait_ready(READY_SECONDS_MAX)
     status = folder / "status.json"
     return Stage(options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status)
-
-
-def _start_children(config: Path, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Child:
-    with phase(console, "acker and replay worker started"):
-        acker = stack.enter_context(Child("acker", config, environ=environ))
-        replay = stack.enter_context(Child("replay", config, environ=environ))
-        for child in (acker, replay):
-            child.wait_ready(READY_SECONDS_MAX)
-    return acker
 
 
 @contextmanager

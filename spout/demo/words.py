@@ -1,11 +1,9 @@
 """The demo's word count: its text, its bolts, and the table that they fill.
 
 The record key decides what happens to a line, so the text stays unchanged: the plain count, by which the demo
-is judged, reads the same lines.
-
-`CheckLine` is a rich bolt, since an ordinary `BasicBolt` cannot leave a line without an ack, which some lines
-need at their first attempt. `SplitSentence` and `CountWord` work on Arrow batches; `CountWord` is behind a
-fields grouping, so that the demo's trees have three levels and cross a shuffle.
+is judged, reads the same lines. `CheckLine` is a rich bolt, since an ordinary `BasicBolt` cannot leave a line
+without an ack, which some lines need at their first attempt. `CountWord` is behind a fields grouping, so that
+the demo's trees have three levels and cross a shuffle.
 
 A word's identity is the origin of its line (the first emission, which is in the headers of a replayed copy)
 and its ordinal in the line. A line that is replayed writes the same rows again, so nothing counts twice.

@@ -45,13 +45,13 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
     tracked = [one for one in topics.inputs.values() if one.tracked]
     for name in names:
         if not any(name in _names(one) for one in tracked):
-            known = ", ".join(one.name for one in tracked) or "none"
-            raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {known}")
+            names = ", ".join(one.name for one in tracked) or "none"
+            raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
     return [one for one in tracked if not names or any(name in _names(one) for name in names)]
 
 
-def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> list[tuple[Input, Filter]]:
-    """Return for each input a filter of its letters; without places it is `wanted` for all inputs.
+def by_place(inputs: Sequence[Input], places: Sequence[str], matching: Filter) -> list[tuple[Input, Filter]]:
+    """Return for each input a filter of its letters; without places it is `matching` for all inputs.
 
     A place is a letter's own (``sentences.g.dlq/0@17``), or that of its origin (``sentences/3@1042``, with
     the name of the input or of its topic).
@@ -60,19 +60,21 @@ def by_place(inputs: Sequence[Input], places: Sequence[str], wanted: Filter) -> 
         UsageError: a place cannot be parsed, or is of no input.
     """
     if not places:
-        return [(one, wanted) for one in inputs]
+        return [(one, matching) for one in inputs]
     meant: dict[str, set[str]] = {}
     for text in places:
         found = [(one, place) for one in inputs if (place := _place(one, text)) is not None]
         if not found:
-            known = ", ".join(f"{one.name}, {one.dead_letter.topic}" for one in inputs) or "none"
+            names = ", ".join(f"{one.name}, {one.dead_letter.topic}" for one in inputs) or "none"
             raise UsageError(
-                f"{text!r} is no place of a letter or a record, such as {known.split(', ', 1)[0]}/3@1042;"
-                f" the names are: {known}"
+                f"{text!r} is no place of a letter or a record, such as {names.split(', ', 1)[0]}/3@1042;"
+                f" the names are: {names}"
             )
         for one, place in found:
             meant.setdefault(one.name, set()).add(place)
-    return [(one, replace(wanted, places=frozenset(meant[one.name]))) for one in inputs if one.name in meant]
+    return [
+        (one, replace(matching, places=frozenset(meant[one.name]))) for one in inputs if one.name in meant
+    ]
 
 
 def matching_letters(
@@ -81,8 +83,8 @@ def matching_letters(
     """Read the letters that the filters match; those that died first come first."""
     found: list[FoundLetter] = []
     left_out = others = 0
-    for one, wanted in meant:
-        box = find_letters(log, one, wanted, wait_ms=wait_ms, kept_max=kept_max - len(found))
+    for one, matching in meant:
+        box = find_letters(log, one, matching, wait_ms=wait_ms, kept_max=kept_max - len(found))
         found += [FoundLetter(one.name, letter) for letter in box.letters]
         left_out, others = left_out + box.left_out, others + box.others
     return FoundLetters(sorted(found, key=lambda each: each.letter.died_ms), left_out, others)
@@ -94,8 +96,8 @@ def records_of(
     """Read whole letters; letters that have left the topic in the meantime are left out."""
     with closing(Fetcher(log, limits)) as fetcher:
         for one in found:
-            wanted = RecordPlace(*_parsed(one.letter.place))
-            record = fetcher.fetch([wanted])[wanted]
+            place = RecordPlace(*(parse_location(one.letter.place) or ("", 0, 0)))
+            record = fetcher.fetch([place])[place]
             if isinstance(record, Record):
                 yield one, record
 
@@ -115,9 +117,9 @@ def carry_out(
     """
     outcome = HandlingResult()
     limits = topics.replay.limits
-    for one, wanted in meant:
+    for one, matching in meant:
         handling = LetterHandling(
-            log, one, replace(order, which=wanted), owner=topics.acker.replay_group, limits=limits
+            log, one, replace(order, which=matching), owner=topics.acker.replay_group, limits=limits
         )
         with closing(handling):
             handling.open()
@@ -140,11 +142,7 @@ def _names(one: Input) -> tuple[str, str, str]:
 
 def _place(one: Input, text: str) -> str | None:
     """Return the place of a letter or record, with the topic's name; None when it is not of this input."""
-    name, partition, offset = _parsed(text)
+    name, partition, offset = parse_location(text) or ("", 0, 0)
     if name == one.dead_letter.topic:
         return text
     return location(one.topic, partition, offset) if name in (one.name, one.topic) else None
-
-
-def _parsed(text: str) -> tuple[str, int, int]:
-    return parse_location(text) or ("", 0, 0)

@@ -1,17 +1,16 @@
 """What an operator does to a group from outside: release it, or rewind its offsets.
 
-Both are a session that draws the next epoch, takes the group, and ends. To take the group abandons the open
-roots of the session before, and the replay workers replay them. A group whose owner is alive is refused,
-unless the operator takes it over; then the query gets an error that names the new owner, and stops. So both
-are safe at any time, and nothing is lost. A rewind also begins a new generation of each partition, in which
-the offsets from the new place on are emitted (again).
+Both are a session that draws the next epoch, takes the group, and ends, so that the open roots of the session
+before are abandoned and replayed. A group whose owner is alive is refused, unless the operator takes it over;
+then its query gets an error that names the new owner, and stops. So both are safe at any time. A rewind also
+begins a new generation of each partition, in which the offsets from the new place on are emitted (again).
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from acker.config.settings import Input
@@ -102,27 +101,21 @@ def moves(log: Log, found: Input, to: Place, *, at_ms: int | None = None) -> lis
     specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
     places = [spec.place for spec in specs]
     starts, ends = log.starts(places), log.stable_ends(places)
-    wanted = _wanted(log, places, to, at_ms, starts, ends)
+    if at_ms is not None:
+        offsets = log.offsets_at(places, at_ms)
+    elif isinstance(to, int):
+        offsets = dict.fromkeys(places, to)
+    else:
+        offsets = starts if to == "earliest" else ends
     committed = log.committed(found.group, places)
     found_moves: list[Move] = []
     for spec in specs:
         first, end = starts[spec.place], ends[spec.place]
-        offset = min(max(wanted[spec.place], first), end)
+        offset = min(max(offsets[spec.place], first), end)
         requested = to if at_ms is None and isinstance(to, int) and to != offset else None
         before = committed.get(spec.place)
         found_moves.append(Move(spec.source, spec.place, before, offset, requested, (first, end)))
     return found_moves
-
-
-def _wanted(
-    log: Log, places: Sequence[TopicPartition], to: Place, at_ms: int | None,
-    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int],
-) -> Mapping[TopicPartition, int]:  # fmt: skip
-    if at_ms is not None:
-        return log.offsets_at(places, at_ms)
-    if isinstance(to, int):
-        return dict.fromkeys(places, to)
-    return starts if to == "earliest" else ends
 
 
 class GroupSession:

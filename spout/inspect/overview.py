@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import offset_of, source_of
-from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
+from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, OpenRange, ViewReader
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
@@ -55,14 +56,14 @@ class SourceProgress:
     """How far one source was emitted, and which of its roots are open.
 
     Attributes:
-        known: whether any session ever emitted from the source or took it.
+        was_emitted: whether any session ever emitted from the source or took it.
         first: the first position of its present generation.
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
         as_of_ms: wall time up to which this is true; None: up to now.
     """
 
-    known: bool
+    was_emitted: bool
     first: int
     emitted_to: int
     ranges: Sequence[OpenRange]
@@ -82,19 +83,19 @@ class SourceProgress:
 
 def source_progress(views: Sequence[AckerView | None], source: int) -> SourceProgress | None:
     """Join what all acker partitions have about a source; None when the State of one cannot be read."""
-    known = [view for view in views if view is not None]
-    if len(known) < len(views):
+    readable = [view for view in views if view is not None]
+    if len(readable) < len(views):
         return None
-    named = [found for view in known if (found := view.sources().get(source)) is not None]
-    held = [(view, found) for view in known for found in view.open_ranges() if found.source == source]
+    named = [found for view in readable if (found := view.sources().get(source)) is not None]
+    held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
     # A State is up to date while no later record has arrived and none of its roots is open.
     as_of_ms = min(
-        [view.at_ms for view in known if view.is_behind] + [view.at_ms for view, _ in held], default=None
+        [view.at_ms for view in readable if view.is_behind] + [view.at_ms for view, _ in held], default=None
     )
     if not named:
         return SourceProgress(False, 0, 0, (), as_of_ms)
     newest = max(named, key=lambda found: found.generation)
-    emitted_to = max([newest.from_, *(view.watermark(source) for view in known)])
+    emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
     return SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], as_of_ms)
 
 
@@ -129,7 +130,7 @@ def partition_row(
         "emitted": None, "emitted_to": None, "end": ends.end, "pending": None,
         "pending_max": found.max_spout_pending, "oldest_ms": None, "blocking": None, "why": None,
         "committed": ends.committed,
-        "lag": None, "replays_due": due, "held": _blocked(found, blocked),
+        "lag": None, "replays_due": due, "held": blocked.blocked if blocked and found.ordered else None,
         "waits_for": _waits(found, blocked, now_ms),
         "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
         "ackers": None if lives is None else lives.ackers,
@@ -138,7 +139,7 @@ def partition_row(
     }  # fmt: skip
     if source is None or copies is None:
         return row
-    emitted_to = int(offset_of(source.emitted_to)) if source.known else None
+    emitted_to = int(offset_of(source.emitted_to)) if source.was_emitted else None
     left = ends.end - (ends.start if emitted_to is None else emitted_to)
     copies_left = max(0, ends.copies_end - int(offset_of(copies.emitted_to)))
     pending = source.pending + copies.pending
@@ -156,10 +157,6 @@ def partition_row(
         "as_of_ms": max((now_ms - at for each in (source, copies) if (at := each.as_of_ms)), default=0),
     }
     return row
-
-
-def _blocked(found: Input, blocked: BlockedRecords | None) -> int | None:
-    return blocked.blocked if found.ordered and blocked is not None else None
 
 
 def _waits(found: Input, blocked: BlockedRecords | None, now_ms: int) -> str | None:
@@ -279,12 +276,9 @@ class Overview:
             letters.close()
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
-        names = self._topics.ack_topics
-        presence = Presence(self._log, names.init, len(self._numbers), group, now_ms)
-        try:
+        init = self._topics.ack_topics.init
+        with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
             return presence.last_ms is not None
-        finally:
-            presence.close()
 
     def _stopped(self, one: Input, partition: int) -> str:
         """Describe why replays of a partition are not made when they are due; empty if they are."""
@@ -322,26 +316,23 @@ class _DeadLetters:
     def count(self) -> Counter[int] | None:
         """Return how many there are for each partition; None when not all were read."""
         for record in self._follower.read():
-            self._put(record)
+            found = parse_letter(record)
+            if isinstance(found, Letter) and not found.is_note:
+                self._letters[found.partition, found.offset] = found.origin_partition
+            elif isinstance(found, Mark):
+                _, partition, offset = parse_location(found.letter) or ("", -1, -1)
+                self._letters.pop((partition, offset), None)
         return Counter(self._letters.values()) if self._follower.is_whole else None
 
     def close(self) -> None:
         self._follower.close()
 
-    def _put(self, record: Record) -> None:
-        found = parse_letter(record)
-        if isinstance(found, Letter) and not found.is_note:
-            self._letters[found.partition, found.offset] = found.origin_partition
-        elif isinstance(found, Mark):
-            _, partition, offset = parse_location(found.letter) or ("", -1, -1)
-            self._letters.pop((partition, offset), None)
-
 
 def _infos(log: Log, topics: Topics, inputs: Sequence[Input]) -> Mapping[str, TopicInfo]:
-    wanted = [name for one in inputs for name in (one.topic, one.replay_topic, one.dead_letter.topic)]
-    wanted += [topics.ack_topics.state, topics.ack_topics.verdict, topics.ack_topics.due]
-    infos = log.topics(wanted)
-    missing = sorted(set(wanted) - set(infos))
+    names = [name for one in inputs for name in (one.topic, one.replay_topic, one.dead_letter.topic)]
+    names += [topics.ack_topics.state, topics.ack_topics.verdict, topics.ack_topics.due]
+    infos = log.topics(names)
+    missing = sorted(set(names) - set(infos))
     if missing:
         raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
     for one in inputs:

@@ -226,7 +226,9 @@ def _attempts(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
     named = {one.place for one in evidence.emissions}
     past = [_past_row(loss) for loss in _merged(evidence.history) if loss.root not in named]
     rows = [(one.copy, _row(one, losses.get(one.place), now_ms)) for one in evidence.emissions]
-    first, copies = ([row for is_copy, row in rows if is_copy is wanted] for wanted in (False, True))
+    first, copies = (
+        [row for is_copy, row in rows if is_copy is copies_only] for copies_only in (False, True)
+    )
     return [*first, *past, *copies]
 
 

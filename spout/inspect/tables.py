@@ -98,12 +98,6 @@ def encoded(value: object, output: OutputFormat) -> str:
     return str(yaml.safe_dump(value, allow_unicode=True, sort_keys=False))
 
 
-def clear() -> None:
-    from rich.console import Console
-
-    Console().clear()
-
-
 def _print_table(rows: Sequence[Row], columns: Sequence[Column], title: str) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -1,16 +1,14 @@
-"""Follows one record through the topics: reads the evidence from which `spout.inspect.story` tells the
-story.
+"""Follows one record through the topics: reads the evidence for its story (`spout.inspect.story`).
 
-It reads topics only, and calls no process: the record's own topic, its replay and dead-letter topics, the
-ackers' State, verdicts and inits, and ``_ack_due``. Of each partition at most the last `RECORDS_MAX` records
-are read (see `spout.runtime.tails`); where there are more, the story shows it.
+It reads topics only, and calls no process. Of each partition at most the last `RECORDS_MAX` records are read
+(see `spout.runtime.tails`); where there are more, the story shows it.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -76,37 +74,26 @@ class AckTopicSearch:
 
     def announced(self, root: Root, since: int) -> bool:
         """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
-        codec = wire_codec()
         lacking = "what was announced there is unknown"
-        for record in self._tails.rest(self._topics.init, self.acker_of(root), since, lacking):
-            try:
-                event = codec.decode(record.value)
-            except CodecError:
-                continue  # the acker quarantines it
-            if isinstance(event, Init) and _holds(event.runs, root):
-                return True
-        return False
+        records = self._tails.rest(self._topics.init, self.acker_of(root), since, lacking)
+        return any(isinstance(event, Init) and _holds(event.runs, root) for event in _events(records))
 
     def contributions(self, root: Root, open_in: OpenRange) -> int | None:
         """Count the records of ``_ack_ack`` that ack part of an open root; None when some were not read."""
         if open_in.carried:
             return None
-        codec, unread, found = wire_codec(), len(self._tails.notes), 0
-        records = self._tails.rest(
-            self._topics.ack, self.acker_of(root), open_in.ack_from, "what was acked there is unknown"
-        )
+        acker, unread = self.acker_of(root), len(self._tails.notes)
+        lacking = "what was acked there is unknown"
+        records = self._tails.rest(self._topics.ack, acker, open_in.ack_from, lacking)
         if len(self._tails.notes) > unread:
             return None
-        for record in records:
-            try:
-                event = codec.decode(record.value)
-            except CodecError:
-                continue  # the acker quarantines it
-            if not isinstance(event, Acks) or event.session != open_in.session:
-                continue
-            if not wrong_acks(event, self.acker_of(root), self._partitions) and _contributes(event, root):
-                found += 1
-        return found
+        return sum(
+            isinstance(event, Acks)
+            and event.session == open_in.session
+            and not wrong_acks(event, acker, self._partitions)
+            and _contributes(event, root)
+            for event in _events(records)
+        )
 
     def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
         """Find the verdicts of roots, as far back as the log is read."""
@@ -161,12 +148,6 @@ class Trail:
         1. The record, its copies and its dead letters.
         2. The ackers' state of each emission: open, not emitted, settled.
         3. Verdicts, and the emissions that wait for a replay.
-
-        Raises:
-            OutOfRange: the logs are shortened faster than they are read.
-            TopicError: a topic is missing.
-            UsageError: the topic has no such partition.
-            Unreachable: the broker does not answer.
         """
         self._require(here)
         for _ in range(_TRIES - 1):
@@ -201,7 +182,7 @@ class Trail:
             taken_over=_taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last)) if last else None,
             committed=self._log.committed(one.group, [place]).get(place),
             history=_joined([
-                *(parse_history(_history(copy)) for copy in copies),
+                *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
                 *(letter.history for letter in letters), *(due.history for due in waiting.dues.values()),
             ]),
             notes=tails.notes,
@@ -229,8 +210,8 @@ class Trail:
                 if topic == one.topic:
                     return [InputRecord(one, number, at)]
                 raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
-        known = ", ".join(one.name for one in inputs) or "none"
-        raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {known}")
+        names = ", ".join(one.name for one in inputs) or "none"
+        raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
 
     def with_key(
         self, one: Input, key: bytes, since_ms: int, limit: int
@@ -274,9 +255,9 @@ class Trail:
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
         end = self._log.stable_ends([place])[place]
-        wanted = RecordPlace(topic, partition, offset)
+        found = RecordPlace(topic, partition, offset)
         with closing(Fetcher(self._log, self._limits)) as fetcher:
-            return fetcher.fetch([wanted])[wanted], end
+            return fetcher.fetch([found])[found], end
 
     def _copies(self, here: InputRecord, tails: Tails) -> list[Record]:
         return [
@@ -308,13 +289,13 @@ class _Emissions:
         one = here.input
         source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
         view = self._view(Root(source, position_at(0, here.offset)))
-        known = view.sources().get(source) if view else None
-        present = known.generation if known else 0
+        latest = view.sources().get(source) if view else None
+        present = latest.generation if latest else 0
         found: list[TracedEmission] = []
         for generation in range(present + 1):
             root = Root(source, position_at(generation, here.offset))
             # The present generation may begin behind the record; for former ones there are only verdicts.
-            if generation < present or known is None or root.position >= known.from_:
+            if generation < present or latest is None or root.position >= latest.from_:
                 one_of = self._emission(one, root, Lineage(str(here)), str(here))
                 found.append(replace(one_of, former=generation < present))
         for copy in copies:
@@ -354,14 +335,19 @@ def _taken_over(settled: Settled | None, waiting: DueRoots, acker: int) -> bool 
     return progress is not None and progress.next > settled.offset
 
 
-def _history(copy: Record) -> bytes | None:
-    return next((value for name, value in reversed(copy.headers) if name == HISTORY), None)
-
-
 def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
     """Join histories: each repeats the one before it, and a full one drops its middle."""
     losses = {(loss.root, loss.attempt): loss for history in histories for loss in history}
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
+
+
+def _events(records: Iterable[Record]) -> Iterator[object]:
+    codec = wire_codec()
+    for record in records:
+        try:
+            yield codec.decode(record.value)
+        except CodecError:
+            continue  # the acker quarantines it
 
 
 def _contributes(event: Acks, root: Root) -> bool:

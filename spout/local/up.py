@@ -48,22 +48,10 @@ class Interrupted(BaseException):
 def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
-    1. Start the broker, or several as one cluster. 2. Create the topics. 3. Start an acker and a replay
-    worker, and wait until they are ready. 4. Print the address. 5. Wait. If one of several brokers dies, it
-    is started again.
-
-    Args:
-        options: what to start.
-        environ: this process's environment; the children get it with the broker's address added.
-        say: prints a line for the user.
+    If one of several brokers dies, it is started again. The children's environment has the broker's address.
 
     Returns:
         The exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
-
-    Raises:
-        UsageError: the port is in use, or there is no such file.
-        ConfigError: topics.yaml is wrong.
-        Unreachable: the broker or a child does not start, or has ended.
     """
     if not options.broker_only:
         _check(options, environ)
@@ -118,7 +106,6 @@ def _start(
     environ: Mapping[str, str],
     say: Callable[[str], None],
 ) -> list[Child]:
-    """Create the topics and start an acker and a replay worker on them."""
     environ = {**environ, BOOTSTRAP: kafka.bootstrap}
     for line in provision.create_topics(load_topics(options.config, environ)):
         say(line)

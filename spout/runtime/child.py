@@ -118,7 +118,9 @@ class Child:
 
     def ready(self) -> bool:
         """Whether its log shows, since its last start, that it owns partitions, or works."""
-        return self._has_logged(f"{self.kind}.ready")
+        with self.log.open("rb") as file:
+            file.seek(self._started_at_byte)
+            return any(_event_of(line) == f"{self.kind}.ready" for line in file)
 
     def how_it_ended(self, timeout_s: float = 0.0) -> str:
         """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
@@ -134,12 +136,6 @@ class Child:
         """End it by SIGKILL, as a crash would."""
         if self._process is not None:
             tether.kill(self._process)
-
-    def _has_logged(self, event: str) -> bool:
-        """Whether its log has an event since the last start; lines that are not JSON are other output."""
-        with self.log.open("rb") as file:
-            file.seek(self._started_at_byte)
-            return any(_event_of(line) == event for line in file)
 
 
 def _event_of(line: bytes) -> str | None:

@@ -1,5 +1,4 @@
-"""Follows partitions from their log start, or from given offsets: each call reads what is new, within a
-limit.
+"""Follows partitions from their log start, or from given offsets: each call reads what is new, up to a limit.
 
 Source: docs/design/protocol.md, section 3 rule 10.
 """

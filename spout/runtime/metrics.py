@@ -76,7 +76,7 @@ class StatusCollector(Collector):
                 yield kind(full, text, value=value)
 
 
-def address_of(wanted: int | str) -> tuple[str, int]:
+def address_of(address: int | str) -> tuple[str, int]:
     """Parse the value of ``--metrics-port`` to host and port; a port alone means all addresses.
 
     >>> address_of("[::1]:9100"), address_of(9100)
@@ -85,31 +85,31 @@ def address_of(wanted: int | str) -> tuple[str, int]:
     Raises:
         UsageError: it is no port, and no address with a port.
     """
-    host, colon, port = str(wanted).rpartition(":")
+    host, colon, port = str(address).rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host != bare
     if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
         port = ""
     if not port or not 1 <= int(port) <= PORT_MAX:
         raise UsageError(
-            f"--metrics-port {wanted}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
+            f"--metrics-port {address}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
             " 127.0.0.1:9100, [::1]:9100"
         )
     return bare or EVERY_ADDRESS, int(port)
 
 
-def serve(collector: Collector, wanted: int | str) -> None:
+def serve(collector: Collector, address: int | str) -> None:
     """Serve a collector's metrics over HTTP, on a thread of the Prometheus library; see `address_of`.
 
     Raises:
         UsageError: it is no address, or not of this machine, or in use.
     """
-    host, port = address_of(wanted)
+    host, port = address_of(address)
     registry = CollectorRegistry()
     registry.register(collector)
     try:
         start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         raise UsageError(
-            f"--metrics-port {wanted}: {error.strerror}; give another port, or an address of this machine"
+            f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
         ) from error

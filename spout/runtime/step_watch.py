@@ -1,14 +1,13 @@
 """Watches the loop of a service from a separate thread, which no call of the loop can delay.
 
-A call that hangs in a C library hangs the thread that made it: this thread logs nothing, and Python runs no
-signal handlers in it. So the loop writes down what it does, and the watching thread reads it. If one thing
-takes longer than the limit, the watching thread logs what it is and since when, with a trace of all threads,
-and ends the process. Everything that matters is in the log, and the next owner goes on from there. A signal
-to stop wakes the watching thread too. It ends the process if the loop has not ended within the grace period,
-and at once if a second signal arrives that the loop does not handle.
+A call that hangs in a C library hangs the thread that made it, and Python runs no signal handlers in it. So
+the loop writes down what it does, and the watching thread reads it. If one thing takes longer than the limit,
+the watching thread logs what it is, with a trace of all threads, and ends the process; the next owner goes on
+from the log. It also ends the process if the loop has not ended within the grace period after a signal to
+stop, and at once if a second signal arrives that the loop does not handle.
 
-C code that keeps the interpreter's lock stops the watching thread as well. For this case there is an alarm of
-the operating system, which is set again at each check; `faulthandler`, which needs no lock, writes the trace.
+C code that keeps the interpreter's lock stops the watching thread as well. So an alarm of the operating
+system is set again at each check; `faulthandler`, which needs no lock, writes the trace.
 
 Only time in which the thread could check counts: a process that was stopped for an hour and then goes on has
 not hung. (If it was stopped for longer than the alarm, the alarm ends it all the same.)
@@ -143,14 +142,15 @@ class StepWatch:
         if not found:
             return
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
+        limit = duration_text(int(self._limit_s * 1000))
         if found == "slow":
-            self._log(f"{self._part}.step_slow", limit=duration_text(int(self._limit_s * 1000)), **fields)
-        elif found == "hung":
-            self._log(f"{self._part}.step_hung", limit=duration_text(int(self._limit_s * 1000)), **fields)
-            self._end(EXIT_HUNG)
+            self._log(f"{self._part}.step_slow", limit=limit, **fields)
+            return
+        if found == "hung":
+            self._log(f"{self._part}.step_hung", limit=limit, **fields)
         else:
             self._log(f"{self._part}.stop_hung", grace=duration_text(int(self._grace_s * 1000)), **fields)
-            self._end(EXIT_HUNG)
+        self._end(EXIT_HUNG)
 
     def _set_alarm(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, ALARM_LIMITS * self._limit_s)

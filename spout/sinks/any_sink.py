@@ -16,7 +16,7 @@ from acker.errors import UsageError
 from spout.held.held_plan import refuse_query
 from spout.sinks.query_listener import QueryListener
 from spout.spark.private import trigger_of
-from spout.streaming.application import Application, Stream
+from spout.streaming.application import Application
 from spout.streaming.query_plan import streams_read
 from spout.tuples.columns import ANCHOR
 
@@ -66,7 +66,13 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     streams = [application.streams[found] for found in streams_read(rows) if found in application.streams]
     if not streams:
         return begin()
-    stream = _only(streams)
+    if len(streams) > 1:
+        groups = ", ".join(sorted(stream.group for stream in streams))
+        raise UsageError(
+            f"the query reads {len(streams)} tracked streams (groups {groups}); a query publishes one: read"
+            " several inputs of a group by one read_stream, or the others with tracked=False"
+        )
+    stream = streams[0]
     application.refuse_second(stream.group)
     refuse_query(rows)
     if ANCHOR in rows.columns:
@@ -77,7 +83,8 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     try:
         query = QueryListener.of(session).start(stream, begin)
     except PySparkException as error:
-        if not _is_of_mode(error):
+        is_of_mode = (error.getCondition() or "").startswith(_REAL_TIME)
+        if not (is_of_mode or isinstance(error, UnsupportedOperationException)):
             raise
         raise UsageError(f"Spark refuses the query ({error}); {_MICRO_BATCHES}") from error
     except Py4JJavaError as error:
@@ -93,19 +100,3 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
         query.stop()
         raise UsageError(f"{trigger}: {_MICRO_BATCHES}")
     return query
-
-
-def _is_of_mode(error: PySparkException) -> bool:
-    """Return whether Spark refuses because of continuous or real-time mode."""
-    condition = error.getCondition() or ""
-    return isinstance(error, UnsupportedOperationException) or condition.startswith(_REAL_TIME)
-
-
-def _only(streams: list[Stream]) -> Stream:
-    if len(streams) > 1:
-        groups = ", ".join(sorted(stream.group for stream in streams))
-        raise UsageError(
-            f"the query reads {len(streams)} tracked streams (groups {groups}); a query publishes one: read"
-            " several inputs of a group by one read_stream, or the others with tracked=False"
-        )
-    return streams[0]

@@ -35,8 +35,8 @@ class BatchEnd:
         Returns:
             None when the reports leave nothing to publish.
         """
-        known = self.application.streams
-        streams = [known[name] for name in reports.streams if name in known]
+        tracked = self.application.streams
+        streams = [tracked[name] for name in reports.streams if name in tracked]
         for stream in streams:
             stream.queries.add(self.lane.name)
             self._mailbox(stream).put_cores(self.application.cores)

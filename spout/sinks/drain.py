@@ -1,17 +1,13 @@
 """How a sink finds out that its function has read all rows that Spark shuffled behind the last bolt.
 
-The reports of bolts prove that a batch was evaluated to its end as long as the bolts run in the stage that
-the sink's function evaluates. Behind a shuffle they prove nothing: Spark runs the bolts for the shuffle, by
-itself or for the first partition that the function reads. A function that takes one row then leaves the same
-reports as a function that writes all of them. So the rows pass one more operator, the drain, whose tasks
-report the partitions that were read to their end.
+The reports of bolts prove that a batch was evaluated to its end only if the bolts run in the stage that the
+sink's function evaluates. Behind a shuffle, a function that takes one row leaves the same reports as one that
+writes all of them. So the rows pass one more operator, the drain, whose tasks report the partitions that were
+read to their end. Only the partition's number goes through Python, in a filter that keeps every row.
 
-The partition number travels with the rows, as Spark counts the partitions of the batch. The number of the
-task would not do, since a function may coalesce, join and repeat the rows. A partition without rows cannot
-report its number, so the partitions that nobody reported are checked for rows. Reports of several jobs count
-together, since each job evaluates the same rows.
-
-Only the number goes through Python, as a filter that keeps every row; the rows stay in the JVM.
+The number travels with the rows, as Spark counts the partitions of the batch; that of the task would not do,
+since a function may coalesce, join and repeat the rows. A partition without rows cannot report its number, so
+the partitions that nobody reported are checked for rows. Reports of several jobs count together.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -73,7 +69,9 @@ class Drain:
         evaluated = rows.select(sql.lit(1)).rdd
         count = evaluated.getNumPartitions()
         left = sorted(set(range(count)) - self.ended)
-        held = evaluated.context.runJob(evaluated, _holds_rows, left) if left else []
+        held = (
+            evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], left) if left else []
+        )
         return Unread(sum(held), count)
 
     def forget(self) -> None:
@@ -101,7 +99,3 @@ def follower(
             accumulator.add({batch: {uuid.uuid4().hex: (0, 0, partition, run, b"")}})
 
     return drained
-
-
-def _holds_rows(rows: Iterable[object]) -> list[bool]:
-    return [any(True for _ in rows)]

@@ -1,12 +1,12 @@
 """Publishes the batches of queries that write to Spark's own sinks, when Spark reports them committed.
 
-Spark reports the progress of a batch after its commit log entry. By then everything that the tasks of the
-batch added to the ledger has arrived. A crash in between loses the reports: the batch does not run again, so
-its roots stay open, time out and are replayed. So a crash costs replays, never records.
+By then everything that the tasks of the batch added to the ledger has arrived. A crash between commit and
+report loses the reports: the batch does not run again, so its roots time out and are replayed. So a crash
+costs replays, never records.
 
-If the listener raised an error, Spark would only log it. So the error is written to the stream's file, and
-the planning process, which waits for the mark of this batch before it plans the next one, fails the query
-with it (`spout.planner.mailbox`).
+Spark would only log an error of the listener. So it is written to the stream's file, and the planning
+process, which waits for the mark of this batch before it plans the next one, fails the query with it
+(`spout.planner.mailbox`).
 
 A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
 not evaluate it again. The reports of the run that wrote the rows are lost, so the roots of the batch are

@@ -2,8 +2,7 @@
 
 ==================  ====================================================================================
 store               which items are waiting, which are open and with whom, how many to have ready; pure
-item_records        the records behind them; pure
-publication         what was confirmed and failed and is not published yet; pure
+item_records        the records behind them, and what was settled and is not published yet; pure
 queues              these together, for all inputs of a group; pure
 read_ahead          reads an input; what it has read is what may be planned
 service             one step: verdicts in, records planned and added to the queues; what was settled goes out

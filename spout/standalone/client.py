@@ -132,11 +132,7 @@ class Client:
         should be replayed after a back-off, or become dead letters after some attempts.
 
         Returns:
-            How many were open.
-
-        Raises:
-            UsageError: as in `confirm`.
-            TupleError: another client has the item open, or it comes from `peek`.
+            How many were open; errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
             count = self._checked().abort(self._name, what)
@@ -155,12 +151,7 @@ class Client:
             wait_ms: as in `confirm`.
 
         Returns:
-            How many were open.
-
-        Raises:
-            UsageError: as in `confirm`.
-            TupleError: another client has the item open, or it comes from `peek`.
-            Unreachable: as in `confirm`.
+            How many were open; errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
             count = self._checked().fail(self._name, what, why)

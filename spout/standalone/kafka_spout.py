@@ -147,12 +147,8 @@ class KafkaSpout:
         """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending.
 
         Args:
-            message_id: as in `ack`.
+            message_id: as in `ack`, and so are the errors.
             why: as in `Client.fail`.
-
-        Raises:
-            UsageError: as in `ack`.
-            TupleError: as in `ack`.
         """
         item = self._taken("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
@@ -240,7 +236,6 @@ class KafkaSpout:
 
 
 def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
-    """Return an engine that drives a spout over Kafka."""
     name = uuid.uuid4().hex[:16]
     who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
 

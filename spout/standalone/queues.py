@@ -13,11 +13,10 @@ from confluent_kafka import Message
 from acker.config.settings import Input
 from acker.errors import TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
-from acker.wire.events import Lost, PositionRun, SourceRun, positions
+from acker.wire.events import Lost, PositionRun, positions
 from spout.planner.mailbox import PlannerStatus
-from spout.standalone.item_records import ItemRecords
+from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
-from spout.standalone.publication import NextPublication
 from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts
 from spout.tuples.collector import Cause, Tuple, cause_of
 
@@ -111,10 +110,6 @@ class QueueCollection:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
         self._by_id[input_id_of(source)].store.add(*self.records.put(source, messages, at))
 
-    def absent(self, runs: Iterable[SourceRun]) -> None:
-        """Note initialised positions that have no record."""
-        self.publication.absent(runs)
-
     def lose(self, lost: Lost) -> None:
         """Take away items whose roots have a verdict of an acker other than ACKED, such as TIMED_OUT."""
         queue = self._by_id.get(input_id_of(lost.source))
@@ -124,7 +119,7 @@ class QueueCollection:
         reasons = {
             serial: f"{queue.name}/{partition_of(lost.source)}@{offset_of(position)} {lost.reason}"
             for run in self.records.serials(lost.source, at)
-            for serial, position in zip(range(*run), self._positions(run), strict=True)
+            for serial, position in zip(range(*run), self.records.positions([run])[lost.source], strict=True)
         }
         self.records.let_go(queue.store.lose(reasons))
 
@@ -286,9 +281,6 @@ class QueueCollection:
         if why is not None:
             self.late_count += 1
             self.late_names += [why] if len(self.late_names) < LATE_KEPT else []
-
-    def _positions(self, run: PositionRun) -> list[int]:
-        return [int(at) for found in self.records.positions([run]).values() for at in found]
 
 
 def _item_of(what: Item | Part) -> Item:

@@ -19,7 +19,7 @@ from acker.config.settings import Input, longest_unreachable_ms
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
-from acker.wire.events import Lost, SourceRun, Verdicts
+from acker.wire.events import Lost, SourceRun
 from spout.group.context import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
@@ -81,8 +81,8 @@ class SpoutService:
             take_over=take_over, way="KafkaSpout(..., take_over=True)",
         )  # fmt: skip
         self._planner = Planner(
-            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()),
-            on_verdicts=self._note, who=who,
+            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), who=who,
+            on_verdicts=lambda verdicts: self._lost.extend(verdicts.lost),
         )  # fmt: skip
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
@@ -179,9 +179,6 @@ class SpoutService:
             ahead.close()
         self._log.close()
 
-    def _note(self, verdicts: Verdicts) -> None:
-        self._lost += verdicts.lost
-
     def _follow(self) -> None:
         """Read all partitions that exist now, new ones from their first free positions on."""
         sources = self._planner.sources
@@ -218,7 +215,7 @@ class SpoutService:
                 for records, absent in planned:
                     for part in records:
                         self.queues.put(*part)
-                    self.queues.absent(absent)
+                    self.queues.publication.absent(absent)
                 self._guard.notify_all()
         return came
 

@@ -68,7 +68,7 @@ def test_an_operator_rewinds_an_input_and_releases_its_group(
         (["release", "nope"], "no tracked input"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line_with_exit_code_2(
+def test_a_wrong_call_is_explained_in_one_line_with_exit_code_2(
     arguments: list[str], cure: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics_yaml = Path(__file__).parents[3] / "topics.yaml"

@@ -34,7 +34,7 @@ LATER = 1_000_000
 
 def furnish(stagehand: Stagehand) -> None:
     """Add to a past an Init that is newer than its State, and a letter that nobody handles."""
-    bury(stagehand)
+    let_die(stagehand)
     found = stagehand.input
     announced = (SourceRun(stagehand.source, LATER, LATER + 1),)
     topic_id = stagehand.id_of(found.topic)
@@ -43,7 +43,7 @@ def furnish(stagehand: Stagehand) -> None:
     )
 
 
-def bury(stagehand: Stagehand) -> str:
+def let_die(stagehand: Stagehand) -> str:
     """Write a dead letter and return its place."""
     topic = stagehand.input.dead_letter.topic
     placed = _transact(stagehand, Outgoing(topic, 0, b"line", headers=((DEAD, b"ATTEMPTS"),)))
@@ -122,18 +122,18 @@ def _look_at_letters(log: Log, topics: Topics) -> None:
 def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
     """Look at letters, drop one, and let another be emitted again."""
     with closing(KafkaLog(topics.kafka)) as log:
-        for deed in (LetterAction.DROPPED, LetterAction.REPLAYED):
-            letter = bury(stagehand)
+        for action in (LetterAction.DROPPED, LetterAction.REPLAYED):
+            letter = let_die(stagehand)
             _look_at_letters(log, topics)
-            _handle(log, topics, letter, deed)
+            _handle(log, topics, letter, action)
 
 
-def _handle(log: Log, topics: Topics, letter: str, deed: LetterAction) -> None:
+def _handle(log: Log, topics: Topics, letter: str, action: LetterAction) -> None:
     wanted = Filter()
     outcome = carry_out(
         log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
-        Order(deed, wanted, "kim", "no use"), RateLimit(None, now_ms()),
+        Order(action, wanted, "kim", "no use"), RateLimit(None, now_ms()),
         clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
     )  # fmt: skip
     if outcome.done != 1:
-        raise AssertionError(f"{letter} was not {deed.lower()}: {outcome}")
+        raise AssertionError(f"{letter} was not {action.lower()}: {outcome}")

@@ -1,4 +1,4 @@
-"""Dead letters in an operator's hands: found, told, emitted again, or given up for good; each once."""
+"""Dead letters in an operator's hands: found, shown, emitted again, or given up for good; each once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def world() -> World:
     return World()
 
 
-def bury(world: World, *values: bytes | None, key: bytes | None = None, headers: Headers = ()) -> None:
+def let_die(world: World, *values: bytes | None, key: bytes | None = None, headers: Headers = ()) -> None:
     """Let records die on their first failure."""
     worker = world.worker(of=ONE_LIFE)
     roots = [world.emit(value, key=key, headers=headers) for value in values]
@@ -70,19 +70,19 @@ def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters
 
 
 def do(
-    world: World, deed: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
+    world: World, action: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
     wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
 ) -> HandlingResult:  # fmt: skip
     """Carry an order out, in transactions of so many letters."""
     return carry_out(
         world.cluster.log(faults), ONE_LIFE, by_place([INPUT], places, wanted),
-        Order(deed, wanted, "kim", "fixed in 1.3"), RateLimit(None, world.now_ms, chunk),
+        Order(action, wanted, "kim", "fixed in 1.3"), RateLimit(None, world.now_ms, chunk),
         clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
     )  # fmt: skip
 
 
 def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
-    bury(world, b"a b", key=b"k", headers=(("trace", b"1"),))
+    let_die(world, b"a b", key=b"k", headers=(("trace", b"1"),))
     letters = found(world)
     row = letter_row(letters.found[0])
     assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
@@ -91,12 +91,12 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
     )  # fmt: skip
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
     one, record = next(records_of(world.cluster.log(), letters.found, LIMITS))
-    told = letter_details(one, record)
-    assert (told["payload"], told["payload_bytes"]) == ("a b", 3)
-    assert told["headers"] == [{"name": "trace", "value": "1"}]
-    assert told["history"][0]["root"] == "sentences/0@0"
-    assert told["timestamp"] == "1970-01-01T00:00:00.077Z"
-    assert {"name": "windhover.dead", "value": "ATTEMPTS"} in told["windhover"]
+    details = letter_details(one, record)
+    assert (details["payload"], details["payload_bytes"]) == ("a b", 3)
+    assert details["headers"] == [{"name": "trace", "value": "1"}]
+    assert details["history"][0]["root"] == "sentences/0@0"
+    assert details["timestamp"] == "1970-01-01T00:00:00.077Z"
+    assert {"name": "windhover.dead", "value": "ATTEMPTS"} in details["windhover"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
 def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
     world: World, wanted: Filter, count: int
 ) -> None:
-    bury(world, b"a", key=b"k")
+    let_die(world, b"a", key=b"k")
     world.now_ms += 5_000
     worker = world.worker(of=ONE_LIFE)
     world.lose(world.emit(b"b"), reason=Reason.TIMED_OUT)
@@ -128,7 +128,7 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
 
 
 def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:
-    bury(world, b"a", b"b", b"c")
+    let_die(world, b"a", b"b", b"c")
     for place in (f"{LETTERS}/0@1", "sentences/0@1"):
         assert [one.letter.lineage.origin for one in found(world, Filter(), place).found] == ["sentences/0@1"]
     assert not found(world, Filter(), "sentences/0@7").found
@@ -141,7 +141,7 @@ def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_nam
 
 def test_a_replayed_letter_is_the_record_as_it_was_and_begins_anew_with_its_history(world: World) -> None:
     """What Windhover and KIP-1191 wrote beside it is gone; key, own headers, time and partition are there."""
-    bury(world, b"a b", key=b"k", headers=(("trace", b"1"), ("trace", b"2")))
+    let_die(world, b"a b", key=b"k", headers=(("trace", b"1"), ("trace", b"2")))
     assert do(world).done == 1
     (copy,) = world.copies()
     assert (copy.value, copy.key, copy.partition, copy.timestamp_ms) == (b"a b", b"k", 0, 77)
@@ -180,7 +180,7 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
 
 
 def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(world: World) -> None:
-    bury(world, b"a", b"b")
+    let_die(world, b"a", b"b")
     assert do(world, LetterAction.DROPPED, "sentences/0@0").done == 1
     assert world.copies() == []
     assert [one.letter.place for one in found(world).found] == [f"{LETTERS}/0@1"]
@@ -199,7 +199,7 @@ def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(wo
 
 def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world: World) -> None:
     """A copy and its letter's mark stand in one transaction, whose fate is known before marks are read."""
-    bury(world, *(b"%d" % number for number in range(5)))
+    let_die(world, *(b"%d" % number for number in range(5)))
     for crashes in range(PLENTY):
         with contextlib.suppress(Crash):
             do(world, faults=CrashAt(crashes), chunk=2)
@@ -211,7 +211,7 @@ def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world:
 
 def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World) -> None:
     """It holds back the stable end until somebody ends it: whoever opens next does."""
-    bury(world, b"a", b"b")
+    let_die(world, b"a", b"b")
     dead = LetterHandling(
         world.cluster.log(FailOnce("commit", Unreachable("gone"))), INPUT,
         Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="windhover-replay", limits=LIMITS,
@@ -224,7 +224,7 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
 
 
 def test_of_two_who_handle_letters_at_once_the_first_is_fenced(world: World) -> None:
-    bury(world, b"a", b"b", b"c")
+    let_die(world, b"a", b"b", b"c")
     order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
     first, second = (
         LetterHandling(world.cluster.log(), INPUT, order, owner="windhover-replay", limits=LIMITS)
@@ -244,7 +244,7 @@ def test_of_two_who_handle_letters_at_once_the_first_is_fenced(world: World) -> 
 def test_a_letter_that_is_replayed_has_its_time_limit_anew(world: World) -> None:
     """It died two days ago; its next failure is not behind a limit of an hour."""
     limited = topics(attempts=2, waits="initial: 0s", more=", time_limit: 1h")
-    bury(world, b"a")
+    let_die(world, b"a")
     world.now_ms += 2 * 24 * 3_600_000
     assert do(world).done == 1
     copies = len(world.copies())
@@ -261,8 +261,8 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
     one, record = next(records_of(world.cluster.log(), found(world).found, LIMITS))
-    told = letter_details(one, record)
-    assert (told["attempts"], told["timed_out"], told["abandoned"]) == (2, 1, 0)
+    details = letter_details(one, record)
+    assert (details["attempts"], details["timed_out"], details["abandoned"]) == (2, 1, 0)
 
 
 def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
@@ -277,7 +277,7 @@ def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
 
 def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
     """A letter without payload, one too large for the replay topic, one whose partition is not there."""
-    bury(world, b"a")
+    let_die(world, b"a")
     world.cluster.delete_topic(INPUT.replay_topic)
     world.cluster.create_topic(INPUT.replay_topic, 2, settings={"max.message.bytes": "10000"})
     log = world.cluster.log()
@@ -299,7 +299,7 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
 
 
 def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_counted(world: World) -> None:
-    bury(world, *(b"%d" % number for number in range(5)))
+    let_die(world, *(b"%d" % number for number in range(5)))
     letters = matching_letters(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
     assert (len(letters.found), letters.left_out) == (3, 2)
     handling = LetterHandling(
@@ -310,9 +310,9 @@ def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_coun
 
 
 def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(world: World) -> None:
-    bury(world, b"first", key=b"k")
-    bury(world, *(b"%d" % number for number in range(600)))
-    bury(world, b"last", key=b"k")
+    let_die(world, b"first", key=b"k")
+    let_die(world, *(b"%d" % number for number in range(600)))
+    let_die(world, b"last", key=b"k")
     handling = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
         limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
@@ -340,7 +340,7 @@ def test_a_rate_is_kept_from_the_first_second_on() -> None:
 
 
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
-    bury(world, b"a", b"b", key=b"k")
+    let_die(world, b"a", b"b", key=b"k")
     do(world, LetterAction.DROPPED, "sentences/0@0")
     rows = stats_of(found(world, Filter(handled=True)).found, world.now_ms + 7_200_000)
     counted = {(row["of"], row["value"]): row["letters"] for row in rows}
@@ -353,7 +353,7 @@ def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
 
 def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(world: World) -> None:
     for number in range(12):
-        bury(world, b"v", *([b"v"] if number == 5 else []), key=b"%d" % number)
+        let_die(world, b"v", *([b"v"] if number == 5 else []), key=b"%d" % number)
     keys = [row for row in stats_of(found(world).found, world.now_ms) if row["of"] == "key"]
     assert (keys[0]["value"], keys[0]["letters"]) == ("5", 2)
     assert (keys[-1]["value"], keys[-1]["letters"]) == ("(2 others)", 2)
@@ -373,7 +373,7 @@ def test_bytes_are_shown_as_text_where_they_are_and_read_back() -> None:
 
 
 def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
-    bury(world, b"a")
+    let_die(world, b"a")
     producer = world.cluster.log().producer()
     producer.send(Outgoing(LETTERS, 0, None, None, (("windhover.handled", b"REPLAYED"),)))
     producer.send(
@@ -385,7 +385,7 @@ def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
 
 
 def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
-    bury(world, b"a")
+    let_die(world, b"a")
     world.cluster.delete_topic(COPIES)
     with pytest.raises(TopicError, match=r"replay topic sentences.g.replay .* topics create"):
         do(world)
@@ -395,7 +395,7 @@ def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
 
 
 def test_what_the_header_of_a_history_holds_is_json(world: World) -> None:
-    bury(world, b"a")
+    let_die(world, b"a")
     do(world)
     assert json.loads(header(world.copies()[0], "windhover.history") or "")[0]["error"] == "ValueError"
 
@@ -408,10 +408,10 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         world.settle(worker, until_ms=world.now_ms + 1_000)
         root = world.emission_of(world.copies()[-1])
     one = found(world).found[0]
-    told = letter_details(one, world.letters()[0])
-    assert (told["left_out"], len(told["history"])) == (4, 100)
-    assert told["history"][1]["attempt"] == 5
-    assert (told["history"][1]["reason"], told["history"][1]["message"]) == (
+    details = letter_details(one, world.letters()[0])
+    assert (details["left_out"], len(details["history"])) == (4, 100)
+    assert details["history"][1]["attempt"] == 5
+    assert (details["history"][1]["reason"], details["history"][1]["message"]) == (
         "LEFT_OUT", "losses left out here: 4",
     )  # fmt: skip
     assert letter_row(one)["attempts"] == 103

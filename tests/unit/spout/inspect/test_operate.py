@@ -90,7 +90,7 @@ def test_a_release_of_a_group_that_nobody_runs_leaves_its_offsets_where_they_bel
 
 
 @pytest.mark.parametrize(("to", "first"), [("earliest", 0), (4, 4), ("latest", 10), (99, 10)])
-def test_a_reset_begins_a_new_generation_where_it_was_told(to: Place, first: int) -> None:
+def test_a_reset_begins_a_new_generation_at_the_requested_place(to: Place, first: int) -> None:
     """An offset that the log does not hold becomes the nearest that it holds."""
     world = World()
     planner, _ = running(world)
@@ -157,7 +157,7 @@ def test_a_reset_is_the_way_out_where_a_topic_was_re_created() -> None:
     ]
 
 
-def test_a_checkpoint_from_before_a_reset_goes_on_where_it_was_told_with_take_over() -> None:
+def test_a_checkpoint_from_before_a_reset_goes_on_at_the_requested_place_with_take_over() -> None:
     world = World()
     planner, end = running(world)
     world.kill(planner)
@@ -166,7 +166,7 @@ def test_a_checkpoint_from_before_a_reset_goes_on_where_it_was_told_with_take_ov
     assert positions(end, batch(again, end, world)) == [(A, position_at(1, 6), position_at(1, 10))]
 
 
-def test_a_look_at_a_reset_changes_nothing_and_says_what_would_be_emitted_again() -> None:
+def test_a_reset_without_execute_changes_nothing_and_shows_what_would_be_emitted_again() -> None:
     world = World()
     planner, _ = running(world)
     world.run(5_000)

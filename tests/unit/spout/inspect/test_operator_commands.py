@@ -72,7 +72,7 @@ def sleeping(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> 
     return slept
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run a command; return its exit code, stdout and stderr."""
     capsys.readouterr()
     exit_code = cli.run(list(arguments))
@@ -84,22 +84,22 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 def test_rows_are_the_same_in_json_and_yaml_and_a_table_is_for_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    as_json = json.loads(said(capsys, "dlq", "list", "-o", "json")[1])
-    assert as_json == yaml.safe_load(said(capsys, "dlq", "list", "-o", "yaml")[1])
+    as_json = json.loads(printed(capsys, "dlq", "list", "-o", "json")[1])
+    assert as_json == yaml.safe_load(printed(capsys, "dlq", "list", "-o", "yaml")[1])
     assert [row["origin"] for row in as_json] == ["sentences/0@0", "sentences/0@2"]
-    table = said(capsys, "dlq", "list")[1]
+    table = printed(capsys, "dlq", "list")[1]
     assert "sentences/0@2" in table
     assert "ValueError" in table
     assert "handled" not in table
-    assert "REPLAYED" in said(capsys, "dlq", "list", "--all")[1]
+    assert "REPLAYED" in printed(capsys, "dlq", "list", "--all")[1]
 
 
 @pytest.mark.usefixtures("world")
 def test_what_is_not_shown_is_said_beside_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_code, out, err = said(capsys, "dlq", "list", "--limit", "1", "-o", "json", "--exit-code")
+    exit_code, out, err = printed(capsys, "dlq", "list", "--limit", "1", "-o", "json", "--exit-code")
     assert (exit_code, [row["origin"] for row in json.loads(out)]) == (5, ["sentences/0@2"])
     assert "1 more are not shown" in err
-    assert said(capsys, "dlq", "list", "--cause", "KeyError", "--exit-code")[0] == 0
+    assert printed(capsys, "dlq", "list", "--cause", "KeyError", "--exit-code")[0] == 0
 
 
 @pytest.fixture
@@ -144,15 +144,15 @@ def test_each_command_means_the_letters_that_its_words_say(
 ) -> None:
     origins = [f"sentences/{place}" for place in meant.split()]
     for output, read in ((["-o", "json"], json.loads), (["-o", "yaml"], yaml.safe_load)):
-        rows = read(said(capsys, "dlq", "list", *words.split(), *output)[1])
+        rows = read(printed(capsys, "dlq", "list", *words.split(), *output)[1])
         assert sorted(row["origin"] for row in rows) == origins
     many = "1 letter" if len(origins) == 1 else f"{len(origins)} letters"
-    for deed, more in (("replay", []), ("drop", ["--why", "x"])):
-        _, out, _ = said(capsys, "dlq", deed, *words.split(), *more)
-        assert f"{many} would be {deed.rstrip('p')}" in out
+    for action, more in (("replay", []), ("drop", ["--why", "x"])):
+        _, out, _ = printed(capsys, "dlq", action, *words.split(), *more)
+        assert f"{many} would be {action.rstrip('p')}" in out
         assert all(origin in out for origin in origins)
     if "/" not in words:
-        counted = json.loads(said(capsys, "dlq", "stats", *words.split(), "-o", "json")[1])
+        counted = json.loads(printed(capsys, "dlq", "stats", *words.split(), "-o", "json")[1])
         assert sum(row["letters"] for row in counted if row["of"] == "dead") == len(origins)
 
 
@@ -160,30 +160,32 @@ def test_what_is_replayed_by_a_filter_and_a_rate_is_the_record_as_it_was(
     mixed: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call = ("dlq", "replay", "--cause", "ValueError", "--rate", "1000", "--execute", "--why", "fixed")
-    assert "2 letters replayed" in said(capsys, *call)[1]
+    assert "2 letters replayed" in printed(capsys, *call)[1]
     copies = mixed.copies()[-2:]
     assert [(copy.key, copy.value, copy.partition) for copy in copies] == [(b"k0", b"0", 0), (b"k2", b"2", 0)]
-    assert "2 letters dropped" in said(capsys, "dlq", "drop", "--since", LATER, "--why", "x", "--execute")[1]
-    assert said(capsys, "dlq", "list", "--exit-code")[0] == 0
+    assert (
+        "2 letters dropped" in printed(capsys, "dlq", "drop", "--since", LATER, "--why", "x", "--execute")[1]
+    )
+    assert printed(capsys, "dlq", "list", "--exit-code")[0] == 0
 
 
 def test_nothing_is_written_without_execute(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     before = len(world.letters()), len(world.copies())
-    assert "2 letters would be replayed" in said(capsys, "dlq", "replay", "--input", "sentences")[1]
-    assert "1 letter would be dropped" in said(capsys, "dlq", "drop", "sentences/0@0", "--why", "x")[1]
+    assert "2 letters would be replayed" in printed(capsys, "dlq", "replay", "--input", "sentences")[1]
+    assert "1 letter would be dropped" in printed(capsys, "dlq", "drop", "sentences/0@0", "--why", "x")[1]
     assert (len(world.letters()), len(world.copies())) == before
-    assert "1 letter dropped" in said(capsys, "dlq", "drop", "--key", "k0", "--why", "x", "--execute")[1]
-    assert "1 letter replayed" in said(capsys, "dlq", "replay", "--cause", "ValueError", "--execute")[1]
+    assert "1 letter dropped" in printed(capsys, "dlq", "drop", "--key", "k0", "--why", "x", "--execute")[1]
+    assert "1 letter replayed" in printed(capsys, "dlq", "replay", "--cause", "ValueError", "--execute")[1]
     assert [copy.value for copy in world.copies()] == [b"1", b"2"]
 
 
 @pytest.mark.usefixtures("world")
 def test_everything_of_a_letter_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_code, out, _ = said(capsys, "dlq", "show", f"{LETTERS}/0@1")
+    exit_code, out, _ = printed(capsys, "dlq", "show", f"{LETTERS}/0@1")
     assert exit_code == 0
     for part in ("sentences/0@1", "bad line", "payload  1", "REPLAYED", "by kim"):
         assert part in out
-    counted = json.loads(said(capsys, "dlq", "stats", "--all", "-o", "json")[1])
+    counted = json.loads(printed(capsys, "dlq", "stats", "--all", "-o", "json")[1])
     assert {row["value"]: row["letters"] for row in counted if row["of"] == "handled"} == {
         "no": 2,
         "REPLAYED": 1,
@@ -220,10 +222,10 @@ def test_everything_of_a_letter_is_shown(capsys: pytest.CaptureFixture[str]) -> 
         (["roots", "--group", "nope"], "no tracked input"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line_with_exit_code_2(
+def test_a_wrong_call_is_explained_in_one_line_with_exit_code_2(
     arguments: list[str], cure: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exit_code, out, err = said(capsys, *arguments)
+    exit_code, out, err = printed(capsys, *arguments)
     assert (exit_code, out, len(err.splitlines())) == (2, "", 1)
     assert cure in err
 
@@ -231,10 +233,10 @@ def test_a_wrong_call_is_told_in_one_line_with_exit_code_2(
 def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """The world has neither State nor inits: whoever needs them says which topics are missing."""
     for command in (["status"], ["inspect", "sentences/0@0"]):
-        exit_code, _, err = said(capsys, *command)
+        exit_code, _, err = printed(capsys, *command)
         assert (exit_code, "_ack_state" in err, "topics create" in err) == (4, True, True)
     world.cluster.delete_topic(LETTERS)
-    assert said(capsys, "dlq", "list")[0] == 4
+    assert printed(capsys, "dlq", "list")[0] == 4
 
 
 def test_a_time_is_read_as_a_time_or_as_how_long_ago() -> None:
@@ -275,7 +277,7 @@ def test_the_commands_ask_the_broker_of_their_topics_yaml(
 ) -> None:
     """A file that is not there is a usage error, before anything is connected."""
     for command in (["status"], ["roots"], ["dlq", "list"], ["inspect", "sentences/0@0"]):
-        exit_code, _, err = said(capsys, *command, "--config", str(tmp_path / "none.yaml"))
+        exit_code, _, err = printed(capsys, *command, "--config", str(tmp_path / "none.yaml"))
         assert (exit_code, "cannot be read" in err) == (2, True)
 
 
@@ -287,16 +289,16 @@ LOOKS = (
 )
 
 
-def test_what_looks_tells_the_same_in_json_and_yaml_and_a_table_for_people(
+def test_commands_that_read_print_the_same_in_json_and_yaml_and_a_table_for_people(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before an acker has written its State what it alone knows is null there, and unknown in the table."""
     group = planning.World()
     group.produce(10)
     let_see(monkeypatch, group)
-    row = json.loads(said(capsys, "status", "-o", "json")[1])[0]
+    row = json.loads(printed(capsys, "status", "-o", "json")[1])[0]
     assert (row["pending"], row["lag"], row["oldest_ms"], row["end"]) == (None, None, None, 10)
-    assert "unknown" in said(capsys, "status")[1]
+    assert "unknown" in printed(capsys, "status")[1]
     planner = group.ready()
     end = planning.batch(planner, planning.BEGINNING, group)
     group.publish(planning.BEGINNING, end, skip=(3,))
@@ -305,21 +307,21 @@ def test_what_looks_tells_the_same_in_json_and_yaml_and_a_table_for_people(
     producer.flush(0)
     group.run(1_000)
     for words in LOOKS:
-        as_json = json.loads(said(capsys, *words, "-o", "json")[1])
-        assert as_json == yaml.safe_load(said(capsys, *words, "-o", "yaml")[1])
+        as_json = json.loads(printed(capsys, *words, "-o", "json")[1])
+        assert as_json == yaml.safe_load(printed(capsys, *words, "-o", "yaml")[1])
         assert as_json
-        exit_code, table, _ = said(capsys, *words)
+        exit_code, table, _ = printed(capsys, *words)
         assert (exit_code, "sentences/0" in table) == (0, True)
-    (root,) = json.loads(said(capsys, *LOOKS[1], "-o", "json")[1])
+    (root,) = json.loads(printed(capsys, *LOOKS[1], "-o", "json")[1])
     assert root["root"] == "sentences/0@3"
-    assert said(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 0
-    (story,) = json.loads(said(capsys, *LOOKS[3], "-o", "json")[1])
+    assert printed(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 0
+    (story,) = json.loads(printed(capsys, *LOOKS[3], "-o", "json")[1])
     assert (story["record"], story["key"], story["now"]) == (
         "sentences/0@10",
         "k",
         "in the log, not emitted yet",
     )
-    assert "no record with key x" in said(capsys, "inspect", "--key", "x", "--from", "1h")[2]
+    assert "no record with key x" in printed(capsys, "inspect", "--key", "x", "--from", "1h")[2]
 
 
 def test_a_status_is_watched_until_ctrl_c(
@@ -329,7 +331,7 @@ def test_a_status_is_watched_until_ctrl_c(
     group = planning.World()
     let_see(monkeypatch, group)
     slept = sleeping(monkeypatch, lambda: group.produce(1))
-    exit_code, out, _ = said(capsys, "status", "--watch", "2", "-o", "yaml")
+    exit_code, out, _ = printed(capsys, "status", "--watch", "2", "-o", "yaml")
     assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
     assert [row["end"] for row in yaml.safe_load(out) if row["source"] == "sentences/0"] == [0, 1, 2]
 
@@ -346,7 +348,7 @@ def test_roots_and_a_record_are_watched_too(
     group.run(1_000)
     let_see(monkeypatch, group)
     slept = sleeping(monkeypatch, lambda: group.run(1_000))
-    exit_code, out, _ = said(capsys, *words, "--watch", "2", "-o", "yaml")
+    exit_code, out, _ = printed(capsys, *words, "--watch", "2", "-o", "yaml")
     assert (exit_code, slept) == (130, [2.0, 2.0, 2.0])
     looks = yaml.safe_load(out)
     assert len(looks) == 3

@@ -174,7 +174,7 @@ def test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter() 
     assert (row["replays_due"], row["dead_letters"], row["lag"]) == (0, 1, 0)
 
 
-def test_a_topic_with_more_records_than_a_look_reads_is_unknown_until_it_was_read() -> None:
+def test_a_topic_with_more_records_than_one_call_reads_is_unknown_until_it_was_read() -> None:
     world = World()
     ten(world)
     for number in range(5):
@@ -266,7 +266,7 @@ def test_a_copy_that_is_open_counts_for_its_record_s_partition() -> None:
     assert open_now(world).rows[0]["root"] == "sentences.g.replay/0@0"
 
 
-def test_open_roots_are_told_oldest_first_and_no_more_than_wanted() -> None:
+def test_open_roots_are_listed_oldest_first_and_no_more_than_requested() -> None:
     world = World()
     planner, end = ten(world, skip=(2, 7))
     world.produce(3, partition=1)
@@ -365,7 +365,7 @@ def test_what_waits_longer_than_it_is_due_says_why_and_what_to_do() -> None:
     assert (first(world)["replays_due"], first(world)["replays_wait"]) == (0, "")
 
 
-def test_replays_of_an_input_that_the_file_lacks_are_told() -> None:
+def test_replays_of_an_input_that_the_file_lacks_are_reported() -> None:
     world = World()
     stranger = Aside(9 << 16, 3, 0, "", "other", "words", "", "words/0@3", 1, 0, 0, ())
     producer = world.log.producer()

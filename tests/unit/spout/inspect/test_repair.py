@@ -151,7 +151,7 @@ def test_a_query_goes_on_behind_what_it_is_to_pass_over() -> None:
     assert planner.is_drained()
 
 
-def test_a_mark_is_told_of_by_nobody(world: replay_world.World) -> None:
+def test_a_mark_is_reported_by_nobody(world: replay_world.World) -> None:
     """What it is about is, at each start."""
     world.garbage(NEWER)
     world.send_due(PROGRESS_KEY, NEWER)

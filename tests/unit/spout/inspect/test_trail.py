@@ -44,7 +44,7 @@ def world() -> World:
     return World(YAML)
 
 
-def told(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
+def inspected(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
     """Look a record up."""
     trail = Trail(world.cluster.log(), world.topics, **bounds)
     (here,) = trail.origin(place)
@@ -84,18 +84,18 @@ def move(world: World, to: Place) -> None:
 
 
 def test_a_record_that_is_not_there_yet_or_not_emitted_yet_says_so(world: World) -> None:
-    assert told(world)["now"] == "not written yet: the topic ends before it"
+    assert inspected(world)["now"] == "not written yet: the topic ends before it"
     world.produce(10)
-    story = told(world)
+    story = inspected(world)
     assert (story["now"], story["payload"], story["in_the_log"]) == ("unknown", "3", "there")
     assert "has no State" in story["not_read"][0]
     world.ready()
-    assert told(world)["now"] == "in the log, not emitted yet"
+    assert inspected(world)["now"] == "in the log, not emitted yet"
 
 
 def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
     begin(world)
-    story = told(world)
+    story = inspected(world)
     assert story["now"] == "done: fully processed"
     (attempt,) = story["attempts"]
     assert (attempt["attempt"], attempt["root"], attempt["state"]) == (1, "sentences/0@3", "ACKED")
@@ -106,7 +106,7 @@ def test_an_acked_record_is_done_and_names_its_verdict(world: World) -> None:
 
 def test_an_open_record_is_pending_and_tells_how_long_it_has(world: World) -> None:
     begin(world, skip=(3,))
-    story = told(world)
+    story = inspected(world)
     assert story["now"].startswith("pending: open for 1.0 s, times out in 3.")
     assert story["now"].endswith("; nothing of it was acked yet")
     assert states(story) == [(1, "sentences/0@3", "pending")]
@@ -125,31 +125,31 @@ def test_an_open_record_of_which_a_part_was_acked_says_so(world: World) -> None:
     producer.send(Outgoing("_ack_ack", owner, wire_codec().encode(acks)))
     producer.flush(0)
     world.run(1_500)
-    assert told(world)["now"].endswith("; acked in part by a batch: some tuple of it is outstanding")
+    assert inspected(world)["now"].endswith("; acked in part by a batch: some tuple of it is outstanding")
 
 
-def test_an_emission_that_the_acker_has_not_told_of_yet_is_planned(world: World) -> None:
+def test_an_emission_that_no_state_of_the_acker_has_yet_is_planned(world: World) -> None:
     world.produce(10)
     planner = world.ready()
     batch(planner, BEGINNING, world)
-    assert told(world)["now"] == "planned: announced to the ackers, and just being emitted"
+    assert inspected(world)["now"] == "planned: announced to the ackers, and just being emitted"
 
 
 def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
     """Lost, waiting, a copy, pending again, dead; every place it was at is told of."""
     planner, end = begin(world, fail=(3,))
-    story = told(world)
+    story = inspected(world)
     assert story["now"] == "lost (FAILED); no replay worker has taken it over yet"
     assert (story["attempts"][0]["error"], story["attempts"][0]["message"]) == ("ValueError", "boom")
 
     world.start_replays()
     world.run(300)
-    story = told(world)
+    story = inspected(world)
     assert story["now"].startswith("waiting for its replay, due in ")
     assert story["waiting"][0]["becomes"] == "attempt 2"
 
     world.run(1_500)
-    story = told(world)
+    story = inspected(world)
     assert story["now"] == "on the replay topic as a copy at sentences.g.replay/0@0, not emitted yet"
     assert states(story) == [
         (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "not emitted"),
@@ -157,18 +157,18 @@ def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
 
     following = batch(planner, end, world)
     world.run(1_500)
-    assert told(world)["now"].startswith("pending: open for 1.5 s")
+    assert inspected(world)["now"].startswith("pending: open for 1.5 s")
 
     world.publish(end, following, fail=(0,), of=COPIES)
     world.run(1_500)
-    story = told(world)
+    story = inspected(world)
     assert story["now"] == "dead letter at sentences.g.dlq/0@0"
     assert states(story) == [(1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED")]
     assert [row["dead"] for row in story["dead_letters"]] == ["ATTEMPTS"]
     assert story["waiting"] == []
 
 
-def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> None:
+def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> None:
     world.start_replays()
     planner, end = begin(world, fail=(3,))
     world.run(1_500)
@@ -179,9 +179,11 @@ def test_a_second_life_is_told_with_the_first_and_ends_acked(world: World) -> No
         RateLimit(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None,
         progress=lambda _: None,
     )  # fmt: skip
-    assert told(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
+    assert (
+        inspected(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
+    )
     again(world, planner, end)
-    story = told(world)
+    story = inspected(world)
     assert story["now"] == "done: fully processed"
     assert states(story) == [
         (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
@@ -202,7 +204,7 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
         clock=lambda: world.now_ms, sleep_ms=lambda _: None,
         progress=lambda _: None,
     )  # fmt: skip
-    assert told(world)["now"] == "dropped by kim: test data"
+    assert inspected(world)["now"] == "dropped by kim: test data"
 
 
 def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
@@ -210,7 +212,7 @@ def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
     world = World(YAML.replace("jitter: 0}", "jitter: 0, causes: [{error: ValueError, then: drop}]}"))
     world.start_replays()
     begin(world, fail=(3,))
-    story = told(world)
+    story = inspected(world)
     place = "sentences.g.dlq/0@0"
     assert story["now"] == f"dropped: a rule drops what fails by ValueError; the note of it is at {place}"
     assert (story["dead_letters"], [row["letter"] for row in story["dropped"]]) == ([], [place])
@@ -223,7 +225,7 @@ def test_what_was_not_read_is_unknown_and_said(world: World) -> None:
     following = batch(planner, end, world)
     world.publish(end, following)
     world.run(1_500)
-    story = told(world, records_max=1)
+    story = inspected(world, records_max=1)
     assert story["now"] == "settled, how is unknown"
     assert states(story) == [(1, "sentences/0@3", "settled, how is unknown")]
     assert any(note.endswith("older verdicts are unknown") for note in story["not_read"])
@@ -235,16 +237,16 @@ def test_attempts_whose_records_were_not_read_stand_as_the_history_tells(world: 
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     world.log.delete_before({TopicPartition("sentences.g.replay", 0): 2})
-    assert states(told(world)) == [
+    assert states(inspected(world)) == [
         (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
     ]  # fmt: skip
-    assert told(world)["now"].startswith("dead letter at")
+    assert inspected(world)["now"].startswith("dead letter at")
 
 
-def test_a_record_that_left_the_log_is_gone_and_its_story_is_told_all_the_same(world: World) -> None:
+def test_a_record_that_left_the_log_is_gone_and_its_story_is_shown_all_the_same(world: World) -> None:
     begin(world)
     world.log.delete_before({TopicPartition("sentences", 0): 5})
-    story = told(world)
+    story = inspected(world)
     assert (story["in_the_log"], story["payload"]) == ("gone: retention or compaction took it", None)
     assert story["now"] == "done: fully processed"
 
@@ -257,7 +259,7 @@ def test_a_log_that_is_shortened_while_it_is_read_is_read_again(world: World, sk
     assert story_of(trail.follow(here), world.now_ms)["now"] == "done: fully processed"
 
 
-def test_each_generation_that_emitted_a_record_is_told_of(world: World) -> None:
+def test_each_generation_that_emitted_a_record_is_shown(world: World) -> None:
     """After a rewind a record is emitted again; one that the rewind left out is not made up."""
     planner, _ = begin(world)
     world.kill(planner)
@@ -265,10 +267,10 @@ def test_each_generation_that_emitted_a_record_is_told_of(world: World) -> None:
     fresh = world.ready()
     batch(fresh, BEGINNING, world)
     world.run(1_500)
-    assert states(told(world)) == [
+    assert states(inspected(world)) == [
         (1, "sentences/0@3", "ACKED"), (1, "sentences/0@3 (generation 1)", "pending"),
     ]  # fmt: skip
-    assert states(told(world, "sentences/0@1")) == [(1, "sentences/0@1", "ACKED")]
+    assert states(inspected(world, "sentences/0@1")) == [(1, "sentences/0@1", "ACKED")]
 
 
 def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
@@ -278,13 +280,13 @@ def test_a_record_that_a_reset_left_out_says_so(world: World) -> None:
     world.produce(4)
     move(world, "latest")
     left_out = "in the log, and left out: the group begins behind it"
-    assert told(world, "sentences/0@11")["now"] == left_out
+    assert inspected(world, "sentences/0@11")["now"] == left_out
     fresh = world.ready()
     world.produce(2)
     batch(fresh, BEGINNING, world)
     world.run(1_500)
-    assert told(world, "sentences/0@11")["now"] == left_out
-    assert told(world, "sentences/0@14")["now"].startswith("pending")
+    assert inspected(world, "sentences/0@11")["now"] == left_out
+    assert inspected(world, "sentences/0@14")["now"].startswith("pending")
 
 
 def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) -> None:
@@ -293,7 +295,7 @@ def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) 
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     for place in ("sentences.g.replay/0@0", "sentences.g.dlq/0@0", "sentences/0@3"):
-        assert told(world, place)["record"] == "sentences/0@3"
+        assert inspected(world, place)["record"] == "sentences/0@3"
     for wrong, why in (
         ("sentences.g.dlq/0@9", "no copy or dead letter"),
         ("nope/0@9", "no tracked input"),
@@ -301,7 +303,7 @@ def test_a_record_is_found_by_a_copy_of_it_and_by_its_dead_letter(world: World) 
         ("sentences/7@0", "has partitions 0 to 1 only"),
     ):
         with pytest.raises(UsageError, match=why):
-            told(world, wrong)
+            inspected(world, wrong)
 
 
 def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
@@ -322,7 +324,7 @@ def test_records_are_found_by_their_key_from_a_time_on(world: World) -> None:
 def test_a_missing_topic_is_named_with_the_cure(world: World) -> None:
     world.cluster.delete_topic("sentences.g.replay")
     with pytest.raises(TopicError, match=r"sentences.g.replay are missing; run `windhover topics create`"):
-        told(world)
+        inspected(world)
 
 
 @pytest.mark.parametrize(("read", "says"), [((), "7"), ((3, 4), "5"), ((2, 3, 4, 5, 6, 7, 8), "")])

@@ -315,7 +315,7 @@ def test_an_ordered_input_is_read_tracked() -> None:
         world.make(tracked=False)
 
 
-def looked(world: OrderWorld) -> list[tuple[object, object]]:
+def rows_of(world: OrderWorld) -> list[tuple[object, object]]:
     """Return what `windhover status` says of order, of each partition."""
     overview = Overview(world.cluster.log(), world.topics)
     try:
@@ -328,19 +328,19 @@ def test_status_tells_how_many_are_held_and_which_record_is_waited_for() -> None
     world = OrderWorld("partition")
     world.produce(4)
     world.bolt = fails_first(1)  # type: ignore[assignment]
-    assert looked(world) == [(0, ""), (0, "")]
+    assert rows_of(world) == [(0, ""), (0, "")]
     world.plan()
     world.execute()
     world.run(200)
-    (held, waits), other = looked(world)
+    (held, waits), other = rows_of(world)
     assert (held, other) == (2, (0, ""))
     assert str(waits).startswith("sentences/0@1 first, due in ")
     world.rest()
-    assert looked(world) == [(0, ""), (0, "")]
+    assert rows_of(world) == [(0, ""), (0, "")]
 
 
 def test_status_says_none_of_what_is_not_ordered() -> None:
-    assert looked(OrderWorld("none")) == [(None, ""), (None, "")]
+    assert rows_of(OrderWorld("none")) == [(None, ""), (None, "")]
 
 
 def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:

@@ -121,7 +121,7 @@ def test_a_hangup_lets_the_service_read_its_file_again_between_two_steps() -> No
     assert "acker.reloaded" in watched.told
 
 
-def test_a_hangup_with_a_wrong_file_or_of_who_cannot_reload_is_told_and_changes_nothing() -> None:
+def test_a_hangup_with_a_wrong_file_or_of_who_cannot_reload_is_logged_and_changes_nothing() -> None:
     def wrong(_service: Scripted) -> None:
         raise ConfigError("topics.yaml:3: it is wrong")
 
@@ -140,7 +140,7 @@ def test_an_error_of_the_service_closes_it_and_surfaces() -> None:
     assert service.closed == 1
 
 
-def test_partitions_that_come_and_go_are_told_and_ready_comes_with_the_first() -> None:
+def test_partitions_that_come_and_go_are_logged_and_ready_comes_with_the_first() -> None:
     watched = Watched()
 
     watched.run(lambda: Scripted((), (1,), (1, 2), (), (3,), int(signal.SIGTERM)))

@@ -84,7 +84,7 @@ def looping(
             child.kill()
 
 
-def test_a_step_that_hangs_in_c_is_told_with_a_trace_and_ends_the_process() -> None:
+def test_a_step_that_hangs_in_c_is_logged_with_a_trace_and_ends_the_process() -> None:
     with looping(limit_ms=1_000) as child:
         _, said = child.communicate(timeout=60)
     assert child.returncode == EXIT_HUNG
@@ -166,7 +166,7 @@ def test_the_grace_begins_with_the_first_signal_and_ends_whatever_the_loop_is_at
     assert look.note_signal(signal.SIGTERM)
 
 
-def test_a_look_counts_for_little_however_long_nobody_could_look() -> None:
+def test_a_check_counts_for_little_however_long_nobody_could_check() -> None:
     """A process that was stopped for an hour, and goes on, has not hung."""
     now_s = [0.0]
     watch = StepWatch("acker", 60_000, 20_000, lambda *_, **__: None, clock=lambda: now_s[0])

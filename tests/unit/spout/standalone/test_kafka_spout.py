@@ -189,7 +189,7 @@ def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_published()
         killed.round()
 
 
-def test_a_look_at_the_next_record_changes_nothing() -> None:
+def test_to_peek_at_the_next_record_changes_nothing() -> None:
     """S161: it is not opened, and cannot be settled."""
     world, spout_ = world_of(2)
     client = spout_.client("a")

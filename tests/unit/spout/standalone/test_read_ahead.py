@@ -18,7 +18,7 @@ A, B, COPIES = source_of(1, 0), source_of(1, 1), source_of(1, 0, replay=True)
 PLACE = TopicPartition("sentences", 0)
 
 
-class Shelf:
+class ReadWorld:
     """Two partitions and their replay topic, read from the beginning."""
 
     def __init__(self, free: int = 0) -> None:
@@ -38,83 +38,83 @@ class Shelf:
         producer.flush(0)
 
 
-def offsets(shelf: Shelf, start: int, end: int) -> tuple[list[int], list[SourceRun]]:
+def offsets(world: ReadWorld, start: int, end: int) -> tuple[list[int], list[SourceRun]]:
     """Take [start, end) of the first partition; return the offsets that came, and what is absent."""
-    taken, absent = shelf.ahead.take(PLACE, SourceRun(A, start, end))
+    taken, absent = world.ahead.take(PLACE, SourceRun(A, start, end))
     return [message.offset() or 0 for part in taken for message in part.messages], absent
 
 
 def test_only_what_is_shown_and_was_read_may_be_planned() -> None:
-    shelf = Shelf()
-    shelf.produce(5)
-    shelf.produce(3, partition=1)
-    reach = Reaches([shelf.ahead])
+    world = ReadWorld()
+    world.produce(5)
+    world.produce(3, partition=1)
+    reach = Reaches([world.ahead])
     places = [PLACE, TopicPartition("sentences", 1)]
     assert dict(reach.stable_ends(places)) == dict.fromkeys(places, 0)
-    assert shelf.ahead.poll(0, 100) == 8
-    shelf.ahead.show([A])
+    assert world.ahead.poll(0, 100) == 8
+    world.ahead.show([A])
     assert dict(reach.stable_ends(places)) == {places[0]: 5, places[1]: 0}
     assert dict(reach.starts(places)) == dict.fromkeys(places, 0)
 
 
 def test_copies_come_before_everything_else() -> None:
     """P9: what is to be replayed is planned first."""
-    shelf = Shelf()
-    shelf.produce(1, partition=1)
-    shelf.produce(1, topic="sentences.g.replay")
-    shelf.ahead.poll(0, 100)
-    assert shelf.ahead.groups(3)[0] == [COPIES]
-    assert sorted(shelf.ahead.groups(3)[1]) == [B]
+    world = ReadWorld()
+    world.produce(1, partition=1)
+    world.produce(1, topic="sentences.g.replay")
+    world.ahead.poll(0, 100)
+    assert world.ahead.groups(3)[0] == [COPIES]
+    assert sorted(world.ahead.groups(3)[1]) == [B]
 
 
 def test_a_plan_takes_its_records_and_leaves_the_others() -> None:
-    shelf = Shelf()
-    shelf.produce(6)
-    shelf.ahead.poll(0, 4)
-    shelf.ahead.poll(0, 4)
-    assert offsets(shelf, 0, 5) == ([0, 1, 2, 3, 4], [])
-    assert shelf.ahead.count == 1
-    assert offsets(shelf, 5, 6) == ([5], [])
-    assert shelf.ahead.groups(3) == []
+    world = ReadWorld()
+    world.produce(6)
+    world.ahead.poll(0, 4)
+    world.ahead.poll(0, 4)
+    assert offsets(world, 0, 5) == ([0, 1, 2, 3, 4], [])
+    assert world.ahead.count == 1
+    assert offsets(world, 5, 6) == ([5], [])
+    assert world.ahead.groups(3) == []
 
 
 def test_what_was_initialised_before_is_dropped_and_makes_room() -> None:
     """A predecessor left a gap below what it initialised; only the gap is planned."""
-    shelf = Shelf()
-    shelf.produce(10)
-    shelf.ahead.poll(0, 100)
-    assert offsets(shelf, 0, 2) == ([0, 1], [])
-    shelf.ahead.forget_below({A: 8})
-    assert shelf.ahead.count == 2
-    assert offsets(shelf, 8, 10) == ([8, 9], [])
+    world = ReadWorld()
+    world.produce(10)
+    world.ahead.poll(0, 100)
+    assert offsets(world, 0, 2) == ([0, 1], [])
+    world.ahead.forget_below({A: 8})
+    assert world.ahead.count == 2
+    assert offsets(world, 8, 10) == ([8, 9], [])
 
 
-def test_positions_without_a_record_are_told() -> None:
+def test_positions_without_a_record_are_returned() -> None:
     """P6: an aborted record and the marker behind it."""
-    shelf = Shelf()
-    shelf.produce(2)
-    transactions = shelf.log.transactions("t")
+    world = ReadWorld()
+    world.produce(2)
+    transactions = world.log.transactions("t")
     transactions.init(0)
     transactions.begin()
     transactions.send(Outgoing("sentences", 0, b"never"))
     transactions.abort(0)
-    shelf.produce(1)
-    shelf.ahead.poll(0, 100)
-    assert offsets(shelf, 0, 5) == ([0, 1, 4], [SourceRun(A, 2, 4)])
+    world.produce(1)
+    world.ahead.poll(0, 100)
+    assert offsets(world, 0, 5) == ([0, 1, 4], [SourceRun(A, 2, 4)])
 
 
 def test_what_left_the_log_shows_as_its_start() -> None:
     """S150: planning finds that the beginning is gone, and decides."""
-    shelf = Shelf()
-    shelf.produce(6)
-    shelf.cluster.delete_before(PLACE, 4)
-    assert shelf.ahead.poll(0, 100) == 0
-    shelf.ahead.show([A])
-    assert (shelf.ahead.starts([PLACE])[PLACE], shelf.ahead.stable_ends([PLACE])[PLACE]) == (4, 4)
-    assert shelf.ahead.poll(0, 100) == 2
+    world = ReadWorld()
+    world.produce(6)
+    world.cluster.delete_before(PLACE, 4)
+    assert world.ahead.poll(0, 100) == 0
+    world.ahead.show([A])
+    assert (world.ahead.starts([PLACE])[PLACE], world.ahead.stable_ends([PLACE])[PLACE]) == (4, 4)
+    assert world.ahead.poll(0, 100) == 2
 
 
 def test_a_partition_that_is_shorter_than_what_was_read_is_refused() -> None:
-    shelf = Shelf(free=position_at(0, 5))
+    world = ReadWorld(free=position_at(0, 5))
     with pytest.raises(OutOfRange, match="no longer reaches"):
-        shelf.ahead.poll(0, 100)
+        world.ahead.poll(0, 100)

@@ -142,13 +142,7 @@ def subscription_key(producer: str, stream: str, consumer: str) -> int:
 
 
 def child_edge(parent: int, subscription: int, ordinal: int) -> Edge:
-    """Return the edge of one delivery.
-
-    Args:
-        parent: edge of the anchor.
-        subscription: `subscription_key` of the subscription that delivers the tuple.
-        ordinal: number of earlier deliveries of the same parent on it, 0 to 2^32 - 1.
-    """
+    """Return the edge of one delivery; `ordinal` counts earlier ones of the parent there, 0 to 2^32 - 1."""
     return Edge(mix64(parent + mix64(subscription << 32 | ordinal)) or 1)
 
 

@@ -21,11 +21,7 @@ def tuple_maker(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector.
-
-    Each of thousands of messages, records or copies would count towards a collection that finds nothing; the
-    pause makes reading and copying a third faster.
-    """
+    """Pause the garbage collector."""
     paused = gc.isenabled()
     gc.disable()
     try:

@@ -26,8 +26,7 @@ def duration_ms(text: str) -> int:
     Returns:
         Milliseconds, 0 or more.
 
-    Raises:
-        ValueError: the unit is missing or unknown, or the duration is no whole number of milliseconds.
+    Raises `ValueError`: the unit is missing or unknown, or the duration is no whole number of milliseconds.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
@@ -55,8 +54,7 @@ def time_ms(text: str) -> int:
     Returns:
         Milliseconds since 1970, UTC; 0 or more.
 
-    Raises:
-        ValueError: it is no time, has no offset, or lies before 1970.
+    Raises `ValueError`: it is no time, has no offset, or lies before 1970.
     """
     try:
         parsed = datetime.fromisoformat(text.strip())

@@ -38,7 +38,6 @@ def _at(found: Input, key: str, value: object, text: str) -> Problem:
 
 
 def _topics_of(found: Input) -> list[tuple[str, str]]:
-    """Return the topics of an input, each with its key."""
     names = (found.topic, found.replay_topic, found.dead_letter.topic)
     return list(zip(("topic", "replay_topic", "dead_letter.topic"), names, strict=True))
 

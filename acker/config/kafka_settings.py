@@ -74,10 +74,7 @@ class KafkaSettings(Mapping[str, str]):
 
 
 def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Problem]]:
-    """Return those settings of a section ``kafka`` that are acceptable, and what is wrong with the others.
-
-    Numbers and booleans become text as librdkafka writes them.
-    """
+    """Return those settings of a section ``kafka`` that are acceptable, and what is wrong with the others."""
     values: dict[str, str] = {}
     problems: list[Problem] = []
     for name, value in data.items():

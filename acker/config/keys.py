@@ -1,7 +1,4 @@
-"""What sections and keys of topics.yaml are made of: the base of a section, and the types of values.
-
-Source: docs/design/protocol.md, section 7.
-"""
+"""What sections and keys of topics.yaml are made of (docs/design/protocol.md, section 7)."""
 
 from __future__ import annotations
 
@@ -36,15 +33,7 @@ class Section(BaseModel):
 
 
 def key(description: str, *, range: str, unit: str = "", storm: str = "", **field: Any) -> Any:
-    """Describe one key.
-
-    Args:
-        description: what it does, a sentence.
-        range: what it may be set to, in words; stands in messages behind "give".
-        unit: of its value; empty for names and choices.
-        storm: Storm's name for the same thing.
-        field: further arguments of pydantic's Field, such as the default.
-    """
+    """Describe one key; `description` and `storm` are for the reference, `range` for messages too."""
     extra: dict[str, Any] = {"unit": unit, "range": range, "storm": storm}
     return Field(description=description, json_schema_extra=extra, **field)
 

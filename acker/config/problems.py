@@ -144,10 +144,7 @@ def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
 
 
 def _find(model: type[BaseModel], loc: Path) -> tuple[type[BaseModel], FieldInfo | None, Path]:
-    """Find the innermost section, the key of it, and the path, that a location of pydantic speaks of.
-
-    The location of a default is made of the names of fields, not of keys.
-    """
+    """Find the innermost section, the key of it, and the path, that a location of pydantic speaks of."""
     field: FieldInfo | None = None
     path: Path = ()
     for part in loc:

@@ -1,9 +1,6 @@
 """The section ``retry`` of an input: when a lost root is emitted again, and when no more.
 
-What the keys mean together says `replay.policy.disposition`.
-
-Source: docs/design/protocol.md, section 7; Spring Kafka's retry topics (a list of delays, a total time,
-exceptions that are final at once).
+What the keys mean together says `replay.policy.disposition`. Source: docs/design/protocol.md, section 7.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """topics.yaml: what an installation reads, tracks and keeps, as one frozen value.
 
-`load_topics` reads a file, `parse` a text. Everything that is wrong with it comes in one `ConfigError`, a
-line for each problem, naming file, line, key path, value and cure. No part of it reads a clock or asks the
-broker; what the broker says about the same topics is compared in ``acker.provisioning.provision``.
+Everything that is wrong with a file comes in one `ConfigError`, a line for each problem, naming file, line,
+key path, value and cure. ``acker.provisioning.provision`` compares it with the broker.
 
 Source: docs/design/protocol.md, sections 2 and 7.
 """
@@ -175,7 +174,6 @@ def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str,
 
 
 def _model(model: type[M], data: dict[str, Any], path: problems.Path, found: list[Problem]) -> M | None:
-    """Validate one section; where it is refused, note why and return None."""
     try:
         return model.model_validate(data, context=FROM_FILE, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -85,7 +85,6 @@ class _BoundedLoader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node, unless it lies too deep."""
         if self.depth > DEPTH_MAX:
             raise _Refused(f"is nested deeper than {DEPTH_MAX} levels; topics.yaml needs four")
         self.depth += 1
@@ -104,7 +103,6 @@ class _Builder:
         self._nodes = 0
 
     def build(self, node: yaml.Node, path: Path) -> Any:
-        """Build the value of one node; aliases are unfolded, and counted."""
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise _Refused(f"holds more than {NODES_MAX:,} values when its aliases are unfolded")

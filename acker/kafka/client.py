@@ -15,10 +15,8 @@ right           `NotAuthorized`, with the right and the resource
 the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
-No message holds the value of a setting other than the bootstrap servers.
-
-What waits for the broker waits in pieces of `PIECE_MS`: between them Python's signal handlers run, and the
-log says that the broker does not answer (`Outage`).
+No message holds the value of a setting other than the bootstrap servers. Waits are cut in pieces of
+`PIECE_MS`: between them Python's signal handlers run, and the log says that the broker does not answer.
 """
 
 from __future__ import annotations
@@ -264,15 +262,7 @@ class KafkaClient:
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Keep the settings; nothing is connected.
-
-        Args:
-            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
-            client_id: name of this client in the broker's logs and metrics.
-            operation_timeout_ms: deadline of calls that do not bring one.
-            clock: monotonic seconds.
-            sleep: waits for so many seconds, between two attempts.
-        """
+        """Keep the settings, named as in librdkafka; nothing is connected. `clock` gives steady seconds."""
         self._settings = dict(settings)
         self._client_id = client_id
         self.operation_timeout_ms = operation_timeout_ms
@@ -294,15 +284,9 @@ class KafkaClient:
         forced: Mapping[str, Any],
         background: Background,
     ) -> T:
-        """Make a client of confluent-kafka.
+        """Make a client of confluent-kafka; the user's settings may overrule `defaults`, never `forced`.
 
-        Args:
-            defaults: what the user's settings may overrule.
-            forced: what a guarantee rests on, and they may not.
-            background: where errors of its threads go.
-
-        Raises:
-            ConfigError: librdkafka does not accept the settings.
+        Raises `ConfigError`: librdkafka does not accept the settings.
         """
         own = {"client.id": self._client_id, "error_cb": background}
         try:
@@ -376,14 +360,7 @@ class KafkaClient:
         background: Background | None = None,
         use: Use | None = None,
     ) -> WindhoverError:
-        """Translate an error of librdkafka.
-
-        Args:
-            doing: what was done to what, as "reading sentences/3".
-            timeout_ms: the deadline that was over, for the message of `Unreachable`.
-            background: what the client's threads have reported beside it.
-            use: what the request uses, for the message of `NotAuthorized`.
-        """
+        """Translate an error of librdkafka; `doing` is what was done to what, as "reading sentences/3"."""
         code, text = cause.code(), self._text(cause)
         if code in UNAUTHORIZED:
             right = None if use is None else use.right(code)

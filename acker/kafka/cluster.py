@@ -92,16 +92,7 @@ class KafkaLog:
         sleep: Callable[[float], None] = time.sleep,
         make_admin: Callable[[dict[str, Any]], AdminClient] = AdminClient,
     ) -> None:
-        """Keep the settings; nothing is connected before the first call.
-
-        Args:
-            settings: the ``kafka:`` block of topics.yaml, librdkafka's names.
-            client_id: name of this process in the broker's logs.
-            operation_timeout_ms: deadline of calls without a timeout of their own, 1 or more.
-            clock: monotonic seconds, for deadlines.
-            sleep: waits for so many seconds, between two attempts.
-            make_admin: makes the client that asks, of librdkafka's settings.
-        """
+        """Keep the settings, by librdkafka's names; nothing is connected before the first call."""
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
         self._make_admin = make_admin
         self._background = Background(clock)
@@ -262,7 +253,6 @@ class KafkaLog:
     def _leaderless(
         self, partitions: Collection[confluent_kafka.TopicPartition], timeout_s: float
     ) -> KafkaException:
-        """Tell partitions that do not exist, or that we may not know of, from those without a leader now."""
         # asked for by its name: among all topics, one that we may not know of would just be missing
         there = {
             p.topic: self._connected().list_topics(p.topic, timeout_s).topics[p.topic] for p in partitions
@@ -322,7 +312,6 @@ class KafkaLog:
         return self._admin
 
     def _asker_of(self, group: str) -> Consumer:
-        """Return a consumer of a group that never joins; the last one is kept, for who asks again."""
         if self._asker is None or self._asker[0] != group:
             self._asker = None
             consumer = self._client.make(Consumer, {}, {**_ASKER, "group.id": group}, self._background)
@@ -365,7 +354,6 @@ def _require_answers(found: Mapping[TopicPartition, int], *, none_later: bool) -
 def _sound(
     partitions: list[confluent_kafka.TopicPartition], operation: Operation
 ) -> list[confluent_kafka.TopicPartition]:
-    """Return partitions of an answer; raise `Refused` if one of them has an error."""
     for partition in partitions:
         if partition.error is not None:
             raise Refused(partition.error, Use(operation, topic=partition.topic))

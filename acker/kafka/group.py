@@ -139,7 +139,6 @@ class KafkaMembership:
             self._committed |= sent
 
     def _check_topics(self) -> None:
-        """Ask once for the sizes of the topics; with different ones, numbers would be owned by nobody."""
         if self._checked:
             return
         counts = {

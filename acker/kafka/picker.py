@@ -37,7 +37,6 @@ class KafkaPicker(KafkaReader):
         return Picked(self.poll(timeout_ms, max_records), self._passed, self._passed_bytes)
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
-        """Turn what is wanted of a message and what is queued behind it into records; count the rest."""
         with uncollected():
             messages, events = self._queued(first, max_records)
             last, kept = self._alone(messages) if self._are_alone(messages) else self._several(messages)
@@ -55,10 +54,7 @@ class KafkaPicker(KafkaReader):
         )
 
     def _alone(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
-        """Return the last offset and what is wanted, where all messages are of one partition.
-
-        Of one that nobody wants nothing is asked but its offset.
-        """
+        """Return the last offset and what is wanted, where all messages are of one partition."""
         if not messages:
             return {}, []
         (name,) = self._positions

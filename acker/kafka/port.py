@@ -89,8 +89,7 @@ class Reader(Protocol):
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
         """Return records as soon as there are any, or none when `timeout_ms` is over.
 
-        Raises:
-            OutOfRange: a position is not in the log; never a silent jump.
+        Raises `OutOfRange`: a position is not in the log; never a silent jump.
         """
 
     def position(self, partition: TopicPartition) -> int:
@@ -111,8 +110,7 @@ class Picked(NamedTuple):
 class Picker(Protocol):
     """Reads single committed records of assigned partitions, near each other or far between.
 
-    It fetches little ahead, so that jumping is cheap, and makes no record of what nobody wants. A position is
-    a reader's; `Unreachable` and `OutOfRange` are raised as there.
+    A position is a reader's; `Unreachable` and `OutOfRange` are raised as there.
     """
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -121,12 +119,10 @@ class Picker(Protocol):
     def pick(
         self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
     ) -> Picked:
-        """Read on: at most `max_records`, as soon as there are any, none when `timeout_ms` is over.
+        """Read on: at most `max_records`, wanted or not, as soon as there are any, none when `timeout_ms` is
+        over.
 
-        Args:
-            timeout_ms: how long to wait.
-            wanted: of each partition the offsets of the records that are wanted; where it is missing, none.
-            max_records: wanted and unwanted ones together.
+        `wanted` has offsets by partition; a partition that is missing there has none.
         """
 
     def position(self, partition: TopicPartition) -> int:
@@ -143,12 +139,7 @@ class Producer(Protocol):
         """Queue a record; records to one partition keep their order."""
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until everything sent is durable.
-
-        Raises:
-            Unreachable: not everything was durable when `timeout_ms` was over.
-            LogError: the broker refused a record; which, and why, stands in the message.
-        """
+        """Wait until what was sent is durable, else raise `Unreachable`; `LogError` for a refused record."""
 
     def close(self) -> None:
         """Leave; what was not flushed may be lost."""
@@ -168,11 +159,7 @@ class Transactions(Protocol):
         """Open a transaction."""
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Queue a record into the open transaction.
-
-        Args:
-            placed: is told its offset, before `commit` returns; of one partition in the order of sending.
-        """
+        """Queue a record; `placed` gets its offset before `commit` returns, in the order of sending."""
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""
@@ -236,12 +223,9 @@ class Log(Protocol):
         """Make a transactional producer."""
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
-        """Join a consumer group that shares co-partitioned topics, one partition number to one member.
+        """Join a consumer group that shares topics of equal size, one partition number to one member.
 
-        Args:
-            topics: topics with equal numbers of partitions.
-            pause_ms: how long this member may go without `Membership.poll` before the group gives what it
-                owns to others; None: as Kafka's client has it.
+        `pause_ms` is how long this member may go without `Membership.poll`; None: as Kafka's client has it.
         """
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -59,8 +59,7 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 class KafkaReader:
     """Reads assigned partitions; implements `acker.kafka.port.Reader`.
 
-    `poll` returns early, without records, when a position passed control records at a partition's end,
-    so that who reads to an end need not wait out the timeout.
+    `poll` returns early, without records, when a position passed control records at a partition's end.
     """
 
     def __init__(
@@ -135,7 +134,6 @@ class KafkaReader:
         self._consumer.close()
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
-        """Turn a message and what is queued behind it into records; note ends and errors."""
         with uncollected():
             messages, events = self._queued(first, max_records)
             records = [record_of(message) for message in messages]
@@ -144,7 +142,6 @@ class KafkaReader:
         return records, self._note(events)
 
     def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        """Return a message and what is queued behind it; events and errors apart."""
         self._background.answered()
         self._client.outage.answered()
         messages = [first]
@@ -159,7 +156,6 @@ class KafkaReader:
             self._positions[partition] = max(self._positions[partition], offset + 1)
 
     def _messages(self, first: Message, max_records: int) -> tuple[dict[TopicPartition, list[Message]], bool]:
-        """Sort a message and what is queued behind it by partition; note ends and errors."""
         with uncollected():
             messages, events = self._queued(first, max_records)
             groups = by_partition(messages)
@@ -167,7 +163,6 @@ class KafkaReader:
         return groups, self._note(events)
 
     def _note(self, events: list[Message]) -> bool:
-        """Keep what events say; tell whether one moved a position."""
         moved = False
         for event in events:
             error = event.error()

@@ -1,7 +1,4 @@
-"""Reads a piece of a partition to a known end, as a restart needs it.
-
-Source: docs/design/protocol.md, section 5.3.
-"""
+"""Reads a piece of a partition to a known end, as a restart needs it (docs/design/protocol.md, section 5.3)."""
 
 from __future__ import annotations
 
@@ -19,12 +16,10 @@ def read_piece(
     log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int,
     alive: Callable[[], None] = lambda: None,
 ) -> Iterator[Record]:  # fmt: skip
-    """Return the records of a partition from offset `start` up to, not including, `end`.
+    """Return the records of a partition from offset `start` up to, not including, `end`, as `Log` returned
+    it.
 
-    Args:
-        end: an end, as `Log.ends` or, for what is committed, `Log.stable_ends` returned it.
-        committed: leave out what is not committed.
-        alive: called before each poll, so that a long read does not count as hung.
+    `alive` is called before each poll, so that a long read does not count as hung.
 
     Raises:
         Unreachable: nothing came for `wait_ms`, short of the end.

@@ -22,10 +22,7 @@ T = TypeVar("T")
 def describe_topics(
     admin: AdminClient, names: Iterable[str], timeout_s: float, *, settings: bool
 ) -> dict[str, TopicInfo]:
-    """Return those of the named topics that exist, in the order of the names, each once.
-
-    `timeout_s` is for each of two answers: with `settings` theirs are asked for too.
-    """
+    """Return those of the named topics that exist, in the order of the names, each once."""
     wanted = list(names)
     if not wanted:
         return {}
@@ -48,7 +45,6 @@ def describe_topics(
 
 
 def _existing(asked: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:
-    """Return the answers for topics that exist, by topic; `operation` is what was asked of them."""
     found: dict[str, T] = {}
     for name, future in asked.items():
         try:
@@ -73,10 +69,7 @@ def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dic
 
 
 def settled(future: Future[T], timeout_s: float, use: Use) -> T:
-    """Wait for an answer, or a part of one; the client gives up by itself, this is a second lock.
-
-    Raises `Refused` where we may not make this `use` of it.
-    """
+    """Wait for an answer, or a part of one; raise `Refused` where we may not make this `use` of it."""
     try:
         return future.result(timeout_s + 1)
     except TimeoutError as error:

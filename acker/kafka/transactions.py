@@ -166,7 +166,6 @@ class KafkaTransactions(KafkaWriter):
         return delivered
 
     def _await_reports(self, deadline: Deadline) -> None:
-        """Wait for the reports of what is committed, which are only not called yet; tell the offsets."""
         reports = self._reports
         while reports.missing:
             if deadline.is_over:
@@ -192,7 +191,6 @@ class KafkaTransactions(KafkaWriter):
         self._in_transaction = False
 
     def _call(self, what: str, deadline: Deadline, call: Callable[[], None], use: Use | None = None) -> None:
-        """Make a call of the transactional API, and leave no half-dead transaction behind."""
         self._require_alive()
         use = use or Use(Operation.WRITE, transactional_id=self._id)
         doing = f"{what} a transaction of {self._id}"
@@ -218,11 +216,7 @@ class KafkaTransactions(KafkaWriter):
             raise
 
     def _raise_forbidden(self, doing: str) -> None:
-        """Name the topic that we may not use as the transaction does, if there is one.
-
-        librdkafka only says that some topic or record was refused. A delivery report would tell which record,
-        but reports are Python callbacks, see `SILENT`.
-        """
+        """Name the topic that we may not use as the transaction does, if there is one."""
         for name in self._forbidden(Operation.WRITE, self._written) if self._written else ():
             right = Right(Operation.WRITE, Resource.TOPIC, name)
             raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))

@@ -88,15 +88,11 @@ class KafkaWriter:
             self._require_hope()
 
     def _require_hope(self) -> None:
-        """Raise `NotAuthenticated` if the broker has refused to let us in."""
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
-        """Queue one record; while the queue is full wait, until the deadline of an operation.
-
-        `on_delivery` None leaves its report to the producer's own. `KafkaException`: it is refused at once.
-        """
+        """Queue one record; while the queue is full wait, until the deadline of an operation."""
         topic, partition, value, key, headers, timestamp_ms = record
         deadline: Deadline | None = None
         while True:
@@ -115,14 +111,12 @@ class KafkaWriter:
                 return
 
     def _serve(self, topic: str, timeout_s: float = 0) -> None:
-        """Let callbacks run; what kills the producer is raised there, and kept as a refusal."""
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
             self._refuse(error.args[0], f"writing to {topic}", topic)
 
     def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
-        """Remember the first refusal of a record until somebody waits for it."""
         if self._refused is None:
             self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
 
@@ -150,9 +144,7 @@ class KafkaProducer(KafkaWriter):
             self._await_first(record.topic)
 
     def _await_first(self, topic: str) -> None:
-        """Wait a moment until the first record is durable, or the broker does not let us in.
-
-        The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
+        """The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
         would go on to the delivery callback with the exception set, which Python does not survive.
         """
         deadline = self._client.deadline(CONNECT_MS)

@@ -45,10 +45,7 @@ def accepted(
 
 
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:
-    """Answer a session that does not get a group; the answer names the session that owns it.
-
-    A refusal has one part: of more than some 12,000 sources it contains only the first. `why` is not empty.
-    """
+    """Answer a session that does not get a group, in one part, which names the owner; `why` is not empty."""
     known = sessions.groups.get(group)
     owner = known.owner if known else Session(group, 0, "")
     sources, _ = _cut(_sources(sessions.sources_of(group), watermark), ())[0]
@@ -66,7 +63,6 @@ def _sources(known: Sequence[tuple[int, SourceGeneration]], watermark: Watermark
 def _cut(
     sources: Sequence[TakenSource], runs: Sequence[SourceRun]
 ) -> list[tuple[list[TakenSource], list[SourceRun]]]:
-    """Distribute sources, then runs, in order over parts below the size limit; at least one part."""
     cuts: list[tuple[list[TakenSource], list[SourceRun]]] = [([], [])]
     used = 0
     for source in sources:

@@ -43,7 +43,6 @@ class Contribution:
     __slots__ = ("_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
 
     def __init__(self, record: Acks) -> None:
-        """Unpack a record that ``acker.wire.checks`` found to be well formed."""
         self.source = record.source
         self.runs: Sequence[PositionRun] = record.runs
         self.positions, self.values, self._distinct = _NOWHERE, _NOTHING, True
@@ -94,7 +93,6 @@ class Contribution:
         return counted
 
     def _canonical(self) -> bool:
-        """Return whether no root is in two runs, or in a run and among the positions."""
         if len(self.runs) > 1:
             pairs = zip(self.runs, self.runs[1:], strict=False)
             if any(after.start < before.end for before, after in pairs):
@@ -142,7 +140,6 @@ class Contribution:
         return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
     def _packed(self, cohort: RootCohort) -> tuple[Hits, U64]:
-        """Return the positions that lie in a cohort, as indices, and their values."""
         start, end = cohort.start, cohort.end
         found, part = self.positions, self.values
         if start > self.start or end < self.end:

@@ -34,13 +34,7 @@ _BLOCK = 1 << WIRE_BLOCK_BITS
 
 
 class Ledger:
-    """The open roots of one acker partition.
-
-    Attributes:
-        settled: the verdicts since the last `take_settled`.
-        open: number of open roots.
-        verdict_next: the next verdict will have this offset in the verdict log, or a higher one.
-    """
+    """The open roots of one acker partition; the next verdict gets offset `verdict_next`, or a higher one."""
 
     def __init__(self) -> None:
         self.settled = VerdictSet()
@@ -89,9 +83,7 @@ class Ledger:
     def init(self, emission: InitEmission, run: SourceRun, ack_from: int) -> None:
         """Open the roots of a run from the watermark on; positions below it are only counted as ignored.
 
-        Args:
-            run: all of it belongs to this acker partition.
-            ack_from: contributions below this offset of ``_ack_ack`` were read before this step.
+        Contributions below the offset `ack_from` of ``_ack_ack`` were read before this step.
         """
         watermark = self.watermark(run.source)
         start = max(run.start, watermark)
@@ -137,12 +129,7 @@ class Ledger:
         self._missed(source, sum(run.end - run.start for run in runs) - found, runs, None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold a record's contributions, and settle as ACKED the roots that they complete.
-
-        Args:
-            session: the session in the record; roots of other sessions do not change.
-            pin: the place of the record in ``_ack_ack``.
-        """
+        """Fold a record's contributions to roots of its session; settle as ACKED those that they complete."""
         folded = 0
         source = contribution.source
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
@@ -213,10 +200,7 @@ class Ledger:
     # -- what a restart needs
 
     def ack_pin(self) -> RootCohort | None:
-        """Return the cohort that needs the oldest contribution; None if none does.
-
-        Only cohorts with open roots count, and none that State carries by value.
-        """
+        """Return the cohort, not carried by value, that needs the oldest contribution; None if none does."""
         return _first_live(self._ack_pins)
 
     def verdict_pin(self) -> RootCohort | None:
@@ -239,10 +223,7 @@ class Ledger:
         return (cohort for cohort in self._register.spanning(run) if cohort.bin is None)
 
     def _missed(self, source: int, missed: int, runs: Sequence[PositionRun], named: I64 | None) -> None:
-        """Count contributions or fails that met no open root of their session.
-
-        A position from the watermark on counts as `above`, one below it as `late`.
-        """
+        """Count contributions or fails that met no open root of their session."""
         if missed <= 0:
             return
         above = at_or_above(self.watermark(source), runs, named)

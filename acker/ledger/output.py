@@ -17,29 +17,19 @@ from acker.wire.events import Event
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the process started.
+    """Totals since the process started, in roots, contributions or records.
 
     Attributes:
-        initialised: roots that were opened.
         ignored: positions of an ``Init`` that were below the watermark (emitted before).
         refused: positions of an ``Init`` of a lower session, or of a source or generation that no ``Take``
             announced; and ticks of a lower session.
-        acked: verdicts ACKED.
-        failed: verdicts FAILED.
-        timed_out: verdicts TIMED_OUT.
-        abandoned: verdicts ABANDONED.
-        absent: verdicts ABSENT.
         folded: contributions that counted.
         late: contributions and fails for roots that had their verdict already, or are of another session.
         above: contributions and fails for positions that were never initialised.
-        repeated_records: records that were applied before, and were ignored now.
         nondeterministic_records: records that came again with different content.
         quarantined_records: records that no acker can apply.
         undecodable_records: records of the verdict topic that a restart could not use and passed over.
-        refused_takes: takes that were answered with a refusal.
         carried: ranges that were moved into State with their values.
-        restores: times that a partition was restored.
-        transactions: transactions committed.
     """
 
     initialised: int = 0
@@ -72,13 +62,10 @@ class AckerStatus:
     """The state of an acker service at one moment. `counts` is a copy.
 
     Attributes:
-        partitions: acker partitions that this process owns now, ascending.
-        open_roots: roots without a verdict, in all owned partitions.
-        ranges: emitted ranges with such roots.
+        ranges: emitted ranges with open roots.
         never_expiring: open roots without a timeout.
         sessions: sessions that own a group, as ``group/session``.
         pending: ticks and takes that were read and do not count yet.
-        counts: totals since the process started.
     """
 
     partitions: tuple[int, ...]
@@ -119,13 +106,7 @@ class AckerEvent:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What a step writes and reports.
-
-    Attributes:
-        verdicts: records of the verdict topic, encoded, in order.
-        quarantined: records that cannot be applied, each with the reason.
-        events: what happened, for the log of the process.
-    """
+    """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports."""
 
     verdicts: list[bytes] = field(default_factory=list)
     quarantined: list[tuple[Record, str]] = field(default_factory=list)

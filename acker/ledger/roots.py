@@ -67,14 +67,13 @@ class Roots:
     # -- contributions
 
     def fold(self, at: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
-        """Fold contributions and settle the roots that they complete.
+        """Fold contributions; return how many counted (not those to settled roots), and the roots settled
+        now.
 
         Args:
             at: the index of each contribution's root.
             values: the contributions, uint64, as many as `at`.
             is_distinct: whether `at` is ascending and distinct; if not, any order and repeats are allowed.
-
-        Returns how many contributions counted (not those to roots settled before), and the roots settled now.
         """
         if not self.open:
             return 0, _NONE
@@ -109,7 +108,6 @@ class Roots:
         return counted, self.settle(np.flatnonzero(part == 0) + first)
 
     def _combine(self, at: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        """Fold contributions; return the indices that are in the arrays, and what these roots miss now."""
         missing = self._values()
         where = at
         if self._at is not None:
@@ -125,7 +123,6 @@ class Roots:
         return at, left
 
     def _done_of(self, at: I64) -> int:
-        """Count how many of the roots at `at` are settled, in the dense form."""
         return 0 if self._done is None else int(np.count_nonzero(self._done[at]))
 
     def complete_run(self, first: int, end: int) -> tuple[int, Hits]:

@@ -148,13 +148,7 @@ class Group:
 
 
 class Sessions:
-    """All groups of one acker partition.
-
-    Attributes:
-        groups: the groups, by name.
-        sources: the sources, by their numbers.
-        line: ticks and takes that do not count yet, in the order of the log.
-    """
+    """All groups of one acker partition; `line` has what does not count yet, in the order of the log."""
 
     def __init__(self, pending_ticks_max: int) -> None:
         self._pending_ticks_max = pending_ticks_max
@@ -185,10 +179,7 @@ class Sessions:
         return sorted((number, known) for number, known in self.sources.items() if known.group == group)
 
     def stranger(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a source contradicts earlier records about its input; empty if it does not.
-
-        `group` is the one in the record; `topic` is None if the record does not contain it.
-        """
+        """Return how a source contradicts earlier records about its input; empty if it does not."""
         known_group = self._groups_of_inputs.get(input_id_of(source), group)
         if known_group != group:
             return f"input {input_id_of(source)} is of group {known_group}, not of {group}"
@@ -226,10 +217,7 @@ class Sessions:
         return ""
 
     def take(self, take: Take) -> list[Pending]:
-        """Make a session that is not lower the owner of its group; its take waits until it counts.
-
-        Returns the waiting takes of lower sessions. They are no longer in the line, and must be refused.
-        """
+        """Let a session own its group, unless it is lower; return the takes of lower ones, to be refused."""
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
         before_ms: int | None = None
@@ -250,10 +238,7 @@ class Sessions:
         return overtaken
 
     def tick(self, session: Session, now_ms: int) -> None:
-        """Put a tick of the owner into the line, where it waits until it counts; the clock never goes back.
-
-        If too many ticks of the session wait, the new one replaces the last of them.
-        """
+        """Put a tick of the owner into the line; of too many of a session the last is replaced."""
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         if self.line.ticks_of(session) >= self._pending_ticks_max:

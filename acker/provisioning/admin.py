@@ -36,10 +36,7 @@ class KafkaAdmin:
     def __init__(
         self, settings: Mapping[str, str], *, deadline_ms: int = DEADLINE_MS, clock: Clock = time.monotonic
     ) -> None:
-        """Make the client; the broker is asked on first use.
-
-        Raises `ConfigError` if librdkafka refuses a setting; the message names it without its value.
-        """
+        """Make the client; the broker is asked on first use. `ConfigError`: librdkafka refuses a setting."""
         self._client = KafkaClient(settings, "windhover-admin", deadline_ms, clock)
         self._background = Background(clock)
         self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
@@ -70,7 +67,7 @@ class KafkaAdmin:
     def make(self, specs: Iterable[TopicSpec]) -> None:
         """Make topics and wait until they are there; one that somebody else made meanwhile is as good.
 
-        Raises `TopicError` if the broker refuses some; a line for each. So does `grow`.
+        Raises `TopicError` if the broker refuses some. So does `grow`.
         """
         new = [
             NewTopic(
@@ -114,7 +111,6 @@ class KafkaAdmin:
             raise TopicError("\n".join(refused))
 
     def _await(self, partitions: Mapping[str, int]) -> None:
-        """Wait until the broker that is asked has heard of what the controller did."""
         deadline = self._client.deadline()
         while True:
             listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
@@ -138,6 +134,5 @@ class KafkaAdmin:
             raise self._error(doing, error.args[0]) from None
 
     def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
-        """Translate an error; that nothing answers is told with what the connection itself said."""
         self._admin.poll(0)
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)

@@ -54,10 +54,7 @@ def create_topics(topics: Topics) -> list[str]:
 
 
 def check_topics(topics: Topics) -> list[str]:
-    """Compare the topics of a file with the broker's, as `check` does; return lines for people.
-
-    Raises `TopicError` if topics are missing, or would lose records; a line for each.
-    """
+    """Compare topics.yaml with the broker's topics; return warnings, raise `TopicError` for the rest."""
     checked = check(topics, KafkaAdmin(topics.kafka))
     raise_errors(checked.findings)
     return checked.lines()
@@ -84,9 +81,6 @@ def create(topics: Topics, admin: KafkaAdmin) -> Provisioned:
        missing beside others that hold records: made anew and empty it would contradict them.
     2. Make what is missing, let replay topics grow with their sources.
     3. Compare again and hand the warnings on.
-
-    Raises:
-        TopicError: as in 1; one line for each topic.
     """
     found = admin.topics(_names(topics))
     specs = required_topics(topics, found)

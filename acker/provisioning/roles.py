@@ -149,10 +149,7 @@ def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
 
 
 def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
-    """Yield the calls of Kafka's own tool that grant rights, one for each resource.
-
-    `found` is sorted as by `rights`; the principal is as Kafka has it, ``User:acker``.
-    """
+    """Yield the calls of Kafka's own tool that grant rights, one for each resource."""
     options = {
         Resource.TOPIC: "--topic",
         Resource.GROUP: "--group",
@@ -178,14 +175,12 @@ def _resource_of(right: Right) -> tuple[Resource, str, bool]:
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
-    """Return the needs of a role; a spout that tracks nothing only reads and commits."""
     reads_only = role is Role.SPOUT and not any(each.tracked for each in inputs)
     found = [need for need in NEEDS if need.role is role]
     return [need for need in found if need.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
 
 
 def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str, bool]]:
-    """Yield the resources that a need is about: kind, name, and whether it is a prefix."""
     found = _names(topics, inputs)
     if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
         group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
@@ -203,7 +198,6 @@ def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Re
 
 
 def _names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
-    """Return the topics of each kind; what is not tracked has neither copies nor dead letters."""
     ack_topics = (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE)
     ours = zip(ack_topics, topics.ack_topics.names(), strict=True)
     tracked = [each for each in inputs if each.tracked]

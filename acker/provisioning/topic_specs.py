@@ -1,8 +1,6 @@
 """What topics there must be and how they must be set, from topics.yaml; pure.
 
-`required_topics` returns it, `compare` compares a topic of the broker with it, `plan` says what is to
-be made. A finding is an error where going on would lose records or verdicts, otherwise a warning. What
-asks the broker and makes topics is ``acker.provisioning.provision``.
+A finding is an error where going on would lose records or verdicts, otherwise a warning.
 
 Source: docs/design/protocol.md, sections 2, 4 and 5.4.
 """
@@ -46,10 +44,9 @@ class TopicRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """How a topic must be.
+    """How a topic must be; `key` is the key of topics.yaml that names it.
 
     Attributes:
-        key: the key of topics.yaml that names it.
         partitions: how many it must have, at least where `role` is REPLAY; None: as many as it has.
         replication: copies of each partition; -1: the broker's default.
         settings: what it is made with; those of MUST_BE are also demanded of a topic that exists.
@@ -115,10 +112,7 @@ _MAY_NOT_BE_UNCLEAN: Final = (TopicRole.LOG, TopicRole.TABLE, TopicRole.REPLAY, 
 
 
 def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
-    """Return how each topic must be: those of the ackers first, then those of each input.
-
-    A source topic that the broker has decides about its replay topic.
-    """
+    """Return how each topic must be. A source topic that the broker has decides about its replay topic."""
     replication = topics.acker.replication_factor
     basic = _basic(replication)
     tables = (topics.ack_topics.state, topics.ack_topics.due)
@@ -174,10 +168,7 @@ def _of_input(
 
 
 def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
-    """Say which topics are to be made, which get more partitions, and which are there.
-
-    Only a replay topic grows, with its source: a copy keeps the partition number of its record.
-    """
+    """Plan what to make. Only a replay topic grows: a copy keeps its record's partition number."""
     grow = [spec for spec in specs if spec.role is TopicRole.REPLAY and _too_few(spec, found.get(spec.name))]
     return Plan(
         make=tuple(spec for spec in specs if spec.name not in found and spec.partitions is not None),

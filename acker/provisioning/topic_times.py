@@ -69,10 +69,7 @@ def longest_need_ms(source: Input) -> int | None:
 
 
 def long_needs(topics: Topics) -> Iterator[Finding]:
-    """Yield a warning for each tracked input that may need a record for longer than Kafka's default.
-
-    The broker is not asked: `short_retention` compares with what the topic says.
-    """
+    """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
     for each in topics.inputs.values():
         need_ms = longest_need_ms(each)
         if each.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
@@ -86,10 +83,7 @@ def long_needs(topics: Topics) -> Iterator[Finding]:
 
 
 def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[Finding]:
-    """Yield a warning for each tracked input whose topic may delete records that are still needed.
-
-    A limit of bytes is one in any case: how long they last nobody knows.
-    """
+    """Yield a warning for each tracked input whose topic may delete records that are still needed."""
     for each in topics.inputs.values():
         info = found.get(each.topic)
         if each.tracked and info is not None:

@@ -50,16 +50,9 @@ RECORD_BYTES = 4_096
 
 
 class PartitionCore:
-    """The state of one acker partition.
-
-    Attributes:
-        init_next: offset of ``_ack_init`` up to which everything was read.
-        ack_next: offset of ``_ack_ack`` up to which everything was applied.
-        fail_next: offset of ``_ack_fail`` up to which everything was applied.
-    """
+    """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply."""
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
-        """Start as an acker partition that has never read a record."""
         self.partition = partition
         self.partitions = partitions
         self.limits = limits
@@ -140,7 +133,6 @@ class PartitionCore:
                 self.ledger.counts.refused += run.end - run.start
 
     def _is_from_owner(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
-        """Return whether the owner sent an init or tick; if not, count it as refused or quarantine it."""
         rank = self.sessions.rank(session)
         if wrong:
             self._quarantine(record, wrong)
@@ -237,7 +229,6 @@ class PartitionCore:
         return contribution, wrong
 
     def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        """Return contributions that must be folded; count, fail or quarantine others, and return None."""
         contribution, wrong = self.contribution(acks)
         if contribution is None:
             self._quarantine(record, wrong)
@@ -265,7 +256,6 @@ class PartitionCore:
         return self.fail_marks.see(SessionLane(session, fails.lane), content)
 
     def _outlived(self, session: Session) -> bool:
-        """Tell whether a higher session holds the group and has abandoned this one's roots: no marks then."""
         if self.sessions.rank(session) is not SessionRank.LOWER:
             return False
         return session not in self.sessions.groups[session.group].clocks

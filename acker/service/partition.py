@@ -34,7 +34,6 @@ class PartitionAcker:
     """An acker partition and the transactional id that makes its owner the only one.
 
     Attributes:
-        core: the state; its `init_next`, `ack_next` and `fail_next` are the next offsets to apply.
         unwritten_since_ms: wall time of the first change since the last commit; None if nothing changed.
         needed: the first offset of each log that a restart would read, at the last commit; empty before one.
         done: the offsets up to which the three topics were read, at the last commit.
@@ -48,7 +47,6 @@ class PartitionAcker:
         limits: AckerLimits,
         stored: Codec[Stored],
     ) -> None:
-        """Own a partition that was restored after `transactions`, under its own id, was initialised."""
         self.core = core
         self.unwritten_since_ms: int | None = None
         self._has_read_acks = False
@@ -118,7 +116,6 @@ class PartitionAcker:
         }
 
     def _bins(self) -> list[tuple[int, StatePart | None]]:
-        """Return the bins to write, by part number; None for a bin that is empty now."""
         written: list[tuple[int, StatePart | None]] = []
         for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
             live = self.core.bins.live(number)

@@ -65,7 +65,6 @@ class Retention:
             self._deleted |= bounds
 
     def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
-        """Return by partition the offset of the first verdict that somebody may still read."""
         if not verdicts:
             return {}
         replayed = self.log.committed(self.replay_group, verdicts)
@@ -103,9 +102,7 @@ class AckerService:
             report: called with each `AckerEvent`, in the thread that calls `step`.
             at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
 
-        Raises:
-            TopicError: an ack topic is missing.
-            Disagreement: an ack topic does not have N partitions.
+        Raises `TopicError`: an ack topic is missing; `Disagreement`: it does not have N partitions.
         """
         self._log = log
         self._topics = topics
@@ -127,10 +124,9 @@ class AckerService:
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
 
     def step(self, now_ms: int) -> bool:
-        """Do one round, of bounded size, for all partitions that this process owns now.
+        """Do one round, of bounded size, for all partitions owned; return whether anything was done.
 
-        Returns:
-            Whether anything was done; if not, the step has waited for a short time.
+        If not, the step has waited for a short time.
 
         Raises:
             Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
@@ -152,10 +148,7 @@ class AckerService:
         return worked
 
     def close(self) -> None:
-        """Commit what waits for a transaction, and leave the group.
-
-        Where a commit fails, the next owner reads the same records again.
-        """
+        """Commit what waits for a transaction, and leave the group."""
         try:
             for number, acker in list(self._owned.items()):
                 self._at(f"the last commit of partition {number}")
@@ -247,10 +240,7 @@ class AckerService:
     # -- which partitions this process owns
 
     def _share(self, now_ms: int) -> bool:
-        """Follow the group: give up the partitions that it took back, restore one that it assigned.
-
-        Returns whether partitions were given up, or were to be restored.
-        """
+        """Give up what the group took back, restore one partition it assigned; whether there was any."""
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)
         gone = [number for number in self._owned if number not in ours]
@@ -272,7 +262,6 @@ class AckerService:
         return bool(new or gone)
 
     def _own(self, number: int) -> None:
-        """Own a partition: end the transaction of its former owner, then restore it."""
         self._at(f"taking over partition {number}")
         transactions = self._log.transactions(f"{self._group}-{number}")
         with ExitStack() as undo:

@@ -59,7 +59,6 @@ def _carry(core: PartitionCore, cohort: RootCohort) -> RootCohort:
 
 
 def _carried_text(carried: Sequence[RootCohort], limit: int) -> str:
-    """Describe in one line what one step moved into bins; it may be thousands of ranges."""
     oldest = carried[0]
     count = sum(cohort.roots.open for cohort in carried)
     return (

@@ -224,16 +224,7 @@ def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) 
 def state_from(
     codec: Codec[Stored], parts: Mapping[int, StatePart], bytes_max: int = STATE_BYTES_MAX
 ) -> State | None:
-    """Join the pieces of a state.
-
-    Args:
-        codec: the codec of ``_ack_state``.
-        parts: the last record of each part.
-        bytes_max: what it may unpack to.
-
-    Returns:
-        The state; None if `parts` lacks any of its pieces.
-    """
+    """Join the pieces of a state, of at most `bytes_max` unpacked; None if `parts` lacks one of them."""
     head = parts.get(0)
     if head is None or any(part not in parts for part in range(head.parts)):
         return None
@@ -280,9 +271,7 @@ def read_last_state(
 ) -> LastState | None:
     """Read the last State of an acker partition; None when it never wrote one.
 
-    Raises:
-        Disagreement: the State is incomplete, or cannot be read.
-        OutOfRange: the log was shortened meanwhile.
+    Raises `Disagreement`: it is incomplete or unreadable; `OutOfRange`: the log was shortened meanwhile.
     """
     end = log.stable_ends([where])[where]
     start = log.starts([where])[where]
@@ -309,7 +298,6 @@ def read_last_state(
 
 
 def _last_records(log: Log, where: TopicPartition, start: int, end: int, wait_ms: int) -> dict[int, Record]:
-    """Return the last record of each part; ignore other keys, and records that a mark lets all pass over."""
     last: dict[int, Record] = {}
     passed: set[int] = set()
     again = True

@@ -27,10 +27,7 @@ BURST = 10
 
 @dataclass(slots=True)
 class StepRecords:
-    """The records of one partition that were fetched and not applied yet.
-
-    The inits of all fails below the offset `fail_end` were fetched; later fails must wait.
-    """
+    """Records of a partition, fetched and not applied; from `fail_end` on fails wait for their inits."""
 
     inits: list[Record] = field(default_factory=list)
     fails: list[Record] = field(default_factory=list)
@@ -54,10 +51,7 @@ class StepReader:
         self._paid_ms = 0
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
-        """Set the partitions to read, each with its offsets in ``_ack_init``, ``_ack_fail``, ``_ack_ack``.
-
-        A partition that was assigned before goes on where it is; its offsets here are ignored.
-        """
+        """Set the partitions to read; new ones start at these offsets of inits, fails and contributions."""
         wanted: dict[TopicPartition, int] = {}
         for number, (init, fail, ack) in starts.items():
             for where, start in (
@@ -116,10 +110,7 @@ class StepReader:
         return StepRecords(held.inits, ready, held.acks, held.fail_end)
 
     def positions(self, number: int) -> tuple[int, int, int]:
-        """Return up to which offset ``_ack_init``, ``_ack_fail`` and ``_ack_ack`` were handed out by `take`.
-
-        The offsets also pass what is no record: markers, and aborted records of other programs.
-        """
+        """Return the offsets of inits, fails and contributions up to which `take` has handed them out."""
         held = self.records[number]
         fail = held.fails[0].offset if held.fails else self._control.position(self._fail(number))
         return self._control.position(self._init(number)), fail, self._acks.position(self._ack(number))
@@ -135,20 +126,13 @@ class StepReader:
         self._control.close()
 
     def _rest_ms(self, now_ms: int) -> int:
-        """Return for how many ms to fetch no contributions; 0 also after the clock was set back.
-
-        Each fetch with contributions must be paid with `pace_ms` of time; up to `BURST` of them may be
-        unpaid.
-        """
+        """A fetch with contributions is paid with `pace_ms` of time; up to `BURST` of them may be unpaid."""
         if now_ms < self._fetched_ms:
             self._paid_ms = now_ms
         return max(0, self._paid_ms - BURST * self._limits.pace_ms - now_ms)
 
     def _fetch_acks(self) -> bool:
-        """Fetch contributions up to the limits of a step; wait only when there are none at all.
-
-        Returns whether all were fetched, so the topic has no more now.
-        """
+        """Fetch contributions up to a step's limits, wait only for the first; whether all were fetched."""
         held = [record for found in self.records.values() for record in found.acks]
         count, size = len(held), sum(len(record.value or b"") for record in held)
         timeout_ms = 0 if held else self._limits.poll_ms
@@ -163,14 +147,12 @@ class StepReader:
         return False
 
     def _room(self, count: int, size: int) -> int:
-        """Return how many records one more poll may fetch, even if each has the largest allowed size."""
         limits = self._limits
         if size >= limits.step_bytes:
             return 0
         return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
 
     def _read_control(self, numbers: list[int]) -> None:
-        """Read fails and inits to their ends. The fails' ends are fetched first, so no init is missing."""
         fails = self._log.ends([self._fail(number) for number in numbers])
         inits = self._log.ends([self._init(number) for number in numbers])
         ends = {**fails, **inits}
@@ -185,7 +167,6 @@ class StepReader:
             self.records[where.partition].fail_end = end
 
     def _reassign(self) -> None:
-        """Let the readers go on after the last record fetched, whatever a failed call has done to them."""
         acks = {where: at for where, at in self._next.items() if where.topic == self._topics.ack}
         self._acks.assign(acks)
         self._control.assign({where: at for where, at in self._next.items() if where not in acks})

@@ -41,7 +41,6 @@ class OpenRange:
     Attributes:
         start: first position of the range.
         at: indices of the open roots, ascending; index i is the position ``start + i``.
-        session: the session that emitted them, which has this `epoch`.
         emitted_ms: wall time of the emission.
         ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
         carried: whether State carries them by value; then their contributions may no longer be in the log.
@@ -65,12 +64,7 @@ class OpenRange:
 
 
 class AckerView:
-    """One acker partition as it was at one moment.
-
-    Attributes:
-        at_ms: wall time at which its State was written.
-        is_behind: whether there are later inits, ticks or takes that the view does not contain.
-    """
+    """One acker partition as of `at_ms`; `is_behind`: there are later inits, ticks or takes."""
 
     def __init__(self, core: PartitionCore, at_ms: int, *, is_behind: bool) -> None:
         self.partition = core.partition
@@ -124,10 +118,8 @@ class ViewReader:
     limits: AckerLimits
 
     def view(self, partition: int) -> AckerView | None:
-        """Return a view of an acker partition; None when it never wrote a State.
-
-        Reads about `AckerLimits.refold_bytes` of verdicts at most, since no range with open roots needs older
-        ones.
+        """Return a view of an acker partition, of about `AckerLimits.refold_bytes` of verdicts; None without
+        a State.
 
         Raises:
             Disagreement: its State was written with another N, or cannot be read.

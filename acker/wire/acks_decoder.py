@@ -45,11 +45,9 @@ class _Cursor:
         return (number >> 1) ^ -(number & 1)
 
     def packed(self) -> bytes:
-        """Read bytes, as a view of the record: it serves wherever packed arrays are looked at."""
         return cast("bytes", self._view[self._skip() : self._at])
 
     def _skip(self) -> int:
-        """Pass bytes with their length before them, and return where they begin."""
         length = self.long()
         first, end = self._at, self._at + length
         if length < 0 or end > len(self._data):
@@ -61,7 +59,6 @@ class _Cursor:
         return self._data[self._skip() : self._at].decode()
 
     def runs(self) -> tuple[PositionRun, ...]:
-        """Read an array of runs that stands in one block."""
         count = self.long()
         if count == 0:
             return ()

@@ -89,7 +89,6 @@ def _is_built_in(kind: type) -> bool:
 
 
 def _above(name: str) -> list[str]:
-    """Return a name, and what stands above it when it is that of a built-in exception."""
     kind = vars(builtins).get(name)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return [name]

@@ -106,10 +106,7 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> s
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
-
-    Whether packed positions lie in the block is told by `Contribution.outside`, which looks at them anyway.
-    """
+    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read."""
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"
     if len(acks.positions) % _PACKED:
@@ -151,7 +148,6 @@ def _wrong_runs(block: int, runs: Iterable[PositionRun]) -> str:
 
 
 def _wrong_total(acks: Acks) -> str:
-    """Tell whether runs that each lie in the block name too many positions together."""
     if (len(acks.runs) + len(acks.absent)) << WIRE_BLOCK_BITS <= NAMED_MAX:
         return ""
     named = sum(run.end - run.start for run in (*acks.runs, *acks.absent))
@@ -172,10 +168,7 @@ def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
 
 
 def read_verdicts(value: bytes | None) -> Verdicts | None:
-    """Return the verdicts of a record, for who only looks; None for an answer, and for what cannot be read.
-
-    Garbage and records of a newer version are passed over: who works by them tells of them.
-    """
+    """Return a record's verdicts, for who only looks; None for an answer and what cannot be read."""
     try:
         event = wire_codec().decode(value)
     except CodecError:

@@ -66,7 +66,6 @@ def _is_record(kind: Any) -> bool:
 
 
 def _writer_of(kind: Any) -> _Convert:
-    """Make the function that turns a value of a type into what fastavro writes."""
     if get_origin(kind) is tuple:
         item = _writer_of(get_args(kind)[0])
         return list if item is _same else lambda values: [item(value) for value in values]
@@ -82,10 +81,7 @@ def _writer_of(kind: Any) -> _Convert:
 
 
 def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
-    """Make the function that turns what fastavro reads into a value of a type.
-
-    `read` has the fields that there are; None: all. They are the type's first ones, the others have defaults.
-    """
+    """Make the function that turns what fastavro reads into a value of a type."""
     if get_origin(kind) is tuple:
         item = _reader_of(get_args(kind)[0])
         return tuple if item is _same else lambda values: tuple([item(value) for value in values])
@@ -115,7 +111,6 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
 
 
 def _parsed(schema: Mapping[str, Any]) -> tuple[bytes, Any]:
-    """Return the ten bytes that a record of a schema begins with, and the schema as fastavro wants it."""
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
     return MAGIC + mark, parse_schema(dict(schema), named_schemas={})
 
@@ -127,12 +122,11 @@ class Codec(Generic[E]):
         self, types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Prepare a set of types.
+        """Prepare a set of types, each with its Avro schema, and the schemas of older versions, read and
+        never written.
 
-        Args:
-            types: each value type with its Avro schema; field names are the schema's, with an underscore
-                appended where the name is a Python keyword.
-            older: schemas of older versions, with a type's first fields; they are read and never written.
+        Field names are the schema's, with an underscore appended where the name is a Python keyword; an older
+        schema has a type's first fields.
         """
         self._encoders: dict[type, tuple[bytes, Any, _Convert]] = {}
         self._decoders: dict[bytes, tuple[str, Any, _Convert]] = {}
@@ -169,12 +163,7 @@ class Codec(Generic[E]):
         return body.getvalue()
 
     def decode(self, data: bytes | None) -> E:
-        """Decode one record.
-
-        Raises:
-            CodecError: the bytes are not one whole record; the message says what is wrong with them.
-            UnknownVersion: they are a record, of a type that is not among these.
-        """
+        """Decode one record, or raise `CodecError`; `UnknownVersion` for a type not among these."""
         if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:
             raise CodecError("not a single-object Avro record: the first two bytes are not C3 01")
         found = self._decoders.get(data[:HEADER_BYTES])

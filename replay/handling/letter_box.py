@@ -1,10 +1,4 @@
-"""Looks through the dead-letter topic of one input for the letters that are meant.
-
-Each partition is read to its stable end, since the mark of a letter stands behind it. Only what is told of a
-letter is kept, never its payload, and of at most `KEPT_MAX` letters.
-
-Source: docs/design/protocol.md, section 5.4.
-"""
+"""Looks through the dead-letter topic of one input for the letters that are meant."""
 
 from __future__ import annotations
 
@@ -98,7 +92,6 @@ def _starts(log: Log, topic: str, name: str, wanted: Filter) -> Mapping[TopicPar
 
 
 def _first_of(topic: str, partitions: int, wanted: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions that hold the letters that are named, and from where on."""
     first: dict[TopicPartition, int] = {}
     for text in wanted.places:
         of, partition, offset = parse_location(text) or ("", 0, 0)

@@ -54,7 +54,6 @@ class LetterHandling:
     """An order as it is carried out for one input; `open` it, then `step` it until it `is_done`.
 
     Attributes:
-        done: how many letters were handled.
         left: how many were left as they are, by why.
         left_out: letters that were not even tried, since there were too many at once.
     """
@@ -63,12 +62,7 @@ class LetterHandling:
         self, log: Log, found: Input, order: Order, *, owner: str, limits: ReplayLimits,
         kept_max: int = KEPT_MAX,
     ) -> None:  # fmt: skip
-        """Prepare; nothing is written or fenced before `open`.
-
-        Args:
-            owner: begins the transactional id; the same for all who may handle letters of the installation.
-            kept_max: how many letters are handled by this object.
-        """
+        """Prepare; nothing is written or fenced before `open`. `owner` begins the transactional id."""
         self._log = log
         self._input = found
         self._order = order
@@ -106,14 +100,7 @@ class LetterHandling:
         return len(self._letters)
 
     def step(self, room: int, now_ms: int) -> int:
-        """Handle letters in one transaction.
-
-        1. Take as many as there is room for, and read their payload where a copy is to be made.
-        2. Leave out those of which no copy can be made.
-        3. Write copies and marks.
-        4. Forget them.
-
-        Returns how many were handled, at most `CHUNK_MAX`; those that were left out do not count.
+        """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
@@ -150,10 +137,7 @@ class LetterHandling:
             self._transactions.close()
 
     def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
-        """Return for each letter its copy, why there is none, or None where none is wanted.
-
-        Letters whose payload did not fit into one fetch, and those behind them, are left out.
-        """
+        """Letters whose payload did not fit into one fetch, and those behind them, are left out."""
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
         answers = self._fetcher.fetch(_place(letter, self._input) for letter in chunk if not letter.missing)

@@ -3,8 +3,6 @@
 An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`), and nobody
 but the owner of the partition's transactional id writes there. So this takes each paused partition over as a
 new worker does: this ends and fences the transaction of its owner. It writes the tombstone and leaves. The
-worker that was fenced opens the partition anew after `ReplayLimits.fenced_pause_ms`, and finds the pause
-gone.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -30,10 +28,7 @@ def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
 def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
     """Let an input go on wherever it is paused; return the pauses that were ended, as `pauses` does.
 
-    Raises:
-        Aborted: a transaction was aborted; the command may be repeated.
-        NotAuthorized: we lack a right that a replay worker has.
-        TopicError: `_ack_due` is missing.
+    Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
     """
     ended: dict[int, Pause] = {}
     timeout_ms = topics.replay.limits.operation_timeout_ms

@@ -17,23 +17,17 @@ _BUCKET_MS: Final = 1_000
 
 
 class Breaker:
-    """Counts acked roots and dead letters of one input.
-
-    Attributes:
-        why: why the breaker is open; empty while it is closed.
-    """
+    """Counts acked roots and dead letters of one input; `why` is why it is open, empty while closed."""
 
     def __init__(
         self, *, max_ratio: float, max_consecutive: int, window_ms: int, dead_min: int, settled_min: int
     ) -> None:
-        """Start closed.
+        """Start closed; with fewer than `dead_min` dead letters, or `settled_min` roots, no share counts.
 
         Args:
             max_ratio: 0 to 1; highest share of dead letters among acked roots and dead letters.
             max_consecutive: most dead letters without an acked root between them.
             window_ms: the time over which the share is computed.
-            dead_min: with fewer dead letters in the window the share does not count.
-            settled_min: with fewer acked roots and dead letters in the window the share does not count.
         """
         self._max_ratio = max_ratio
         self._max_consecutive = max_consecutive

@@ -37,13 +37,10 @@ class Backoff:
     """Exponential back-off, or a list of delays.
 
     Attributes:
-        initial_ms: the delay after the first failure, at least 0.
         multiplier: each further delay is the one before times this, at least 1.
         max_ms: the longest delay, before jitter.
-        jitter: 0 to 1; up to this share of the delay is added to it, so that roots that failed together are
-            not replayed together.
-        delays_ms: the delays as a list, whose last one is repeated; then `initial_ms`, `multiplier` and
-            `max_ms` do not count. Empty: no list.
+        jitter: 0 to 1; up to this share of the delay is added, so that roots that failed together spread.
+        delays_ms: a list, whose last one is repeated, in place of the first three; empty: no list.
     """
 
     initial_ms: int
@@ -54,14 +51,10 @@ class Backoff:
 
 
 def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
-    """Return how long a root waits after its last failure, in ms.
+    """Return how long a root waits after its last failure, in ms; jitter only makes it longer.
 
     The exponent is limited before it is used, so the delay stays at its maximum however often a root failed.
-    Jitter makes a delay longer, never shorter.
-
-    Args:
-        failures: how often the root was lost, the last time included; at least 1.
-        jitter: a random number in [0, 1).
+    `failures` is at least 1; `jitter` is a random number in [0, 1).
     """
     if failures < 1:
         raise ValueError(f"a delay follows a failure, but failures is {failures}")
@@ -114,10 +107,7 @@ DEFAULT_RULES: Final = (
 
 
 def action_of(rules: Sequence[Rule], operator: str, error: str) -> Action:
-    """Return the action of the first rule that matches a cause; RETRY if none does.
-
-    `rules` are those of the input; `DEFAULT_RULES` follow. `error` is in the form of the wire.
-    """
+    """Return the action of the first rule, `DEFAULT_RULES` last, that matches a cause; else RETRY."""
     classes = error_classes(error)
     for rule in (*rules, *DEFAULT_RULES):
         if rule.error in (None, *classes) and rule.operator in (None, operator):
@@ -158,7 +148,6 @@ class Policy:
         time_limit_ms: time from the first emission after which a lost root is given up; 0: no limit.
         count_timed_out: whether an emission that timed out counts as an attempt. If not, set
             `time_limit_ms`, or a record that always times out is replayed forever.
-        count_abandoned: whether an abandoned emission counts as an attempt.
         hold_ms: interval in which blocked roots are replayed; at least 1.
     """
 
@@ -174,17 +163,14 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class LostEmission:
-    """A lost emission, and the counts of those before it.
+    """A lost emission, and the counts of those before it, this one included.
 
     Attributes:
         attempt: the number of the emission, from 1.
-        abandoned: number of abandoned emissions of the record, this one included.
-        timed_out: number of emissions that timed out, this one included.
         lived_ms: time from the first emission of the record to this verdict. The verdict's time counts, not
             the worker's, so nothing is given up because a worker was down for an hour.
         operator: the bolt that failed it; empty if no bolt did.
         error: the exception's class, in the form of the wire.
-        blocked: number of blocked emissions, this one included.
     """
 
     reason: Reason
@@ -220,13 +206,9 @@ Disposition = Replay | GiveUp
 
 
 def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> Disposition:
-    """Decide what becomes of a lost root.
+    """Decide what becomes of a lost root; `jitter` is a random number in [0, 1).
 
-    Args:
-        policy: of the root's input.
-        lost: its last emission.
-        now_ms: wall time of the decision. The back-off starts here, so the replay is never early.
-        jitter: a random number in [0, 1).
+    The back-off starts at `now_ms`, wall time, so the replay is never early.
     """
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
@@ -245,7 +227,6 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
 
 
 def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
-    """Return why a root is given up, by rules 1 to 4 above; None if it is replayed."""
     if lost.reason is Reason.FAILED:
         action = action_of(policy.rules, lost.operator, lost.error)
         if action is not Action.RETRY:
@@ -261,7 +242,6 @@ def _given_up(policy: Policy, lost: LostEmission) -> DeadReason | None:
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
-    """Return how many attempts are used up: at least 1, if the last emission is one that counts."""
     free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)
     free += 0 if policy.count_timed_out else lost.timed_out
     if lost.reason is Reason.TIMED_OUT and not policy.count_timed_out:

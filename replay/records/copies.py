@@ -26,10 +26,7 @@ def story_headers(due: Due, attempt: int) -> Headers:
 def _shared_headers(
     attempt: int, free: tuple[int, int, int], first_emitted_ms: int, last: tuple[object, ...] | None
 ) -> Headers:
-    """Return all but the origin, which roots that are lost together share.
-
-    `free`: how many emissions were abandoned, timed out, and held.
-    """
+    """Return all but the origin, which roots lost together share; `free` attempts were no fault of theirs."""
     loss = None if last is None else Loss._make([*last, ""])
     abandoned, timed_out, held = free
     lineage = Lineage(

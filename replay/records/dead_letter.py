@@ -68,14 +68,13 @@ def build_dead_letter(
     bytes_max: int,
     now_ms: int,
 ) -> Outgoing:
-    """Build the dead letter of a record.
+    """Build the dead letter of a record; its timestamp is `now_ms`, since retention counts from it.
 
     Args:
         record: as fetched; None when it could not be. Of one that is dropped only the key is kept.
-        topic: the dead-letter topic, which has so many `partitions`.
+        partitions: of `topic`, the dead-letter topic.
         bytes_max: the largest record it takes; of a larger one the letter has neither payload nor headers,
             and says so.
-        now_ms: wall time; the record's timestamp, since retention counts from it.
     """
     missing = "" if record is not None else _PAYLOAD_LOST.get(reason, "the record could not be read")
     if reason is DeadReason.DROPPED and record is not None:

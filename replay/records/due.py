@@ -75,7 +75,6 @@ class Loss(NamedTuple):
     Attributes:
         attempt: which emission it was, from 1.
         operator: who failed it; empty when nobody did. Likewise `error`, its class, and `message`.
-        emitted_ms: wall time of the emission.
         age_ms: from the emission to the verdict, by the session's clock.
         root: ``topic/partition@offset`` of the emission.
     """
@@ -92,22 +91,15 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A lost root that waits.
+    """A lost root that waits; counts include this emission, and `held` is 0 in what older workers wrote.
 
     Attributes:
-        source: of the lost emission; likewise `position`.
         due_ms: wall time at which it is replayed or given up, not before.
         dead: a `DeadReason`, or empty when it is to be replayed.
-        group: the group that it was emitted for.
-        topic: the topic that the lost emission is read from.
-        topic_id: Kafka's id of that topic when it was emitted.
+        topic: the topic that the lost emission is read from, whose id in Kafka was `topic_id`.
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission was lost, from 1.
-        abandoned: how many emissions were abandoned, this one included; likewise `timed_out`.
-        first_emitted_ms: wall time of the first emission.
         history: how each emission was lost, oldest first; at most `HISTORY_MAX` (see `extended`).
-        timed_out: 0 in what a worker of version 1 wrote.
-        held: how many were held, this one included; 0 in what workers of versions 1 and 2 wrote.
     """
 
     source: int
@@ -137,13 +129,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Aside(Due):
-    """A lost root of which nothing is decided yet, since its input cannot go on.
+    """A lost root of which nothing is decided yet, since its input cannot go on; it says what its verdict
+    says.
 
-    It says what its verdict says. Of a copy, attempt, origin and all that was before stand in the copy's
-    headers, and are read when it is decided; until then `attempt` is 1 and `origin` is empty.
-
-    Attributes:
-        error: the cause's error as the verdict has it, for the rules by cause.
+    Of a copy the headers are read when it is decided; until then `attempt` is 1 and `origin` is empty.
     """
 
     error: str = ""
@@ -151,10 +140,7 @@ class Aside(Due):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """That an input is paused in a verdict partition: nothing of it is copied or given up.
-
-    `input` is its id, `since_ms` wall time, and `why` what opened its breaker.
-    """
+    """That an input is paused in a verdict partition since `since_ms`, wall time: nothing of it goes on."""
 
     input: int
     since_ms: int
@@ -163,12 +149,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a verdict partition is taken over.
-
-    Attributes:
-        next: offset of the first verdict record that is not wholly taken over.
-        skip: how many lost roots of that record are.
-    """
+    """How far verdicts are taken over: of record `next`, the first unfinished one, `skip` roots are."""
 
     next: int
     skip: int
@@ -197,9 +178,7 @@ class DueCodec(Codec[Stored]):
     def glance(self, data: bytes) -> tuple[Root, int]:
         """Read the root and the due time of a value, which all versions begin with, and nothing else.
 
-        Raises:
-            UnknownVersion: a newer Windhover wrote it.
-            CodecError: the value is none of a root that waits.
+        Raises `CodecError`: it is none of a root that waits, or (`UnknownVersion`) of a newer Windhover.
         """
         if data[:HEADER_BYTES] not in self._of_roots:
             self.decode(data)  # tells a newer version from garbage
@@ -262,10 +241,7 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
 
 
 def sound(record: Record) -> Stored | None:
-    """Return what a record of `_ack_due` says; None for one that no replay worker takes up.
-
-    Raises `UnknownVersion` if a newer replay worker wrote it.
-    """
+    """Return what a record of `_ack_due` says; None for one that no replay worker wrote."""
     try:
         value = due_codec().decode(record.value)
     except UnknownVersion:
@@ -287,9 +263,6 @@ class DueView:
     """What `_ack_due` says besides the roots that wait; of each key the last record counts.
 
     Garbage says nothing here, nor does what a newer replay worker wrote: who works by it tells of it.
-
-    Attributes:
-        progress: how far each verdict partition is taken over.
     """
 
     def __init__(self) -> None:
@@ -350,7 +323,6 @@ def left_out_of(history: tuple[Loss, ...]) -> int:
 
 
 def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
-    """Leave out of a history, behind its first loss, what does not fit."""
     first, *rest = history
     size = sum(map(_text_bytes, history))
     if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
@@ -384,7 +356,6 @@ def history_json(history: tuple[Loss, ...]) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _loss_json(all_but_root: tuple[object, ...]) -> str:
-    """Write a loss up to its root, which is the last of it: roots that are lost together share the rest."""
     shared = dict(zip(Loss._fields[:-1], all_but_root, strict=True))
     return json.dumps(shared, ensure_ascii=False)[:-1] + ', "root": '
 
@@ -442,8 +413,6 @@ def was_a_record(due: Due) -> bool:
     record and where a marker is. A record that a bolt has read may not be lost silently for that. Beside
     `was_read` an earlier emission proves it, since only what was read is emitted again; and so does a root of
     a replay topic in `_ack_due`, whose headers were read when it was taken over.
-
-    Source: docs/design/protocol.md, section 3 rule 5.
     """
     if is_replay(due.source) or due.attempt > 1 or len(due.history) > 1:
         return True

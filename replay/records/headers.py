@@ -54,16 +54,14 @@ _ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,10
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the headers of an emission say about the emissions before it.
+    """What the headers of an emission say about the emissions before it; counts are from 0.
 
     Attributes:
         origin: ``topic/partition@offset`` of the first emission.
         attempt: which emission this is, from 1.
-        abandoned: how many emissions before this one were abandoned, from 0.
         first_emitted_ms: wall time of the first emission; None when this is the first, or it is not known.
         reason: why the emission before was lost; empty for a first emission. Likewise `cause`, `operator`.
-        timed_out: how many emissions before this one timed out, from 0.
-        held: how many emissions before this one were held: no bolt has seen them; from 0.
+        held: how many emissions before this one were held: no bolt has seen them.
     """
 
     origin: str
@@ -97,12 +95,7 @@ def clipped(text: str, bytes_max: int) -> str:
 def parse_lineage(
     headers: Headers | None, topic: str, partition: int, offset: int, *, replayed: bool = True
 ) -> Lineage:
-    """Read what the headers of an emission tell of its past.
-
-    Args:
-        headers: as the log returned them; None and () are the same.
-        topic: the topic that the record was read from; likewise `partition` and `offset`.
-        replayed: whether the topic is the input's replay topic; False ignores the headers.
+    """Read what the headers of an emission tell of its past, if `replayed`: read from a replay topic.
 
     Returns attempt 1, with the record's own place as origin, when the headers tell nothing.
     """

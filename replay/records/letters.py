@@ -58,13 +58,7 @@ class LetterAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That a letter was handled.
-
-    Attributes:
-        letter: ``topic/partition@offset`` of the letter.
-        why: for what reason; empty when there is none.
-        at_ms: wall time.
-    """
+    """That the letter at ``topic/partition@offset`` was handled; `why` may be empty, `at_ms` is wall time."""
 
     letter: str
     action: LetterAction
@@ -79,17 +73,12 @@ class Letter:
 
     Attributes:
         place: ``topic/partition@offset`` of the letter.
-        partition: the partition of `place`; likewise `offset`.
         dead: why it was given up, a `DeadReason` or one of a later version.
-        group: the group that gave it up.
         lineage: where it began, the last attempt made, and why that was lost.
         history: how each emission was lost, oldest first, as far as it is kept.
-        died_ms: wall time at which it was given up.
         timestamp_ms: of the record when it was first emitted; None where the letter does not say.
-        key: the record's.
         bytes: what the letter takes in its topic.
         missing: why there is no payload; empty when there is.
-        mark: that it was handled, or None.
     """
 
     place: str
@@ -133,8 +122,6 @@ class Filter:
         places: letters by their own place, or by their origin.
         error: the last error's class, or a reason such as ``TIMED_OUT`` where there was no error.
         operator: who failed it last.
-        dead: why it was given up.
-        key: the record's key.
         since_ms: given up at this wall time or later; `until_ms`: before it.
         handled: also letters that were handled before.
     """
@@ -205,8 +192,7 @@ def own_headers(headers: Headers) -> Headers:
 def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
     """Build what lets a letter live again: the record as it was, its attempts and its time counted anew.
 
-    Its history goes with it, so that a further dead letter tells of both lives. The partition is that of the
-    first emission.
+    Its history goes with it, so that a further dead letter tells of both lives.
     """
     past = letter.lineage
     lineage = Lineage(

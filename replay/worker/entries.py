@@ -50,7 +50,6 @@ class Restored(NamedTuple):
         table: the roots that wait, except those in `mends`.
         progress: how far the verdicts are taken over; None if nothing ever was.
         mends: the entries to write again, since garbage was written over them.
-        pauses: by the ids of their inputs.
     """
 
     table: DueTable
@@ -125,10 +124,7 @@ class Mend(NamedTuple):
 
 
 def last_words(records: Iterable[Record], spoiled: Mapping[Root, int]) -> dict[Root, Record]:
-    """Return for each spoiled key the last sound record or tombstone among some records; some keys have none.
-
-    A record of an unknown version is not sound: a reader that came so far was allowed to pass over it.
-    """
+    """Return for each spoiled key the last sound record or tombstone; some keys have none."""
     words: dict[Root, Record] = {}
     for record in records:
         root = parse_root_key(record.key)
@@ -160,7 +156,7 @@ def mends_of(
 def unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
-    Returns None if the key is not of a tracked input, or does not belong into this partition.
+    None if the key is not of a tracked input, or does not belong into this partition.
     """
     owner = None if wrong_source(root.source) or root.position < 0 else worker.tracked(root.source)
     if owner is None or acker_partition(root.source, root.position, worker.partitions) != partition:
@@ -197,13 +193,9 @@ def entries_of(
 ) -> Mapping[int, Due | None]:
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    Entries behind the stable end are left out: the broker confirms a commit before it writes the markers.
-
-    `kept` has the entry in memory for each offset; None if memory does not have it.
-
-    Raises:
-        DataLoss: an entry is no longer in `_ack_due`.
-        UnknownVersion: a newer worker wrote an entry.
+    `kept` has the entries in memory, or None. Entries behind the stable end are left out: the broker confirms
+    a commit before it writes the markers. Raises `DataLoss` for a missing entry, `UnknownVersion` for a newer
+    one.
     """
     known = {offset: due for offset, due in kept.items() if due is not None}
     if len(known) == len(kept):
@@ -220,7 +212,6 @@ def entries_of(
 
 
 def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:
-    """Return the entry at a place. An unreadable one is reported, and its root becomes a dead letter."""
     if isinstance(found, Absence):
         raise DataLoss(
             f"a root waits at offset {place.offset} of {place.topic}/{place.partition}, which no longer"

@@ -65,12 +65,7 @@ _Offsets = Mapping[TopicPartition, Sequence[int]]
 
 
 class Fetcher:
-    """Fetches records, with one `Picker` that stays open.
-
-    Attributes:
-        read_records: number of records read so far, with those between the requested ones.
-        read_bytes: their size; of records between requested ones, keys and headers are not counted.
-    """
+    """Fetches records, with one `Picker` that stays open; counts what it read, also between the wanted."""
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
         self._log = log
@@ -80,17 +75,13 @@ class Fetcher:
         self.read_bytes = 0
 
     def fetch(self, wanted: Iterable[RecordPlace], *, why: bool = True) -> Answers:
-        """Read committed records.
+        """Read committed records; return at least one of `wanted`, or why there is none.
 
         With `why` NEVER is distinguished from GONE. For this the settings of the topic are fetched, which
         needs a right of its own. Without it each missing record is GONE.
 
-        Returns:
-            For each record in the answer, the record or why there is none. At least one of `wanted` is in it.
-
-        Raises:
-            Unreachable: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during each
-                of several tries.
+        Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`, or the log was shortened again
+        and again.
         """
         targets = list(wanted)
         offsets = _by_partition(targets)
@@ -146,14 +137,12 @@ class Fetcher:
         return [hole for hole in holes if hole.topic in kept]
 
     def _existing(self, names: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Leave out partitions that an existing topic does not have; keep all of a topic that is gone."""
         infos = self._log.topics({name.topic for name in names})
         return {
             name for name in names if name.topic not in infos or name.partition < infos[name.topic].partitions
         }
 
     def _inside(self, offsets: _Offsets) -> dict[TopicPartition, Sequence[int]]:
-        """Leave out offsets outside the log; the answer for them is GONE."""
         names: Collection[TopicPartition] = offsets.keys()
         try:
             starts, ends = self._log.starts(names), self._log.stable_ends(names)
@@ -204,7 +193,6 @@ class _Run:
         return self._settle()
 
     def _near(self) -> int:
-        """Return how many records one poll may read: up to the last requested offsets that are near."""
         near, most = 0, _PICK_RECORDS if self.read_records else _PICK_FIRST
         for name, offsets in self.left.items():
             position = self._positions[name]
@@ -213,12 +201,10 @@ class _Run:
         return min(near, most)
 
     def unread(self) -> Iterable[RecordPlace]:
-        """Return the places that were not reached."""
         places = (RecordPlace(*name, offset) for name, offsets in self.left.items() for offset in offsets)
         return [place for place in places if place not in self.found]
 
     def holes(self) -> Sequence[RecordPlace]:
-        """Return the places that were passed without a record."""
         unread = sum(map(len, self.left.values()))
         if len(self.found) + unread == sum(map(len, self._inside.values())):
             return ()

@@ -83,7 +83,6 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
     Raises:
         Disagreement: a root is of another group than its input in topics.yaml.
         TopicError: a replay or dead-letter topic is missing, or has too few partitions.
-        NotAuthorized: we may not read one.
     """
     owners = {key: worker.input_of(*key) for key in dict.fromkeys(map(_owner_key, dues))}
     unique = {owner.id: owner for owner in owners.values()}
@@ -138,7 +137,6 @@ class _Build:
     def outcome(
         self, due: Due, owner: Input, found: Record | Absence, dead: DeadReason | None
     ) -> RootOutcome:
-        """Build what is written for a root; `TopicError` if the replay topic has too few partitions."""
         if found is Absence.NEVER:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(found, Absence) else found
@@ -170,11 +168,7 @@ class _Build:
 def bounded(
     worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
 ) -> tuple[list[RootOutcome], list[Input]]:
-    """Leave out the dead letters that the breakers do not allow now.
-
-    Returns:
-        The other outcomes, and the inputs that may have no dead letter at all now, which must be paused.
-    """
+    """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused."""
     dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
     open_ones = [found for key, found in dying.items() if not room[key]]

@@ -55,20 +55,10 @@ _Decision = tuple[Due | None, bytes | None]
 
 
 class VerdictPartition:
-    """A verdict partition that this worker owns.
-
-    Attributes:
-        intake: the verdicts that were read and not taken over yet.
-        pauses: the pauses of this partition, by the ids of their inputs.
-    """
+    """A verdict partition that this worker owns, with what it read and not took over, and its pauses."""
 
     def __init__(self, worker: Worker, number: int) -> None:
-        """Become the owner of the partition.
-
-        1. End the transaction of the former owner and fence it.
-        2. Read `_ack_due` to its stable end: what waits, how far the verdicts are taken over, and which
-           entries the first step must repair because another program wrote over them.
-        3. Compare the progress with what the verdict log still contains.
+        """Become the owner: fence the former one, read `_ack_due` to its stable end, check the progress.
 
         Raises:
             DataLoss: verdicts that were not taken over are no longer in the log.
@@ -137,8 +127,7 @@ class VerdictPartition:
     def offer(self, record: Record, now_ms: int) -> None:
         """Read a record of the verdict topic; answers to sessions are ignored.
 
-        Raises:
-            UnknownVersion: perhaps a newer acker wrote it, and to pass over it would lose its lost roots.
+        Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over it would lose its lost roots.
         """
         try:
             event = self._worker.verdicts.decode(record.value)
@@ -162,11 +151,8 @@ class VerdictPartition:
     def step(self, now_ms: int) -> bool:
         """Repair entries, write what is due, take over what was lost; True if anything was done.
 
-        Raises:
-            Aborted: a transaction was aborted; drop the partition and open it again.
-            Fenced: another worker owns the partition; drop it.
-            Unreachable: it is uncertain whether a transaction committed; drop the partition and open it
-                again.
+        Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and open it again unless it was
+        `Fenced`.
         """
         with uncollected():
             if self.pauses and abs(now_ms - self._owned_ms) >= _OWNER_CHECK_MS:
@@ -187,13 +173,7 @@ class VerdictPartition:
         self._transactions.close()
 
     def _take_over(self, now_ms: int) -> bool:
-        """Run the first transaction.
-
-        1. Take a batch of lost roots from the verdicts, as many as there is room for.
-        2. Decide what becomes of each.
-        3. Write them to `_ack_due`, with the progress.
-        4. Let them wait, in memory.
-        """
+        """Run the first transaction: take lost roots, decide, write them to `_ack_due` with the progress."""
         room = self._room
         if room <= 0:
             return False
@@ -278,7 +258,6 @@ class VerdictPartition:
         return bool(inputs or pauses)
 
     def _ready(self, now_ms: int) -> Sequence[int]:
-        """Return the ids of inputs that can go on and have due roots; if one is a suspect, only that one."""
         ready = [
             each
             for each, due_ms in self.waiting.next_due().items()
@@ -287,7 +266,6 @@ class VerdictPartition:
         return [each for each in ready if each in self._worker.suspects][:1] or ready
 
     def _decide(self, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, _Decision]:
-        """Return what becomes of roots put aside, by offset; leave out those that must still wait."""
         found = decided(self._worker, list(asides.values()), now_ms)
         offsets = list(asides)
         encode = self._worker.dues.encode
@@ -317,7 +295,6 @@ class VerdictPartition:
             self._worker.trouble(input_id, error, now_ms)
 
     def _mend(self) -> bool:
-        """Write again the entries that another program wrote over, and let their roots wait."""
         if not self._mends:
             return False
         self._transact([mend.written for mend in self._mends])

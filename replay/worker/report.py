@@ -1,7 +1,4 @@
-"""What a replay worker reports: events for the log, counters for status and metrics.
-
-Source: docs/design/protocol.md, section 3 rules 10 and 11.
-"""
+"""What a replay worker reports: events for the log, counters for status and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ReplayEvent:
-    """Something that is worth a line in the log.
+    """Something that is worth a line in the log, with details in `fields`.
 
     Attributes:
         name: ``partition_opened``, ``partition_left``, ``fenced``, ``aborted``, ``unreachable``,
@@ -21,8 +18,6 @@ class ReplayEvent:
             and its roots wait; at once, and again from time to time), ``paused`` (the breaker paused an
             input; once per partition), ``goes_on`` (an input that was put aside can go on), ``topics_taken``
             (the worker goes on with a newer topics.yaml).
-        fields: details, of these names: ``partition``, ``offset``, ``root``, ``attempt``, ``reason``,
-            ``error``, ``input``, ``inputs``, ``topic``, ``waiting``, ``roots``, ``why``.
     """
 
     name: str
@@ -53,29 +48,24 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class ReplayStatus:
-    """A worker at one moment.
+    """A worker at one moment; what ends in ``_by_input`` is by the name of an input.
 
     Attributes:
         partitions: verdict partitions that the worker owns and has restored, ascending.
         waiting: roots that wait for their due time, or for their input to go on.
-        waiting_bytes: estimated memory of these.
         next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
         lost: lost roots taken over.
         held: those of them that were blocked behind an earlier record (`ordering`).
         replayed: copies written.
-        dead_lettered: dead letters written.
-        without_payload: those of them without payload.
+        without_payload: dead letters without payload.
         dropped: roots that a rule dropped. They are notes on the dead-letter topics, not in `dead_lettered`.
         absent: lost roots that never had a record: markers of transactions, aborted records.
         undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
         aborted: transactions that were aborted, whose work is done again.
         fenced: partitions that were lost since another worker became their owner.
         fetched_records: records read to write copies and dead letters, with those read between them.
-        fetched_bytes: their size.
-        replayed_by_input: as `replayed`, by name of the input; likewise the others.
         aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
-            of its topics is missing or forbidden.
-        aside_by_input: as `aside`, by name of the input, or a text like ``id 7`` without one.
+            of its topics is missing or forbidden. In `aside_by_input` an input without name is ``id 7``.
         paused: names of inputs that their breaker has paused in some partition, ascending.
     """
 

@@ -46,10 +46,7 @@ class ReplayService:
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
-        Args:
-            jitter: returns a random number in [0, 1) for each back-off.
-            limits: None: those of topics.yaml.
-            at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
+        `at` is called with the name of each operation that a step begins; a watchdog sees by it what hangs.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits
@@ -74,8 +71,6 @@ class ReplayService:
            waits here.
         2. For each partition, write what is due, and take over lost roots.
         3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
-
-        Returns:
             Whether anything was done.
 
         Raises:
@@ -107,14 +102,10 @@ class ReplayService:
         return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
 
     def take_topics(self, topics: Topics) -> None:
-        """Go on with a newer topics.yaml: its inputs, their policies, and the limits.
+        """Go on with a newer topics.yaml: its inputs, their policies, and the limits; nothing is written.
 
-        All partitions are opened again, so that every waiting root is checked against the new file. This
-        alone writes nothing.
-
-        Raises:
-            Disagreement: the file changes something that a running worker cannot change; it goes on as
-                before.
+        All partitions are opened again, so that every waiting root is checked against the new file. Raises
+        `Disagreement`: the file changes something that a running worker cannot change; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
         for name, here, there in (
@@ -192,7 +183,6 @@ class ReplayService:
         )
 
     def _report_aside(self, now_ms: int) -> None:
-        """Report, from time to time, the inputs that cannot go on and how many of their roots wait."""
         found: dict[int, tuple[int, str]] = {}
         for partition in self._partitions.values():
             for input_id, count in partition.aside(now_ms).items():
@@ -234,7 +224,6 @@ class ReplayService:
         return bool(opened)
 
     def _advance(self, number: int, now_ms: int) -> bool:
-        """Step one partition; one that cannot go on is dropped, and opened again from what the log has."""
         try:
             self._worker.at(f"partition {number}")
             worked = self._partitions[number].step(now_ms)

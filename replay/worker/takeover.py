@@ -120,7 +120,6 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
     A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic cannot be read now.
-    The back-off starts at `now_ms`, wall time.
     """
     owned = {
         key: _is_owned(worker, lost, now_ms) for key, lost in {id(r.lost): r.lost for r in roots}.items()
@@ -145,11 +144,9 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
 
 
 def decided(worker: Worker, asides: Sequence[Aside], now_ms: int) -> Mapping[int, Due | None]:
-    """Decide what becomes of roots that were put aside.
+    """Decide what becomes of roots that were put aside, by index; None if there never was a record.
 
-    Returns:
-        What becomes of each, by its index in `asides`; None if there never was a record. Roots whose input
-        still cannot go on are missing.
+    Roots whose input still cannot go on are missing.
     """
     dues = {(due.source, due.position): due for due in dues_of(worker, [_lost(a) for a in asides], now_ms)}
     found = {index: dues.get((aside.source, aside.position)) for index, aside in enumerate(asides)}
@@ -191,7 +188,6 @@ def _aside(root: LostRoot, now_ms: int) -> Aside:
 
 
 def _lost(aside: Aside) -> LostRoot:
-    """Return a root as it was in its verdict."""
     loss = aside.history[-1]
     lost = Lost(
         reason=loss.reason,
@@ -232,14 +228,12 @@ def _here(root: LostRoot) -> Lineage:
 
 
 def _missed(root: LostRoot) -> Past | None:
-    """Return the past of a root without a record, if the verdict proves that there was one; else None."""
     lost = root.lost
     proven = was_read(lost.reason, lost.operator, error_class(lost.error))
     return Past(_here(root), dead=DeadReason.GONE) if proven else None
 
 
 def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace, Past | None]:
-    """Return the past of each copy; None if there never was a record."""
     pasts: dict[RecordPlace, Past | None] = {}
     there = worker.same_topics({topic_of(root.lost) for root in replayed})
     left: set[RecordPlace] = set()

@@ -67,11 +67,7 @@ class Worker:
         at: Callable[[str], None] = lambda _operation: None,
         counters: Counters | None = None,
     ) -> None:
-        """Prepare what is shared; sends no request to the cluster.
-
-        `at` is called with the name of each operation that begins; a watchdog sees by it what hangs. Counting
-        goes on from `counters`, or from 0 without them.
-        """
+        """Prepare what is shared; sends no request to the cluster."""
         self.at = at
         self.log = log
         self.names: AckTopics = topics.ack_topics
@@ -95,11 +91,7 @@ class Worker:
         self._breakers = {found.id: _breaker(found, limits) for found in topics.inputs.values()}
 
     def input_of(self, source: int, group: str) -> Input:
-        """Return the input that a lost root belongs to.
-
-        Raises `Disagreement` if topics.yaml does not have it, or has it under another group. The root waits
-        in `_ack_due`, so nothing is lost.
-        """
+        """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""
         found = self._inputs.get(input_id_of(source))
         if found is None:
             self._groups[input_id_of(source)] = group
@@ -139,8 +131,7 @@ class Worker:
     def trouble(self, input_id: int, error: WindhoverError, now_ms: int) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
-        Raises:
-            Unreachable: the broker does not answer at all, so the error concerns all inputs.
+        Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
         """
         if isinstance(error, Unreachable):
             self.log.stable_ends([TopicPartition(self.names.due, 0)])
@@ -160,8 +151,7 @@ class Worker:
     def report_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
         """Report, at once and then every `input_retry_ms`, which inputs cannot go on.
 
-        Args:
-            aside: for each such input, by its id, how many of its roots wait; and why it is paused, or empty.
+        `aside` has for each such input how many of its roots wait, and why it is paused, or an empty text.
         """
         for input_id, (roots, paused) in aside.items():
             if abs(now_ms - self._reported_ms.get(input_id, -1 << 60)) >= self.limits.input_retry_ms:
@@ -183,10 +173,8 @@ class Worker:
     ) -> list[R]:
         """Act on items of many inputs at once; if that fails, on the items of each input alone.
 
-        An input that fails alone is left alone for a while, and the result has nothing of it.
-
-        Raises:
-            Unreachable: the broker does not answer at all.
+        An input that fails alone is left alone for a while; `Unreachable` if the broker does not answer at
+        all.
         """
         try:
             return [act(items)]
@@ -242,11 +230,8 @@ class Worker:
     def check_counts(self, owned: Iterable[int], now_ms: int) -> None:
         """Check from time to time that the ack topics still have N partitions; not before `check_topics`.
 
-        A number of N or above among the partitions that the group assigned makes it check at once.
-
-        Raises:
-            Disagreement: an ack topic has a number of partitions that is not the one in topics.yaml.
-            TopicError: an ack topic is missing.
+        A number of N or above among the partitions that the group assigned makes it check at once. Raises
+        `Disagreement` or `TopicError` if they have not.
         """
         if self._counts is not None:
             self._counts.require(owned)
@@ -260,10 +245,7 @@ class Worker:
     def topics_of(
         self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
-        """Fetch the replay and dead-letter topics of some inputs, and others, which may be missing.
-
-        Raises `TopicError` if a replay or dead-letter topic is missing.
-        """
+        """Fetch the topics of inputs, or raise `TopicError` if one is missing; and others, if they exist."""
         wanted = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
         infos = dict(self.log.topics(wanted | set(also), settings=settings))
         missing = sorted(wanted - set(infos))
@@ -272,10 +254,7 @@ class Worker:
         return infos
 
     def check_topics(self, now_ms: int) -> None:
-        """Compare the broker's topics with topics.yaml; an input without one of its topics gets a `Trouble`.
-
-        Raises what `check_counts` does.
-        """
+        """Compare the topics with topics.yaml as `check_counts` does; what one lacks is its `Trouble`."""
         self._counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [found for found in self._inputs.values() if found.tracked]
         self.apart(tracked, lambda found: found.id, self._check, now_ms)
@@ -295,11 +274,7 @@ class Worker:
 
 
 def newer(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Return the text of the error for a record of an unknown version that a mark lets all pass over.
-
-    Raises:
-        UnknownVersion: there is no such mark; the message explains what to do.
-    """
+    """Return the error's text for a record of an unknown version if a mark lets it pass; else raise it."""
     if is_passed_over(log, record):
         return str(error)
     place = f"{record.topic}/{record.partition}@{record.offset}"

@@ -54,7 +54,6 @@ def _block_end(position: int) -> int:
 
 
 def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
-    """Distribute sources over as few records as possible, at least one."""
     parts: list[list[TakeSource]] = [[]]
     used = 0
     for source in sources:
@@ -68,20 +67,13 @@ def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
 
 
 class Announcer:
-    """Writes for one group; each call returns when what it wrote is durable.
-
-    Attributes:
-        who: the process that the signs of life name.
-    """
+    """Writes for one group; each call returns when what it wrote is durable."""
 
     def __init__(
         self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None,
         *, durable_ms: int = UNREACHABLE_MS,
     ) -> None:  # fmt: skip
-        """Open a producer for a group and N acker partitions.
-
-        The query fails when the broker does not make a record durable within `durable_ms`.
-        """
+        """Open a producer for N acker partitions; the query fails if a record takes over `durable_ms`."""
         self._durable_ms = durable_ms
         self._producer = log.producer()
         self._codec = wire_codec()
@@ -161,10 +153,7 @@ class Announcer:
         self._producer.flush(LEAVE_MS)
 
     def absent(self, name: SessionName, lane: str, seq: int, now: int, runs: Iterable[SourceRun]) -> None:
-        """Report to the ackers that the log has no record at initialised positions, ascending and disjoint.
-
-        Only this process uses the lane, and `seq` is higher than in the call before.
-        """
+        """Report that the log has no record at initialised positions; `seq` rises in this process's lane."""
         if self._is_unflushed:
             self._flush()  # a contribution may not come before its init
         for (source, block), found in sorted(by_block(runs).items()):

@@ -29,7 +29,6 @@ class Committer:
     """Commits for one group; an offset never goes backwards within a generation."""
 
     def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
-        """Begin with the group's present commits."""
         self._log = log
         self._group = group
         self._specs = specs
@@ -74,13 +73,11 @@ class Committer:
         return dict(self._committed)
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:
-        """Return the sources that have a commit, each with the text beside it."""
         specs = {spec.place: spec for spec in self._specs.values()}
         marked = self._log.commit_metadata(self._group, specs)
         return [(specs[place], text) for place, text in marked.items()]
 
     def _read(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
-        """Return the committed offset of each source that has one."""
         sources = {spec.place: spec.source for spec in specs}
         return {sources[place]: at for place, at in self._log.committed(self._group, sources).items()}
 

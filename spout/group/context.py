@@ -26,16 +26,7 @@ class Reach(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannerContext:
-    """The cluster, the task, and the connection to the ackers.
-
-    Attributes:
-        log: the cluster.
-        spec: the task of this process.
-        sources: that are read; new partitions are added.
-        announcer: None where nothing is tracked.
-        report: called with events that may interest a person.
-        reach: which records can be planned.
-    """
+    """The cluster, the task, and the connection to the ackers (None where nothing is tracked)."""
 
     log: Log
     spec: PlannerSpec

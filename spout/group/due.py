@@ -36,7 +36,6 @@ class DueReader(ABC):
     """
 
     def __init__(self, log: Log, topic: str, partitions: int) -> None:
-        """Prepare; nothing is read before `read`."""
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         places = [TopicPartition(topic, number) for number in range(partitions)]
@@ -45,9 +44,7 @@ class DueReader(ABC):
     def read(self) -> bool:
         """Read on; return whether everything was read that was stable at the time of this call.
 
-        Raises:
-            UnknownVersion: a newer replay worker wrote a record.
-            Unreachable: the broker does not answer.
+        Raises `UnknownVersion` if a newer replay worker wrote a record.
         """
         for record in self._follower.read():
             self._take(record)
@@ -90,8 +87,7 @@ class DueWatch(DueReader):
     def is_over(self, lost_below: Mapping[int, int]) -> bool:
         """Return whether nothing waits; False too as long as not everything was read.
 
-        Args:
-            lost_below: by verdict partition, the offset behind the last verdict of a lost root.
+        `lost_below` has by verdict partition the offset behind the last verdict of a lost root.
         """
         if not self.read():
             return False
@@ -107,12 +103,10 @@ class DueWatch(DueReader):
 
 
 class WaitingRoot(NamedTuple):
-    """A root that waits for its replay.
+    """A root that waits for its replay; `is_blocked` if it did not fail itself.
 
-    Attributes:
-        origin: the place where its record was first emitted; None: unknown.
-        place: the place from which to read it: of the record, or of its last copy.
-        is_blocked: whether it waited behind another record, and did not fail itself.
+    Its record was first emitted at `origin` (None: unknown), and is read from `place`, of it or its last
+    copy.
     """
 
     origin: RecordPlace | None

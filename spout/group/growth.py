@@ -25,7 +25,6 @@ class Growth:
     """Finds new partitions and adds them to a running session."""
 
     def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
-        """Begin; the first check is `LOOK_EVERY_MS` from now."""
         self._context = context
         self._name = name
         self._looked_ms = now_ms
@@ -42,9 +41,7 @@ class Growth:
     def step(self, now: int, now_ms: int) -> list[NewSource]:
         """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
 
-        Raises:
-            Disagreement: a topic was re-created.
-            TopicError: a topic is gone.
+        Raises `Disagreement`: a topic was re-created; `TopicError`: it is gone.
         """
         if self._found:
             return self._taken(now, now_ms)

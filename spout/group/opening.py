@@ -47,10 +47,7 @@ class Opened:
     """What a session begins with.
 
     Attributes:
-        name: the session.
         is_restart: whether the session is that of the journal.
-        histories: the ackers' state of each source that is read.
-        answers: of all acker partitions.
         now: the first value of the clock, ms.
         later: what acker partitions wrote after their answers, in order.
         answered_at: by acker partition, the offset of its answer.
@@ -79,9 +76,7 @@ class Opening:
     ) -> None:
         """Send the first `Take`, with the checkpoint's last offset, and the id of a session that is new.
 
-        Raises:
-            Unreachable: the broker does not answer.
-            Disagreement: somebody moved the group's offsets.
+        Raises `Disagreement`: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
         self._log = context.log
@@ -188,11 +183,7 @@ class Opening:
             self._refused(answers, now_ms)
 
     def _has_to_wait(self, owner: SessionName, now_ms: int) -> bool:
-        """Return whether the group's owner may be alive, so that a fresh checkpoint does not take it yet.
-
-        Raises:
-            SessionRefused: the owner is alive.
-        """
+        """Whether the owner may live, so that a fresh checkpoint waits; `SessionRefused`: it does live."""
         spec = self._spec
         if self._presence is None:
             return False
@@ -236,9 +227,6 @@ class Opening:
         """Begin a new generation of the sources that are to be rewound, and of re-created replay topics.
 
         Every copy on a replay topic is for this group only, so a new replay topic begins at 0.
-
-        Raises:
-            UsageError: there have been too many generations.
         """
         offsets = {
             source: 0
@@ -288,7 +276,6 @@ class Opening:
         check_commits(self._log, self._spec.group, begun)
 
     def _continued_or_starting(self, histories: Mapping[int, SourceHistory]) -> dict[int, TakeSource]:
-        """Name every source: with the ackers' state, or else from its starting position."""
         marks = self._journal.sources
         fresh = [s for source, s in self._sources.items() if source not in histories and source not in marks]
         starts = starting_offsets(self._log, self._spec, fresh)
@@ -314,7 +301,6 @@ class Opening:
         return {source: spec.taken_from(firsts[source]) for source, spec in self._sources.items()}
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
-        """Raise the error that explains why the session may not run."""
         partition, reason = next(iter(answers.refusals.items()))
         if answers.owner > self._name:
             spec = self._spec

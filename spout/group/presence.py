@@ -50,15 +50,10 @@ LEAVES_HEADER: Final = "windhover.leaves"
 
 
 class Who(NamedTuple):
-    """The process that gives a sign of life.
+    """The process that gives a sign of life: machine, application, number, and when it began (wall time).
 
-    Attributes:
-        host: name of its machine.
-        application: for people.
-        pid: its process number.
-        since_ms: wall time at which it began, ms.
-        space: the boot and the namespace in which `pid` is valid, unique among all machines and containers;
-            empty: unknown.
+    `space` is the boot and the namespace in which `pid` is valid, unique among all machines and containers;
+    empty: unknown.
     """
 
     host: str
@@ -135,11 +130,6 @@ class Presence:
     """The signs of life in one group: those of the last `SILENT_MS_MAX`, and all new ones."""
 
     def __init__(self, log: Log, topic: str, partitions: int, group: str, now_ms: int) -> None:
-        """Read N partitions of `_ack_init`, the topic, for the first time.
-
-        Raises:
-            Unreachable: the broker does not answer.
-        """
         self._group = group
         self._began_ms = self._looked_ms = now_ms
         self._codec = wire_codec()

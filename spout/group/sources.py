@@ -17,12 +17,9 @@ from acker.wire.events import SourceRun, TakeSource
 
 @dataclass(frozen=True, slots=True)
 class PlannerSpec:
-    """The task of a planning process.
+    """The task of a planning process; its inputs are all of one group.
 
     Attributes:
-        inputs: the inputs to read; all of one group.
-        topics: names of the ack topics.
-        partitions: N.
         start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are emitted.
@@ -65,14 +62,7 @@ class PlannerSpec:
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """One source.
-
-    Attributes:
-        source: its number on the wire.
-        place: its Kafka partition.
-        topic_id: Kafka's id of the topic.
-        input: the input that it belongs to.
-    """
+    """One source: its number on the wire, its Kafka partition, Kafka's id of the topic, and its input."""
 
     source: int
     place: TopicPartition
@@ -95,8 +85,7 @@ class SourceSpec:
 def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
     """Get the sources from the broker, those of replay topics only where inputs are tracked.
 
-    Raises:
-        TopicError: a topic is missing, or a replay topic has fewer partitions than its topic.
+    Raises `TopicError`: a topic is missing, or a replay topic has fewer partitions than its topic.
     """
     found, lack = look_for_sources(log, inputs, tracked=tracked)
     if lack:

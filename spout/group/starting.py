@@ -50,11 +50,7 @@ def _offsets(
 
 
 def check_commits(log: Log, group: str, sources: Iterable[SourceSpec]) -> None:
-    """Refuse to go on if somebody moved the committed offsets of sources that have history here.
-
-    Raises:
-        Disagreement: a committed offset is not one that a spout wrote.
-    """
+    """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here."""
     specs = {one.place: one for one in sources}
     for place, marked in sorted(log.commit_metadata(group, specs).items()):
         if marked != COMMITTED_BY:

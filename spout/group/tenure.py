@@ -46,7 +46,6 @@ class Sibling:
     def __init__(
         self, group: str, name: SessionName, partitions: int, clock: SessionClock, now_ms: int
     ) -> None:
-        """Begin at a restart, with the session of both, and the clock of this process as it began."""
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
         self._began, self._began_ms = clock.now, now_ms
@@ -72,10 +71,7 @@ class Sibling:
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read an answer; return whether all have come, so that the clock goes on from the other's.
-
-        An answer that comes before our first question answers another process.
-        """
+        """Read an answer; return whether all have come, so that the clock goes on from the other's."""
         if self._sent_ms is not None:
             self._answers.read(partition, taken)
         if self._answers.missing:
@@ -125,10 +121,6 @@ class Tenure:
             self.unjournalled += [SourceRun(source, *run) for run in journalled.outside(start, end)]
 
     def look(self, now_ms: int) -> int:
-        """Move the clock on to a wall time and return it, ms.
-
-        It does not move while no root is pending, unless the process before may have pending roots.
-        """
         is_still = self.is_idle and self.sibling is None
         now = self.clock.look(now_ms, idle=is_still)
         if is_still:

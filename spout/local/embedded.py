@@ -144,9 +144,8 @@ class EmbeddedBroker:
     def start(self) -> None:
         """Fetch missing jars, format a new storage, start, and wait until the broker answers.
 
-        Raises:
-            UsageError: the port is in use, or another broker runs in this directory.
-            Unreachable: no Java, no jars, or no answer within `START_TIMEOUT_MS`.
+        Raises `UsageError`: the port or directory is in use; `Unreachable`: no Java, no jars, or no answer in
+        time.
         """
         self.launch()
         self.wait_until_it_answers()
@@ -243,7 +242,6 @@ class EmbeddedBroker:
             ) from None
 
     def _release(self) -> None:
-        """Forget the process that has ended, and release the directory."""
         self._process = None
         if self._claim is not None:
             self._claim.close()
@@ -254,7 +252,6 @@ class EmbeddedBroker:
             self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
 
     def _find_listeners(self) -> None:
-        """Find a port for each further listener, once."""
         taken = {self._port}
         for name, advertised_port in self._advertised.items():
             if name not in self._listeners:

@@ -136,7 +136,6 @@ class EmbeddedCluster:
             broker.kill()
 
     def _cluster_id(self) -> str:
-        """Return the id with which the nodes of this directory were formatted, or a new random one."""
         path = self._directory / _CLUSTER_ID
         if not path.exists():
             path.write_text(new_cluster_id(), encoding="ascii")

@@ -72,7 +72,6 @@ def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], No
 
 
 def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
-    """Refuse a file that cannot be read, or that has another broker than the one to be started."""
     port = options.port or 0
     ours = ",".join(f"{HOST}:{port + number}" for number in range(options.brokers))
     named = load_topics(options.config, {**environ, BOOTSTRAP: ours}).kafka.get("bootstrap.servers", ours)
@@ -86,7 +85,6 @@ def _check(options: UpOptions, environ: Mapping[str, str]) -> None:
 def _start_kafka(
     stack: ExitStack, options: UpOptions, say: Callable[[str], None]
 ) -> tuple[EmbeddedBroker | EmbeddedCluster, tuple[EmbeddedBroker, ...]]:
-    """Start a broker or a cluster; return it, and each broker of it."""
     if options.brokers == 1:
         broker = stack.enter_context(EmbeddedBroker(options.directory, options.port, progress=say))
         say(f"broker is ready (process {broker.pid}, log {broker.log})")
@@ -120,7 +118,6 @@ def _start(
 
 
 def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
-    """Sleep until one of the processes ends, and return it."""
     with ExitStack() as stack:
         watched = {}
         for part in parts:

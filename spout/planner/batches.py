@@ -29,14 +29,10 @@ class Batches:
         self, context: PlannerContext, tenure: Tenure, lane: str, targets: Mapping[int, int],
         order: OrderWatch | None = None,
     ) -> None:  # fmt: skip
-        """Plan for a tenure.
+        """Plan for a tenure; `order` is None where no input is ordered.
 
-        Args:
-            context: cluster, task and sources.
-            tenure: the state of the session.
-            lane: of this process alone; names what it contributes for records that left the log.
-            targets: offsets beyond which sources are not read; those without one are read to their ends.
-            order: None where no input is ordered.
+        `lane`, of this process alone, names what it contributes for records that left the log; `targets` has
+        offsets beyond which sources are not read, those without one are read to their ends.
         """
         self._order = order
         self._turns: dict[int, Turn] = {}
@@ -60,22 +56,12 @@ class Batches:
         self._absences = 0
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
-        """Plan the batch behind `start`.
+        """Plan the batch behind `start`; return its end, `start` itself when there is nothing to do.
 
-        1. What is initialised and not journalled comes first, as it is.
-        2. Replays, then fair shares of the inputs, as far as there is room. A partition of an ordered input
-           takes part when it is known what waits of it, and then with all its copies at once.
-        3. What is new gets its Init, durable before anything names it.
-
-        Args:
-            start: the offset before the batch.
-            limit: the largest number of records; None: any.
-            now_ms: wall time.
-            tasks: the largest number of read tasks; None: as the spec says.
-
-        Returns:
-            The offset behind the batch; `start` itself when there is nothing to do. A process that shall wake
-            what Spark's state holds begins with a batch, be it an empty one.
+        What is initialised and not journalled comes first, as it is; then replays, then fair shares of the
+        inputs, as far as there is room. A partition of an ordered input takes part when it is known what
+        waits of it, and then with all its copies at once. What is new gets its Init, durable before anything
+        names it. A process that shall wake what Spark's state holds begins with a batch, be it an empty one.
 
         Raises:
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
@@ -145,7 +131,6 @@ class Batches:
         self._pace.discount(count)
 
     def _unjournalled(self) -> list[SourceRun]:
-        """Return what is initialised and not journalled; of an ordered partition when it has its turn."""
         runs = self._tenure.take_unjournalled()
         if self._order is None:
             return runs
@@ -165,8 +150,6 @@ class Batches:
         pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
         between them lie the markers of their transactions, which may pass `max_spout_pending`.
 
-        Args:
-            planned: by source, how many of its pending roots are still to be emitted.
         """
         sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
         ends = self._readable(sources)
@@ -195,16 +178,11 @@ class Batches:
         return self._is_ordered(source) and first_source(source) not in self._turns
 
     def _line_ups(self, ranges: Iterable[SourceRun], most: int | None) -> dict[int, LineUp]:
-        """Return what the batch must hold back in each partition of an ordered input that it reads."""
         sources = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
         return {source: replace(self._turns[source].line_up, most=most) for source in sorted(sources)}
 
     def _choose(self, limit: int | None, taken: int) -> tuple[list[SourceRun], int | None]:
-        """Choose what is free, as far as there is room beside `taken` records.
-
-        Returns:
-            The runs, and how many records of each ordered partition may go to the bolts; None: all of them.
-        """
+        """Choose what is free beside `taken` records, and how many of each ordered partition bolts get."""
         limits = [most for most in (limit, self._pace.allowed()) if most is not None]
         total = max(0, min(limits) - taken) if limits else None
         copies, self._copies = self._copies, []
@@ -234,7 +212,6 @@ class Batches:
         return sorted([*copies, *runs]), most
 
     def _readable(self, sources: Sequence[int]) -> dict[int, int]:
-        """Return the offsets up to which sources may be read now."""
         ends = self._ends(sources)
         return {source: min(end, self._targets.get(source, end)) for source, end in ends.items()}
 
@@ -244,11 +221,7 @@ class Batches:
         return {source: found[self._specs[source].place] for source in sources}
 
     def _gone(self, runs: Sequence[SourceRun]) -> list[SourceRun]:
-        """Return what of chosen runs left the log already.
-
-        Raises:
-            DataLoss: something did, and `on_data_loss` is fail.
-        """
+        """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail."""
         if not runs:
             return []
         starts = self._reach.starts({self._specs[run.source].place for run in runs})
@@ -289,7 +262,6 @@ class Batches:
 
 
 def _without(runs: Iterable[SourceRun], gone: Sequence[SourceRun]) -> list[SourceRun]:
-    """Cut off what is gone, which is always the beginning of a run."""
     ends = {(run.source, run.start): run.end for run in gone}
     cut = [SourceRun(run.source, ends.get((run.source, run.start), run.start), run.end) for run in runs]
     return [run for run in cut if run.start < run.end]

@@ -47,11 +47,9 @@ class Mailbox:
     Attributes:
         again: the file that is there while a batch is run again; only its path goes to the tasks.
         status_path: the status file, where the user names no other.
-        group: the group that the stream reads, for messages of errors.
     """
 
     def __init__(self, folder: Path, stream: str, group: str = "") -> None:
-        """Name the files of a stream in a folder of the application."""
         self.again = folder / f"{stream}.again"
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
@@ -152,7 +150,6 @@ class Mailbox:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replace a file whole."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
@@ -219,19 +216,15 @@ class SinkWatch:
 
 @dataclass(frozen=True, slots=True)
 class PlannerStatus:
-    """A planning process as it is now.
+    """A planning process as it is now; roots are counted while this process ran.
 
     Attributes:
         state: ``idle``, ``taking`` (waiting for ackers), ``running``, ``failed``, or ``closed``; Spark kills
             the process at the end of a query, so the last one that is written is mostly ``running``.
-        group: that it reads.
         session, epoch: of the session; empty before there is one.
-        batches: micro-batches planned by this process.
-        emitted: roots emitted by this process, copies on replay topics included.
+        emitted: roots emitted, copies on replay topics included.
         replayed: of these, copies on replay topics.
         pending: roots without a verdict.
-        acked: roots settled ACKED while this process ran.
-        absent, failed, timed_out, abandoned: see `acked`.
         late: verdicts for roots that were settled before.
         unknown: verdicts for roots that this session never emitted.
         undecodable: records of the verdict topic that no acker wrote; they were passed over.
@@ -240,11 +233,8 @@ class PlannerStatus:
         batch_ms: how long the last batch took whose end was seen, ms; 0: none yet.
         batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
             timeout; 0: any number.
-        clock: the session's clock, ms.
         committed: offset committed last, by ``topic/partition``.
-        commit_failures: commits that failed and were tried again.
-        held: roots that were held back while this process ran, behind a record that waits (`ordering`); each
-            of them is among `failed`.
+        held: roots that were held back behind a record that waits (`ordering`); they are among `failed`.
         held_now: of each partition of an ordered input how many of its records wait behind another, by
             ``topic/partition``, when it was last looked at.
         waits: what partitions of ordered inputs wait for, those that go on left out.

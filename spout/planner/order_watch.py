@@ -42,26 +42,20 @@ UNKNOWN: Final = "waits for what is under way: "
 
 
 def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
-    """Tell whether a record was first emitted by a source; a copy of an unknown one by none."""
     return origin is not None and origin[:2] == tuple(spec.place)
 
 
 class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on.
 
-    Attributes:
-        why: what partitions wait for, by ``topic/partition``; those that go on are left out.
-        blocked: how many of its records each partition blocks, by ``topic/partition``.
+    By ``topic/partition``, `why` has what partitions wait for, and `blocked` how many records each blocks.
     """
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
         """Prepare; nothing is read before `turns`.
 
-        Args:
-            context: cluster, task and sources.
-            tenure: the state of the session.
-            answered_at: by acker partition, the offset of its answer to our `Take`: the verdicts of what was
-                lost before are below it.
+        `answered_at` has by acker partition the offset of its answer to our `Take`: the verdicts of what was
+        lost before are below it.
         """
         self._context = context
         self._tenure = tenure
@@ -83,12 +77,8 @@ class OrderWatch:
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
 
-        Args:
-            planned: by source, how many of its pending roots are still to be emitted.
-
-        Raises:
-            Unreachable: the broker does not answer.
-            UnknownVersion: a newer replay worker wrote to `_ack_due`.
+        `planned` has by source how many pending roots are still to be emitted. Raises `Unreachable`, or
+        `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = {
             source: one
@@ -153,7 +143,6 @@ class OrderWatch:
         return why
 
     def _not_taken_over(self, source: int) -> str:
-        """Name the verdict partitions in which something was lost that nobody has taken over."""
         due = self._due
         lost = self._lost_below.get(source, {})
         below = {number: max(at, lost.get(number, 0)) for number, at in self._answered_at.items()}
@@ -161,7 +150,6 @@ class OrderWatch:
         return ", ".join(f"{self._context.spec.topics.verdict}/{number}" for number in behind)
 
     def _unstable(self, sources: Sequence[int]) -> dict[int, str]:
-        """Name the replay partitions that hold what is not decided yet."""
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
@@ -179,9 +167,7 @@ class OrderWatch:
     def _read_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
         """Read the lines of records that wait, of some in each call, and each once.
 
-        Args:
-            places: of each origin, where its record is read from: a copy is still there when the source topic
-                was compacted.
+        `places` has for each origin where to read: a copy is still there when the source topic was compacted.
         """
         self._lines = {origin: line for origin, line in self._lines.items() if origin in places}
         missing = {places[origin]: origin for origin in sorted(places.keys() - self._lines)[:FETCH_MAX]}
@@ -190,7 +176,6 @@ class OrderWatch:
             self._lines[missing[place]] = None if key is None else line_of_key(key)
 
     def _turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot]) -> Turn | None:
-        """Return how a partition goes on; None while a key is not known."""
         by = spec.input.ordering
         waiting: list[WaitingRecord] = []
         for origin, _, is_blocked in roots:

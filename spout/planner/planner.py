@@ -66,19 +66,15 @@ class Planner:
         reach: Reach | None = None, on_verdicts: Callable[[Verdicts], None] | None = None,
         who: Who | None = None,
     ) -> None:  # fmt: skip
-        """Prepare; nothing is read or written before `open`.
+        """Prepare; nothing is read or written before `open`, and the planner does not close the log.
 
         Args:
-            log: the cluster; the planner does not close it.
-            spec: its task.
             new_id: never used before: id of the session that this process may draw, and of its lane.
-            report: called with events that may interest a person.
             reach: which records may be planned; None: what the broker has.
             on_verdicts: called in `step` with what the ackers decided, once it is settled.
             who: the process, as its signs of life name it.
 
-        Raises:
-            UsageError: inputs of several groups, or tracked and untracked ones together.
+        Raises `UsageError`: inputs of several groups, or tracked and untracked ones together.
         """
         if len({found.group for found in spec.inputs}) != 1:
             raise UsageError("one read_stream reads inputs of one group; read the others in another query")
@@ -136,8 +132,7 @@ class Planner:
 
         Raises:
             TopicError: a topic is missing.
-            Disagreement: the broker's N is not ours, somebody moved the group's offsets, or a topic was
-                re-created.
+            Disagreement: N is not ours, somebody moved the group's offsets, or a topic was re-created.
         """
         log, spec = self._context.log, self._spec
         self._journal = journal
@@ -273,7 +268,6 @@ class Planner:
         return self._owned
 
     def _take_up(self, opening: Opening, now_ms: int) -> None:
-        """Begin to run when all acker partitions have answered."""
         if (opened := opening.opened) is None:
             return
         self._opening = None
@@ -307,7 +301,6 @@ class Planner:
         return self._owned
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
-        """Settle, or learn of another session."""
         spec, tenure = self._spec, owned.tenure
         if isinstance(event, Verdicts):
             if owned.order is not None:

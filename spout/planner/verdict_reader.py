@@ -21,18 +21,12 @@ POLL_RECORDS_MAX = 1_000
 
 
 class VerdictReader:
-    """Follows all acker partitions.
-
-    Attributes:
-        undecodable: records that no acker wrote; they were passed over.
-    """
+    """Follows all acker partitions; `undecodable` counts what no acker wrote and was passed over."""
 
     def __init__(self, log: Log, topics: AckTopics, partitions: int, report: Report) -> None:
         """Begin at the ends as they are now; `report` what is passed over, once for each kind.
 
-        Raises:
-            TopicError: an ack topic is missing.
-            Disagreement: the broker's N is not ours.
+        Raises `TopicError`: an ack topic is missing; `Disagreement`: the broker's N is not ours.
         """
         names = (topics.init, topics.ack, topics.fail, topics.verdict)
         self._counts = PartitionCounts(log, names, partitions)
@@ -55,9 +49,7 @@ class VerdictReader:
     def decode(self, record: Record) -> Taken | Verdicts | None:
         """Read one record; None for one that no acker wrote.
 
-        Raises:
-            UnknownVersion: a newer acker wrote it. Passing over it could lose verdicts, and what they settle
-                would stay pending for ever.
+        Raises `UnknownVersion` for a newer acker's: what a verdict in it settles would stay pending for ever.
         """
         try:
             event = self._codec.decode(record.value)

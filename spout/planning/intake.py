@@ -72,12 +72,9 @@ class SourceCursor:
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
-    """Find the free positions of a source for N acker partitions.
+    """Find the free positions of a source's highest generation, which begins at `from_`.
 
-    Args:
-        source: the source.
-        from_: first position of its highest generation for the group.
-        watermarks: by acker partition, its first position of the source that was never initialised.
+    `watermarks` has by acker partition its first position of the source that was never initialised.
     """
     own = {
         p: max(from_, mark) for p, mark in watermarks.items() if generation_of(mark) == generation_of(from_)
@@ -96,12 +93,7 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many records may be taken.
-
-    Attributes:
-        total: from all sources together; None: any number.
-        by_input: how many more roots of an input may become pending, by its id.
-    """
+    """How many records may be taken in all (None: any number), and of each input, by its id."""
 
     total: int | None
     by_input: Mapping[int, int]
@@ -111,17 +103,12 @@ def choose_runs(
     cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room,
     caps: Mapping[int, int] = MappingProxyType({}),
 ) -> list[SourceRun]:  # fmt: skip
-    """Choose free positions to emit.
+    """Choose free positions to emit; return runs, ascending by source and start.
 
     Args:
-        cursors: the free positions of each source.
         ends: by source, the offset below which it may be read now.
         input_ids: by source, the id of its input.
-        room: how many records may be taken.
         caps: of some sources, how many records may be taken at most.
-
-    Returns:
-        Runs, ascending by source and start; none without records, or without room.
     """
     limits = {source: cursor.position_of(ends.get(source, 0)) for source, cursor in cursors.items()}
     free = {source: cursor.free_below(limits[source]) for source, cursor in cursors.items()}
@@ -146,7 +133,6 @@ def choose_runs(
 def _gated(
     demand: Mapping[int, int], input_ids: Mapping[int, int], left: Mapping[int, int]
 ) -> dict[int, int]:
-    """Distribute the room of each input over its sources."""
     granted: dict[int, int] = {}
     for input_id in sorted({input_ids[source] for source in demand}):
         own = {source: count for source, count in demand.items() if input_ids[source] == input_id}

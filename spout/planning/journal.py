@@ -31,13 +31,7 @@ VERSION = 1
 
 
 class SourceMark(NamedTuple):
-    """Which records of a source were emitted: [from_, next) without the gaps.
-
-    Attributes:
-        from_: first position of the source's generation for the group.
-        next: first position behind everything that was emitted.
-        gaps: positions below `next` that were not emitted yet, ascending.
-    """
+    """Which records of a source were emitted: [from_, next) of its generation, without the gaps."""
 
     from_: int
     next: int
@@ -54,7 +48,6 @@ class Journal:
 
     Attributes:
         session: id of the session that emitted the batch; empty before the first batch, and without tracking.
-        epoch: the session's epoch.
         now: session clock of the batch's last Init, ms.
         tasks: the largest number of read tasks of the batch.
         sources: what was emitted of each source, including this batch.
@@ -100,11 +93,7 @@ BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
 
 
 def journal_of(offset: Mapping[str, Any]) -> Journal:
-    """Read an offset that Spark journalled.
-
-    Raises:
-        Disagreement: it is not one that this version of Windhover can read.
-    """
+    """Read an offset that Spark journalled; `Disagreement`: this version of Windhover cannot."""
     try:
         if offset["v"] != VERSION:
             raise Disagreement(

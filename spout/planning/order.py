@@ -53,10 +53,9 @@ def line_of_key(key: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """Which records of one partition are blocked in a batch.
+    """Which records of one partition are blocked in a batch, ordered by ``key`` or by ``partition``.
 
     Attributes:
-        by: ``key`` or ``partition``.
         waiting: for each line in which a record waits, the lowest origin of those that wait.
         most: how many records of the partition may go to the bolts; None: any number.
     """
@@ -79,11 +78,7 @@ class LineUp:
 
 
 def line_up_of(value: Mapping[str, Any]) -> LineUp:
-    """Read a `LineUp` from the journal.
-
-    Raises:
-        KeyError, TypeError, ValueError: the value is not one.
-    """
+    """Read a `LineUp` from the journal; KeyError, TypeError or ValueError if it is none."""
     by, most = value["by"], value.get("most")
     if by not in (KEY, PARTITION):
         raise ValueError(f"{by!r:.40} is no order")
@@ -116,7 +111,6 @@ class Turn(NamedTuple):
     Attributes:
         takes_copies: whether to plan all copies that are on the replay topic, or none.
         most: how many new records may be planned.
-        line_up: which records are blocked in the batch.
         why: what the partition waits for, in words; empty if it does not wait.
     """
 
@@ -136,9 +130,7 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
     have to wait. Without room the partition waits as a whole.
 
     Args:
-        by: ``key`` or ``partition``.
         held_max: how many of its records may wait, be blocked, or be emitted at once.
-        waiting: the records that wait for a replay.
         unread: number of copies on the replay topic that are not read yet.
         name: ``topic/partition``, for messages.
     """
@@ -163,7 +155,6 @@ class Slip(NamedTuple):
 
     Attributes:
         place: ``topic/partition`` of the source.
-        operator: the operator in the causes of blocked records.
         standing: index, line and origin of each record that is in a line.
         failed: by line, the lowest origin that failed.
     """
@@ -181,7 +172,6 @@ class Gate:
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
-        """Create a gate that no record has passed yet; `place` and `operator` as in `Slip`."""
         self.place = place
         self._operator = operator
         self._line_up = line_up
@@ -192,8 +182,7 @@ class Gate:
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
 
-        `origin` is the offset of its first emission; None: that was not in this partition, so it is in no
-        line.
+        `origin` None: it was not first emitted in this partition, so it is in no line.
         """
         most = self._line_up.most
         line = None if origin is None else self._line_up.line(key)
@@ -281,7 +270,6 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
 
     Args:
         lined: from each read task, the records in lines.
-        failed: indices of the roots that failed, in any order.
         open_: indices of the roots that are not done when the batch ends: they may still fail, or time out.
         free: indices, ascending, of the records that are best effort.
     """

@@ -1,7 +1,4 @@
-"""How many records a batch may have so that it ends within a quarter of the timeout; pure.
-
-Source: docs/design/protocol.md, section 5.1, "Planning".
-"""
+"""How many records a batch may have so that it ends within a quarter of the timeout; pure."""
 
 from __future__ import annotations
 
@@ -133,11 +130,7 @@ def _line_through_newest(points: list[tuple[int, int]]) -> tuple[float, float, l
     A line explains a batch the better, the nearer their times are; from a factor of two on, it does not
     explain it. Of lines that explain equally much the steeper one is taken, because it allows fewer records.
 
-    Args:
-        points: records and ms of batches, the newest last.
-
-    Returns:
-        Both times, ms; and the batches that they explain.
+    `points` has records and ms of batches, the newest last. Returns both times, ms, and what they explain.
     """
     count, took_ms = points[-1]
     lines = [(0.0, took_ms / count), (float(took_ms), 0.0)]

@@ -26,12 +26,10 @@ TASK_RECORDS_MIN = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What one micro-batch emits.
+    """What one micro-batch of a group's session emits.
 
     Attributes:
-        group: the group whose session emits it.
         session: id of the session; empty where nothing is tracked.
-        epoch: the session's epoch.
         partitions: N, the number of acker partitions.
         now: session clock of the batch's last Init, ms; it becomes `Acks.touched_at`. A batch that emits
             nothing has no Init; then it is when the batch began (`spout.streaming.batch_log`).
@@ -73,7 +71,6 @@ class PlanIndex:
     __slots__ = ("_by_source",)
 
     def __init__(self, ranges: Sequence[SourceRun]) -> None:
-        """Prepare ranges, ascending by source and start, disjoint."""
         rows: dict[int, list[tuple[int, int, int]]] = {}
         first = 0
         for run in ranges:
@@ -82,11 +79,7 @@ class PlanIndex:
         self._by_source = {source: np.array(row, np.int64).T.copy() for source, row in rows.items()}
 
     def of(self, source: int, positions: I64) -> I64:
-        """Return each position's index, `(n,) int64`.
-
-        Raises:
-            TrackingError: a position is not in the plan.
-        """
+        """Return each position's index, `(n,) int64`; `TrackingError`: one is not in the plan."""
         indices = self.find(source, positions)
         if (indices < 0).any():
             raise TrackingError(
@@ -108,14 +101,9 @@ class PlanIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one Spark task reads.
+    """What one Spark task reads: its share of the plan, ascending, with the topic of each source.
 
-    Attributes:
-        plan: the plan of the whole batch; the task's blob contains it.
-        ranges: this task's share, ascending by source and start: a part of the plan's ranges.
-        topics: topic name of each source in `ranges`.
-        order: for each partition that is read in order, by its source: which records are blocked. All records
-            and copies of such a partition in the batch are in `ranges`.
+    All records and copies of a partition that is read in order (`order`) are in one task.
     """
 
     plan: BatchPlan
@@ -127,18 +115,10 @@ class ReadTask:
 def read_tasks(
     plan: BatchPlan, topics: Mapping[int, str], tasks: int, order: Mapping[int, LineUp] | None = None
 ) -> list[ReadTask]:
-    """Divide a plan into tasks of about equal size.
+    """Divide a plan into tasks of about equal size, which have each position once.
 
-    Args:
-        plan: the plan; without positions there are no tasks.
-        topics: topic name of every source of the plan.
-        tasks: the largest number of tasks; there are fewer if one would get less than `TASK_RECORDS_MIN`.
-            Partitions that are read in order get their own tasks, at most this number again.
-        order: as `ReadTask.order`.
-
-    Returns:
-        Tasks that together have the plan's ranges, each position once. A partition that is read in order is
-        in one task as a whole, with its copies.
+    Partitions that are read in order get tasks of their own, as a whole and with their copies; `tasks` is the
+    largest number of either kind. There are fewer if one would get less than `TASK_RECORDS_MIN`.
     """
     order = order or {}
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
@@ -154,7 +134,6 @@ def read_tasks(
 def _whole(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
-    """Distribute partitions that are read in order over at most `tasks` tasks, the largest first."""
     sizes: dict[int, int] = {}
     for run in ranges:
         source: int = first_source(run.source)
@@ -208,7 +187,6 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
 
 
 def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:
-    """Return the index of the best place to cut that is at most `reach` away."""
     row = min(bisect_right(firsts, index), len(ranges)) - 1
     start = ranges[row].start
     inside = start + (index - firsts[row])
@@ -221,7 +199,6 @@ def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, r
 
 
 def _split(ranges: Iterable[SourceRun], cuts: Sequence[int]) -> list[tuple[SourceRun, ...]]:
-    """Split the concatenation of ranges at ascending indices."""
     shares: list[tuple[SourceRun, ...]] = []
     share: list[SourceRun] = []
     first = 0

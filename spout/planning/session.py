@@ -155,10 +155,9 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class SourceHistory:
-    """The state of a source in N acker partitions.
+    """The state of a source in N acker partitions, at the highest `generation` that any of them has.
 
     Attributes:
-        generation: the highest that any of them has.
         topic_id: Kafka's id of the topic in that generation.
         from_: the lowest first position of that generation.
         watermarks: by acker partition that has the source: its first position that was never initialised.

@@ -35,16 +35,11 @@ class _Cohort(NamedTuple):
 
 
 class Window:
-    """What one session has emitted and not settled.
-
-    Attributes:
-        counts: how many roots were settled, by ``ACKED``, ``ABSENT`` and the reasons of `Reason`.
-    """
+    """What one session has emitted and not settled; `counts` has the settled, by verdict or `Reason`."""
 
     __slots__ = ("_cohorts", "_cohorts_max", "_high", "_pending", "counts", "emitted", "late", "unknown")
 
     def __init__(self) -> None:
-        """Begin with nothing emitted."""
         self._pending: dict[int, IntervalSet] = {}
         self._high: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()

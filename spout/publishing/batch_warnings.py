@@ -46,7 +46,6 @@ class LeftOpen:
     """Logs what the bolts of one stream leave open: of each one at once, and then once a minute at most."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
-        """Begin with nothing logged."""
         self._now_ms = now_ms
         self._logged_ms: dict[tuple[str, str], int] = {}
         self._unlogged: dict[tuple[str, str], int] = {}
@@ -70,10 +69,7 @@ class LeftOpen:
 
 
 def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
-    """Return which roots of a batch each bolt left open, as ascending indices.
-
-    Roots that failed are left out, which need no timeout, and those that are best effort, which have none.
-    """
+    """Return the roots, `(n,) int64`, that each bolt left open, without failed and best-effort ones."""
     failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
     waiting = outcome.partial[~among(outcome.partial, failed)]
     found: dict[str, list[I64]] = {}
@@ -87,7 +83,6 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
 
 
 def _left(report: TaskReport) -> Iterator[tuple[str, I64]]:
-    """Yield the bolts of a report that left tuples open, with the indices of their roots."""
     if not report.outstanding:
         return
     receivers = {

@@ -65,11 +65,9 @@ class RootPositions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one task handed to Spark's state.
+    """What one task handed to Spark's state: roots, as indices into the batch's plan, and edges.
 
     Attributes:
-        indices: the root of each tuple, as its index into the batch's plan.
-        edges: the edge of each.
         until_ms: event time; a watermark at or above it drops the tuple. -1: it is dropped in any case;
             `NEVER_MS`: in none.
         fails_late: whether a dropped one fails its root; otherwise it is acked.
@@ -93,13 +91,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What one task acked and failed of what was held; an anchor stands in one of the two.
+    """What one task did with held anchors; one stands in `places`, with its edge, or in `failures`, by cause.
 
-    Attributes:
-        places: the root of each acked anchor.
-        edges: its edge.
-        failures: roots of failed anchors, by cause.
-        touched: roots of anchors that are held on, whose timeout was reset.
+    `touched` are roots of anchors that are held on, whose timeout was reset.
     """
 
     places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
@@ -113,12 +107,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """What a batch contributes to roots of earlier batches.
+    """What a batch contributes to roots of earlier batches: ascending positions by source.
 
-    Attributes:
-        acked: for each source ascending positions and their contributions, none of them 0.
-        failed: for each cause the ascending positions of each source.
-        touched: for each source the ascending positions whose timeout was reset.
+    `acked` has their contributions, none of them 0; `touched` had their timeout reset.
     """
 
     acked: Mapping[int, tuple[I64, U64]] = field(default_factory=dict)
@@ -144,12 +135,7 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
     """Separate a batch's own roots from older ones.
 
     An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
-    tuple, and would cancel.
-
-    Args:
-        plan: finds positions in the batch's plan.
-        acks: what counts as acked, and as reset: the reports of the newest evaluation.
-        fails: what counts as failed: the reports of every complete one.
+    tuple, and would cancel. `acks` are the reports of the newest evaluation, `fails` of every complete one.
     """
     edges: list[tuple[I64, U64]] = []
     older_acks: dict[int, tuple[I64, U64]] = {}
@@ -174,7 +160,6 @@ def split(plan: PlanIndex, acks: Sequence[Released], fails: Sequence[Released]) 
 
 
 def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
-    """Join the acked anchors of all tasks, each one once."""
     places = RootPositions.together(each.places for each in acks)
     edges = np.concatenate([_no_edges(), *(each.edges for each in acks)])
     if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins
@@ -188,7 +173,6 @@ def _each_once(acks: Sequence[Released]) -> tuple[RootPositions, U64]:
 
 
 def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64], dict[int, I64]]:
-    """Separate roots whose timeout was reset, in the same way."""
     own: list[I64] = []
     older: dict[int, I64] = {}
     for each in acks:
@@ -202,16 +186,10 @@ def _split_touched(plan: PlanIndex, acks: Iterable[Released]) -> tuple[list[I64]
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
-    """Compute the edges of tuples that are held.
+    """Compute the edges of held tuples, with `places`, paths' `subscriptions` (at most one) and `ordinals`.
 
     Two rows that Spark's operators made of one tuple must not have one edge, or they would cancel; so each
-    counts as a delivery of its own, named by the task's partition and the row's number in it.
-
-    Args:
-        places: the root of each tuple.
-        subscriptions: the keys along the tuples' paths; at most one, the first pass's.
-        ordinals: each tuple's ordinal on it.
-        entry: what the holding task adds to the path.
+    counts as a delivery of its own, named by the task's partition and the row's number in it (`entry`).
     """
     edges = np.empty(len(ordinals), np.uint64)
     for source, rows in places.by_source():
@@ -231,7 +209,6 @@ class HeldAt(NamedTuple):
 
 
 def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
-    """XOR the edges of each root; a sum of 0 is left out."""
     summed: dict[int, tuple[I64, U64]] = {}
     for source, (positions, edges) in found.items():
         at, place = np.unique(positions, return_inverse=True)
@@ -243,6 +220,5 @@ def _summed(found: Mapping[int, tuple[I64, U64]]) -> dict[int, tuple[I64, U64]]:
 
 
 def _filled(found: Mapping[Cause, Mapping[int, I64]]) -> dict[Cause, dict[int, I64]]:
-    """Leave out what names no root."""
     filled = {cause: {s: at for s, at in of.items() if len(at)} for cause, of in found.items()}
     return {cause: of for cause, of in filled.items() if of}

@@ -48,8 +48,7 @@ class TaskReport:
         upstream: the tracked pass whose rows it received directly; empty for a read task, and behind
             Spark's own operators.
         consumer: the bolt that receives its rows directly; empty when Spark's operators or the sink do.
-        plan: the batch's whole plan; read tasks only.
-        ranges: the share of the plan that was read.
+        plan: the batch's whole plan; read tasks only, as is `ranges`, the share that was read.
         absent: positions of the share for which the log holds no record.
         received: which roots a first bolt behind Spark's operators received, by index; else None.
         failures: failed roots, by cause, as indices into the plan; a root may stand under several.
@@ -58,8 +57,7 @@ class TaskReport:
         took: fingerprint of the rows that came from `upstream`.
         gave: fingerprint of the rows that went to `consumer`.
         lost: how many of `absent` have left the log since the batch was planned.
-        counts: what the bolts did.
-        errors: what they reported, the first ones.
+        errors: what bolts reported, the first ones.
         raised: the first traceback of each kind of exception by which they failed tuples.
         held: tuples that were handed to Spark's state.
         untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
@@ -108,15 +106,13 @@ class BatchOutcome:
     """What a batch comes to, ready to be published.
 
     Attributes:
-        plan: the batch's plan.
         failed: failed roots by cause, as ascending indices; each root under one cause.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
         partial: ascending indices of the roots whose contribution is not their root edge.
         residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
         touched: ascending indices of roots whose timeout was reset.
-        counts: what the bolts of a topology did.
-        errors: what they reported, the first ones of each task.
+        errors: what bolts reported, the first ones of each task.
         older: what it contributes to roots of earlier batches.
         late: how many tuples a watermark dropped.
     """
@@ -177,7 +173,6 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
 
 
 def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
-    """Return the errors that bolts reported, of each bolt the first `ERRORS_MAX`."""
     kept: list[Cause] = []
     for error in (error for report in reports for error in report.errors):
         if sum(each.operator == error.operator for each in kept) < ERRORS_MAX:
@@ -205,8 +200,7 @@ def residuals(
 ) -> tuple[I64, U64]:
     """XOR, for each root, the edges of outstanding deliveries, and further ones with their roots' indices.
 
-    Returns:
-        Ascending indices of roots whose sum is not 0, and the sums.
+    Returns ascending indices of roots whose sum is not 0, and the sums.
     """
     indices: list[I64] = [roots for roots, _ in further]
     edges: list[U64] = [edge for _, edge in further]

@@ -42,9 +42,7 @@ _ERRORS: Batch = ("", -1)
 
 
 class TaskName(NamedTuple):
-    """A task of a batch: `attempt` rises with every task of the application, so a repeated one is newer;
-    `tries` counts how often this very task was tried before.
-    """
+    """A task of a batch: a repeated one has a higher `attempt`; `tries` of this very task went before."""
 
     query: str
     batch: int
@@ -70,14 +68,9 @@ def task_name() -> TaskName:
 
 
 class LedgerParam(AccumulatorParam[Value]):
-    """Merges what tasks added, and forgets old batches; it travels to the tasks with the accumulator.
-
-    Attributes:
-        has_executors: whether tasks run in other processes than the driver's, whose logs are their own.
-    """
+    """Merges what tasks added and forgets old batches; with `has_executors` tasks have logs of their own."""
 
     def __init__(self, *, has_executors: bool = False) -> None:
-        """Merge."""
         self.has_executors = has_executors
 
     def zero(self, value: Value) -> Value:
@@ -140,7 +133,6 @@ class ReportLedger:
     """The driver's end of the accumulator."""
 
     def __init__(self, context: SparkContext) -> None:
-        """Register an accumulator with a SparkContext."""
         param = LedgerParam(has_executors=not is_local(context.master or ""))
         self.accumulator: Accumulator[Value] = context.accumulator({}, param)
 

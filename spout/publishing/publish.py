@@ -93,7 +93,6 @@ def publication_of(outcome: BatchOutcome, lane: BatchLane) -> Publication:
 
 
 def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
-    """Write what a block's roots got; failed ones are left out, and so is a contribution of 0."""
     failed = [positions for _, positions in block.causes]
     taken = np.concatenate([_NO_POSITIONS, *failed])
     kept = ~np.isin(block.at, taken)
@@ -123,8 +122,7 @@ def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
     """Bring causes down to a limit: more of one operator and error share an entry, "and n more, first: …".
 
-    Returns:
-        At most `limit` causes, ascending, each with ascending positions.
+    Returns them ascending, each with ascending positions.
     """
     ascending = sorted(causes, key=lambda pair: pair[0])
     if len(causes) <= limit:
@@ -164,7 +162,6 @@ class _Block:
 
 
 def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
-    """Cut an outcome into blocks, ascending by source and number."""
     own = {(block.source, block.number): block for block in _own_blocks(outcome)}
     older = {(block.source, block.number): block for block in _older_blocks(outcome.older)}
     for key in sorted(own.keys() | older.keys()):
@@ -172,7 +169,6 @@ def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
 
 
 def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
-    """Cut what is said of the batch's own roots."""
     pieces = by_block(outcome.plan.ranges)
     absent = by_block(outcome.absent)
     bounds = np.cumsum([0, *(sum(end - start for start, end in runs) for runs in pieces.values())])
@@ -193,7 +189,6 @@ def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
 
 
 def _positions(plan: BatchPlan, indices: I64) -> I64:
-    """Return the position of each index into a plan."""
     firsts = np.array(plan.starts(), np.int64)
     shifts = np.array([run.start for run in plan.ranges], np.int64) - firsts
     positions: I64 = indices + shifts[np.searchsorted(firsts, indices, side="right") - 1]
@@ -201,7 +196,6 @@ def _positions(plan: BatchPlan, indices: I64) -> I64:
 
 
 def _older_blocks(older: Older) -> Iterator[_Block]:
-    """Cut what is said of the roots of earlier batches."""
     for source in older.sources:
         at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
         failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
@@ -218,7 +212,6 @@ def _older_blocks(older: Older) -> Iterator[_Block]:
 
 
 def _joined(own: _Block, older: _Block) -> _Block:
-    """Join what is said of the roots of this batch and of earlier ones in one block; no root is in both."""
     causes: dict[Cause, list[I64]] = {}
     for cause, positions in (*own.causes, *older.causes):
         causes.setdefault(cause, []).append(positions)
@@ -240,7 +233,6 @@ def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:
 
 
 def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[Cause, I64], ...]:
-    """Group failed positions by the numbers of their causes."""
     if not len(positions):
         return ()
     order = np.argsort(number, kind="stable")
@@ -255,10 +247,7 @@ class Publisher:
     def __init__(
         self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
     ) -> None:
-        """Prepare; the first batch opens the log.
-
-        The query fails when fails, and then acks, of a batch are not durable within `durable_ms`.
-        """
+        """Prepare; the first batch opens the log."""
         self._durable_ms = durable_ms
         self._open_log = open_log
         self._topics = topics
@@ -267,11 +256,7 @@ class Publisher:
         self._producer: Producer | None = None
 
     def publish(self, publication: Publication, partitions: int) -> None:
-        """Write a batch's records for N acker partitions, and wait until they are durable.
-
-        Raises:
-            Unreachable: the records are not durable yet; publishing them again is safe.
-        """
+        """Write a batch's records for N acker partitions, and wait until they are durable; safe to repeat."""
         if self._producer is None:
             self._log = self._open_log()
             self._producer = self._log.producer()

@@ -53,8 +53,7 @@ def settle(
         tasks_of: how many tasks a stage had, or None when nobody remembers.
         moment: what Spark's log says of the batch; needed where tuples are held or released.
 
-    Raises:
-        TrackingError: something of the batch is missing, was received twice, or was lost between bolts.
+    Raises `TrackingError`: something of the batch is missing, was received twice, or was lost between bolts.
     """
     reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
     waiting = _by_operator(each for each in evaluations if each.report.plan is None)
@@ -179,7 +178,6 @@ def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
 
 
 def _refuse_namesake(name: str, found: Iterable[str]) -> None:
-    """Check that no operator that was found has the name too; the plan of a query is refused before."""
     if name in found:
         raise TrackingError(namesakes(name))
 
@@ -193,7 +191,6 @@ def _refuse_namesakes(waiting: dict[str, Stages]) -> None:
 
 
 def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
-    """Return the complete evaluations of the source, newest first."""
     if not reads:
         raise TrackingError("no read task of the batch reported: nothing of it was evaluated to its end")
     if len(reads) > 1:
@@ -213,7 +210,6 @@ def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
 
 
 def _covers(reports: Sequence[TaskReport]) -> bool:
-    """Tell whether the tasks' shares, put together, are the plan, each position once."""
     plan = reports[0].plan
     shares = [run for report in reports for run in report.ranges]
     return (
@@ -228,7 +224,6 @@ def _sum(prints: Iterable[Fingerprint]) -> Fingerprint:
 
 
 def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[str, Stages]) -> None:
-    """Find the complete evaluations of the bolts that receive an operator's rows directly."""
     while consumer := found[name][0][0].consumer:
         gave = [_sum(report.gave for report in stage) for stage in found[name]]
         _refuse_namesake(consumer, found)
@@ -269,7 +264,6 @@ def _complete_loose(
 
 
 def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> None:
-    """Check that no root reached first bolts twice."""
     seen = np.zeros(count, np.bool_)
     for reports in evaluations:
         for report in reports:

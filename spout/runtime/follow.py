@@ -31,10 +31,7 @@ class Follower:
         """Begin at the log starts, or at `first`.
 
         Args:
-            log: the cluster.
-            places: the partitions.
             read_max: how many records one call of `read` reads at most.
-            first: where to begin in each; None: at the log starts.
             committed: whether to read only committed records, and nothing behind an open transaction.
             patience_ms: a call of `read` ends early when no record arrives for this long.
         """

@@ -99,11 +99,7 @@ def address_of(address: int | str) -> tuple[str, int]:
 
 
 def serve(collector: Collector, address: int | str) -> None:
-    """Serve a collector's metrics over HTTP, on a thread of the Prometheus library; see `address_of`.
-
-    Raises:
-        UsageError: it is no address, or not of this machine, or in use.
-    """
+    """Serve a collector's metrics over HTTP on a thread; `UsageError`: `address_of`, or it is in use."""
     host, port = address_of(address)
     registry = CollectorRegistry()
     registry.register(collector)

@@ -54,14 +54,11 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop gets from outside; `part`, acker or replay, begins each event's name.
+    """What the loop gets from outside: wall time in ms, logging, the metrics' `publish`, the watch of its
+    steps.
 
-    Attributes:
-        clock: wall time, milliseconds.
-        log: logs an event with fields.
-        publish: passes a status to the metrics.
-        steps: watches that no step hangs.
-        reload: lets the service go on with the present topics.yaml; None: it cannot.
+    `part`, acker or replay, begins each event's name; `reload` takes the present topics.yaml, None: it
+    cannot.
     """
 
     part: str
@@ -73,12 +70,7 @@ class Surroundings:
 
 
 class Signals:
-    """Notes the first SIGTERM or SIGINT, as a context; a second one has its ordinary effect at once.
-
-    Attributes:
-        received: the first signal; None while there is none.
-        hung_up: whether a SIGHUP has arrived and is not handled yet.
-    """
+    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context; a second one acts as usual, at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -106,13 +98,10 @@ class Signals:
 
 
 def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
-    """Create a service and step it until a signal arrives.
+    """Create a service, step it until a signal arrives, and return 143 (SIGTERM) or 130 (SIGINT).
 
     Signals are handled already when `make` is called, so it can be ended cleanly. An error of the service is
     raised after the service was closed.
-
-    Returns:
-        The exit code after a clean stop: 143 for SIGTERM, 130 for SIGINT.
     """
     with Signals() as signals, around.steps as steps:
         service = make()
@@ -138,7 +127,6 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
 
 
 def _reload(service: Service, around: Surroundings) -> None:
-    """Let the service load topics.yaml again; a wrong file is logged, and changes nothing."""
     part = around.part
     if around.reload is None:
         why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
@@ -164,7 +152,6 @@ class _Watch:
         self._waiting = True
 
     def check(self, service: Service, now_ms: int) -> None:
-        """Read the status if it is time to."""
         if self._begun_ms is None:
             self._begun_ms = self._logged_ms = now_ms
         elif not self._waiting and abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS:

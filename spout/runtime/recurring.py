@@ -13,10 +13,7 @@ KINDS_MAX: Final = 1_000
 
 
 class OncePerKind:
-    """Decides for each event that repeats whether it is shown: one of each kind per period.
-
-    `clock` returns monotonic seconds.
-    """
+    """Decides whether a repeated event is shown: one of each kind per period; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = RECURRING_EVERY_S) -> None:
         self._clock = clock

@@ -64,15 +64,12 @@ class StepWatch:
         end: Callable[[int], None] = end_process,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; watching begins with the context.
+        """Prepare to watch a `part`, acker or replay; watching begins with the context.
 
         Args:
-            part: acker or replay; the first part of each event's name.
             limit_ms: how long one thing may take.
             grace_ms: how long the loop may take to end after a signal.
             log: logs an event with fields; called from the watching thread.
-            end: ends the process with an exit code.
-            clock: monotonic seconds.
         """
         self._part = part
         self._limit_s = limit_ms / 1000
@@ -157,12 +154,7 @@ class StepWatch:
 
 
 class StepChecks:
-    """What the checks have found out about the loop. Pure: time is an argument.
-
-    Attributes:
-        what: what the loop does now.
-        since_s: for how long the checks have seen it do that.
-    """
+    """What the checks found out: what the loop does now, and for how long. Pure: time is an argument."""
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
         self.what = ""

@@ -28,10 +28,7 @@ STOPPED_CLEANLY = frozenset({0, 128 + signal.SIGTERM, -signal.SIGTERM, 128 + sig
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: program and arguments, log file, working directory and environment.
-
-    None: the directory, or the environment, of this process.
-    """
+    """A command: program and arguments, log file, working directory and environment."""
 
     arguments: Sequence[str]
     log: Path
@@ -42,9 +39,8 @@ class Command:
 def spawn(command: Command) -> subprocess.Popen[bytes]:
     """Start a command that dies with this process; its output is appended to its log.
 
-    Raises:
-        RuntimeError: called outside the main thread. The kernel watches the *thread* that started the
-            process, so a child of a worker thread would die when that thread ends.
+    Raises `RuntimeError` outside the main thread: the kernel watches the *thread* that started the process,
+    so a child of a worker thread would die when that thread ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start children from the main thread: they die with the thread that starts them")
@@ -63,11 +59,7 @@ def spawn(command: Command) -> subprocess.Popen[bytes]:
 
 
 def stop(process: subprocess.Popen[bytes], timeout_ms: int) -> bool:
-    """End a process by SIGTERM, and by SIGKILL when it is still there after `timeout_ms`.
-
-    Returns:
-        Whether it ended by itself and cleanly; False also when it had died before with an error.
-    """
+    """End a process by SIGTERM, by SIGKILL after `timeout_ms`; whether it ended by itself and cleanly."""
     process.terminate()
     try:
         process.wait(timeout_ms / 1000)
@@ -99,7 +91,6 @@ def last_lines(log: Path, count: int = 15) -> str:
 
 
 def _become(parent: int, arguments: list[str]) -> None:
-    """Tie this process to its parent's life, then become the command."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     # If the parent died before the line above, no signal will come.

@@ -47,7 +47,6 @@ class Watchdog:
     """Watches one task for as long as the context lasts; a limit of 0 watches nothing."""
 
     def __init__(self, pulse: Pulse, limit_ms: int, expire: Callable[[str, int], None] = end_worker) -> None:
-        """Watch the bolt in a task's `pulse`; call `expire` for one that works longer than the limit."""
         self._pulse = pulse
         self._limit_ms = limit_ms
         self._expire = expire

@@ -30,11 +30,7 @@ class BatchEnd:
     lane: BatchLane
 
     def stream(self, reports: Reports) -> Stream | None:
-        """Return the one tracked stream that a batch reads, and remember that the query reads it.
-
-        Returns:
-            None when the reports leave nothing to publish.
-        """
+        """Return and remember the one tracked stream of a batch; None if there is nothing to publish."""
         tracked = self.application.streams
         streams = [tracked[name] for name in reports.streams if name in tracked]
         for stream in streams:

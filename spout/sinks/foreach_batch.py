@@ -57,9 +57,7 @@ def skipped(batch_id: int) -> None:
 
     The roots of the batch are failed, and so replayed, since their bolts may have emitted something else this
     time; with ``deterministic=True`` the sink promises that they did not.
-
-    Raises:
-        UsageError: it was not called within the function of a `spout.sink`.
+    Raises `UsageError` if it was not called within the function of a `spout.sink`.
     """
     batches = _SKIPPED.get()
     if batches is None:
@@ -112,7 +110,6 @@ class Sink:
     def _run(
         self, rows: DataFrame, batch_id: int, application: Application, query: str, drain: Drain | None
     ) -> bool:
-        """Run the function; return whether it called `skipped` or evaluated nothing."""
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
         arrived = application.ledger.count(query, batch_id)
         jobs = _jobs(rows.sparkSession.sparkContext)
@@ -145,7 +142,6 @@ class Sink:
         return True
 
     def _drain(self, application: Application, rows: DataFrame, query: str, batch_id: int) -> Drain | None:
-        """Return a drain if Spark shuffles this batch behind the last bolt."""
         session = rows.sparkSession
         run = session.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
         if query and run not in self._may_shuffle:
@@ -196,7 +192,6 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _check_plan(application: Application, rows: DataFrame, query: str, batch_id: int) -> None:
-    """Check the query's plan in the first batch of a run, before anything of it is written."""
     run = rows.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or ""
     if query and run not in application.sunk:
         try:

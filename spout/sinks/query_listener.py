@@ -145,7 +145,6 @@ class QueryListener(StreamingQueryListener):
         end.publish(followed.stream, publish.skipped_outcome(plan_of(followed.stream, journal)))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
-        """Write an error where the planning process finds it."""
         message = (
             f"batch {batch} of group {stream.group} was written, and could not be published"
             f" ({type(error).__name__}: {error}); its records come again"

@@ -47,11 +47,7 @@ _ALIAS: Final = "Alias"
 
 @contextmanager
 def _there(name: str) -> Iterator[None]:
-    """Turn a missing name of PySpark into an error with the cure.
-
-    Raises:
-        TrackingError: the name is missing.
-    """
+    """Turn a missing name of PySpark into an error with the cure."""
     try:
         yield
     except (AttributeError, ImportError) as error:

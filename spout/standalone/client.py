@@ -75,10 +75,7 @@ class Client:
             return self._open(queues[self._turn :] + queues[: self._turn], count, wait_ms)
 
     def peek(self, input_name: str | None = None) -> Item | None:
-        """Return the item that would be opened next, without opening it; None when nothing is ready.
-
-        The item can be read, but not settled.
-        """
+        """Return the item that would be opened next, to be read but not settled; None without one."""
         with self._guard:
             queues = self._checked()
             return queues.peek(queues.queue(input_name))
@@ -114,10 +111,7 @@ class Client:
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
-        """Confirm the `count` oldest items that this client has open, or none if it has fewer open.
-
-        Raises:
-            TupleError: parts of one of them are open; none is confirmed then.
+        """Confirm the `count` oldest open items of this client, or none; it raises as `confirm` does.
         """
         with self._guard:
             queues = self._checked()
@@ -208,7 +202,6 @@ class Client:
         return self._queues
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
-        """Open items of the first queue that has some; wait until one has."""
         items = self._open_first(queues, count)
         if items or not wait_ms:
             self._runner.wake()
@@ -235,7 +228,6 @@ class Client:
         return Items()
 
     def _publish(self, wait_ms: int | None) -> None:
-        """Let the settled items be published; wait until that is durable, if `wait_ms` is not None."""
         publication = self._queues.publication
         number = publication.number if publication else publication.number - 1
         self._runner.publish_soon(at_once=wait_ms is not None)

@@ -44,11 +44,9 @@ _LOGGER = logging.getLogger("windhover.spout")
 class Engine:
     """A service with its threads; `KafkaSpout` and its clients share it.
 
-    Attributes:
-        lock: protects the queues.
-        guard: a condition on the same lock, notified when something has changed for clients.
-        is_fit: whether `check` would raise nothing; read it under the guard.
-        is_idle: whether the publishing thread waits for something to publish; read it under the guard.
+    `lock` protects the queues; `guard` is a condition on it, notified when something has changed for clients.
+    Under the guard `is_fit` tells whether `check` would raise nothing, `is_idle` whether nothing is to
+    publish.
     """
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:

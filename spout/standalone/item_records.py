@@ -144,10 +144,7 @@ class NextPublication:
         self._absent += runs
 
     def take(self, records: ItemRecords, around: BatchPlan) -> BatchOutcome:
-        """Take out everything, drop its `records`, and begin the next publication.
-
-        `around` has group, session and clock; the plan of the outcome has exactly the settled positions.
-        """
+        """Take out everything, drop its `records`, and begin the next publication."""
         singles = np.array(self.confirmed, np.int64)
         singles.sort()
         runs = [*self._runs, *runs_of(singles)]
@@ -170,7 +167,6 @@ class NextPublication:
 
 
 def _ranges(parts: Iterable[dict[int, I64]], absent: Sequence[SourceRun]) -> tuple[SourceRun, ...]:
-    """Return all positions as ranges, ascending by source and start."""
     found: dict[int, list[I64]] = {}
     for part in parts:
         for source, positions in part.items():

@@ -27,10 +27,6 @@ class Item(Tuple):
     (b'the hawk hovers', 'sentences/0@0', True)
     >>> client.confirm(item), item.is_open
     (1, False)
-
-    Attributes:
-        lease: the items that were opened with it.
-        serial: its number, in the order of arrival.
     """
 
     __slots__ = ("lease", "serial")
@@ -47,11 +43,9 @@ class Item(Tuple):
         return self.serial in self.lease and not self.lease.store.is_closed
 
     def __hash__(self) -> int:
-        """Return a hash, for sets of items."""
         return hash((id(self.lease), self.serial))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether this is the same delivery of the same record."""
         return isinstance(other, Item) and self.lease is other.lease and self.serial == other.serial
 
 
@@ -64,10 +58,6 @@ class Part:
     (0, True)
     >>> client.confirm(body), item.is_open
     (1, False)
-
-    Attributes:
-        item: the item that it is a part of.
-        number: 0 for the first.
     """
 
     __slots__ = ("item", "number")
@@ -96,11 +86,7 @@ class Items(Sequence[Item]):
         self._segments = segments
 
     def column(self, name: str) -> list[Any]:
-        """Return one field of all items, in order; this is faster than to read it from each item.
-
-        Raises:
-            KeyError: records have no such field; see `spout.read_stream` for their fields.
-        """
+        """Return one field of all items, in order, fast; `KeyError`: `spout.read_stream` has none such."""
         getter = GETTERS[name]
         return list(chain.from_iterable(map(getter, segment.messages) for segment in self._segments))
 

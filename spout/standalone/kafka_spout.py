@@ -98,8 +98,6 @@ class KafkaSpout:
         Raises:
             Unreachable: no acker, or no broker, answers in time.
             SessionRefused: another process owns the group, and is alive.
-            TopicError: a topic is missing.
-            UsageError: it was opened before.
         """
         if self._is_open:
             raise UsageError("this spout was opened before; make another one")
@@ -113,12 +111,8 @@ class KafkaSpout:
     def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
         """Emit the oldest record that no client has open, from the inputs in turn.
 
-        Args:
-            wait_ms: how long to wait for one; 0: not at all.
-
-        Returns:
-            A tuple; pass its `message_id` to `ack` or `fail`. None: no record came in time, or the spout is
-            deactivated.
+        Pass the tuple's `message_id` to `ack` or `fail`. None: no record came in time, or the spout is
+        deactivated.
         """
         items = self._client.open_any(1, wait_ms=wait_ms)
         if not items:
@@ -144,12 +138,7 @@ class KafkaSpout:
         return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
 
     def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
-        """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending.
-
-        Args:
-            message_id: as in `ack`, and so are the errors.
-            why: as in `Client.fail`.
-        """
+        """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending."""
         item = self._taken("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
 
@@ -213,7 +202,6 @@ class KafkaSpout:
         self.close()
 
     def _taken(self, verb: str, message_id: object) -> Item | None:
-        """Return the tuple to settle, and forget it; None if it is unknown here."""
         if not isinstance(message_id, Item):
             named = message_id.root if isinstance(message_id, MessageId) else message_id
             if not isinstance(named, Root):
@@ -228,7 +216,6 @@ class KafkaSpout:
         return message_id
 
     def _forget_some(self) -> None:
-        """Forget tuples that timed out and that nobody acks; only when there may be many."""
         if len(self._tuples) > 2 * self._client.open_total() + 1_000:
             for root, item in list(self._tuples.items()):
                 if not item.is_open:

@@ -51,13 +51,10 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class SpoutStatus:
-    """A spout as it is now.
+    """A spout as it is now; `group` has the session, its pending roots, verdicts and commits.
 
-    Attributes:
-        group: the group's session, its pending roots, verdicts and commits.
-        waiting: how many records are ready to be opened, by input.
-        open: how many records each client has open, by input.
-        late: how many were settled after their root had timed out.
+    `waiting` are records ready to be opened, by input, `open` those of each client, by input; `late` were
+    settled after their root had timed out.
     """
 
     group: PlannerStatus
@@ -265,7 +262,6 @@ class QueueCollection:
         )
 
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
-        """Return what to settle as a list; all of it is checked before anything is settled."""
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
         listed = list(what)
@@ -295,7 +291,6 @@ def _no_item(verb: str, what: object) -> UsageError:
 
 
 def _check_parts(client: str, listed: Iterable[Item | Part]) -> None:
-    """Refuse an item with open parts that do not come before it in the list."""
     done: dict[Item, set[int]] = {}
     for each in listed:
         if isinstance(each, Part):

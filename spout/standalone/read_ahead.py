@@ -85,12 +85,7 @@ class ReadAhead:
             self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
     def poll(self, wait_ms: int, records_max: int) -> int:
-        """Read more records and return how many came.
-
-        Raises:
-            Unreachable: the broker does not answer.
-            OutOfRange: a partition ends before the offset up to which it was read.
-        """
+        """Read more records and return how many came; `OutOfRange`: a partition ends before what was read."""
         try:
             found = self._reader.poll_messages(wait_ms, records_max)
         except OutOfRange:
@@ -132,11 +127,7 @@ class ReadAhead:
         return {place: self._buffers[place].end if place in self._shown else 0 for place in partitions}
 
     def take(self, place: TopicPartition, run: SourceRun) -> tuple[list[PlannedRecords], list[SourceRun]]:
-        """Take the planned records of a partition, those of a run behind the last one, out of the buffer.
-
-        Returns:
-            The records, and the positions of the run that have none.
-        """
+        """Take a run's records of a partition out of the buffer, and positions of it without a record."""
         buffer = self._buffers[place]
         shift = run.start - offset_of(run.start)
         expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()

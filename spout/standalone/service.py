@@ -33,12 +33,7 @@ from spout.standalone.read_ahead import MessageReader, PlannedRecords, Reaches, 
 
 
 class SpoutService:
-    """The service behind a `KafkaSpout`.
-
-    Attributes:
-        queues: the items for clients; used under the guard only.
-        durable: number of the last publication that is durable; read under the guard only.
-    """
+    """The service behind a `KafkaSpout`; under the guard, `durable` is the last durable publication."""
 
     def __init__(
         self,
@@ -58,12 +53,10 @@ class SpoutService:
         Args:
             open_log: connects to the cluster; called once to plan and once to publish.
             open_reader: returns a new reader; called once for each input.
-            topics: topics.yaml.
             inputs: the inputs to read; tracked, of one group, else `UsageError`.
             guard: locked while the queues are used, and notified when something has changed for clients.
             new_id: a new id for the session.
             report: called with events that an operator should see.
-            take_over: whether to take the group from an owner that is alive.
             who: the process that runs the session, as other processes are shown it.
         """
         untracked = [found.name for found in inputs if not found.tracked]
@@ -103,11 +96,7 @@ class SpoutService:
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read records that clients request; wait at most `wait_ms` for the first one.
-
-        Returns:
-            Whether clients request records that are not read yet.
-        """
+        """Read what clients request, waiting at most `wait_ms`; return whether some is not read yet."""
         if not self.is_ready:
             return False
         with self._guard:
@@ -119,8 +108,7 @@ class SpoutService:
         return bool(unread)
 
     def step(self, now_ms: int) -> bool:
-        """Settle verdicts, tick, and plan records that clients request; return whether items were added or
-        put back.
+        """Settle verdicts, tick, and plan what clients request; return whether items were added or put back.
 
         Raises:
             SessionError: another session took the group.
@@ -148,14 +136,7 @@ class SpoutService:
         return bool(came or returned)
 
     def publish(self) -> int | None:
-        """Publish everything settled so far.
-
-        Returns:
-            The number of the publication; None if there was nothing.
-
-        Raises:
-            Unreachable: it is not durable within a minute.
-        """
+        """Publish everything settled so far; return the publication's number, None if there was nothing."""
         with self._guard:
             if not self.queues.publication:
                 return None
@@ -180,7 +161,6 @@ class SpoutService:
         self._log.close()
 
     def _follow(self) -> None:
-        """Read all partitions that exist now, new ones from their first free positions on."""
         sources = self._planner.sources
         if len(sources) == self._sources:
             return

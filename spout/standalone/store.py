@@ -42,7 +42,6 @@ class Lease:
         until_ms: when its remaining items are put back, wall time; None: never.
         parts: for each item that was split, the parts that are still open.
         lost: for each item that was taken away, why.
-        is_whole: whether no item was settled alone yet.
         singles: the open items, once it is not whole.
     """
 
@@ -212,8 +211,7 @@ class PendingStore:
     def lose(self, reasons: Mapping[int, str]) -> list[PositionRun]:
         """Take items away, waiting or open, for a reason each: they will be replayed, or are dead letters.
 
-        Returns:
-            The items that were here, ascending; the others had left already.
+        Returns those that were here, ascending.
         """
         gone = IntervalSet(runs_of_serials(reasons))
         lost = {serial for run in gone for at in self._waiting.within(*run) for serial in range(*at)}
@@ -284,7 +282,6 @@ class Demand:
         return min(AHEAD_MAX, max(self._before, self._now))
 
     def _turn(self, now_ms: int) -> None:
-        """Begin a new window if the last one is over."""
         past_ms = now_ms - self._began_ms
         if 0 <= past_ms < self._window_ms:
             return

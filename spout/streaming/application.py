@@ -46,12 +46,7 @@ _NO_CONNECT = (
 
 
 def classic(session: object) -> SparkSession:
-    """Check that a session runs in the same process as its driver, which all of Windhover needs, and return
-    it.
-
-    Raises:
-        UsageError: it is a session of Spark Connect, or no session at all.
-    """
+    """Return a session that runs in its driver's process; `UsageError`: Spark Connect, or no session."""
     if isinstance(session, SparkSession):
         return session
     raise UsageError(
@@ -60,15 +55,7 @@ def classic(session: object) -> SparkSession:
 
 
 def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Check, before a session is started, that it will not be a session of Spark Connect.
-
-    Args:
-        settings: of the session.
-        environ: the environment variables, which PySpark reads as well.
-
-    Raises:
-        UsageError: one of them turns Spark Connect on.
-    """
+    """Raise `UsageError` if a setting, or a variable that PySpark reads, turns Spark Connect on."""
     mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE"))
     asks = ["spark.remote"] if "spark.remote" in settings else []
     asks += [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in environ]
@@ -78,14 +65,9 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 
 def refuse_workers(python: str, shipped: str) -> None:
-    """Check that Spark's Python workers can start; the planning process on this machine is one of them.
+    """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is `shipped`.
 
-    Args:
-        python: the interpreter of the workers.
-        shipped: the value of ``--py-files``: paths, separated by commas.
-
-    Raises:
-        UsageError: they cannot start, or could not import what is shipped.
+    The planning process on this machine is one of them; `shipped` is as for ``--py-files``.
     """
     if wheels := [name for name in shipped.split(",") if name.strip().endswith(".whl")]:
         raise UsageError(
@@ -109,16 +91,11 @@ class Stream:
 
     Attributes:
         id: identifies the stream in blobs.
-        group: the group whose records it reads.
         tracked: whether the acks and fails of its bolts are published.
         partitions: N, the number of acker partitions.
-        publisher: writes the events of its batches to Kafka.
         carry: how its roots carry their anchors.
-        inputs: what it reads.
         left_open: warns about roots that its bolts neither ack nor fail.
         safety: how its tasks protect themselves from bolts that hang or crash.
-        traceback_log: logs what its bolts raise.
-        session: the Spark session in which it was read.
         late: how many tuples a watermark has dropped so far.
         loose: names of the bolts that run behind Spark's own operators.
         queries: ids of the queries that read it; a query is added with its first batch.
@@ -145,14 +122,9 @@ class Stream:
 
 
 class OwnFolder(TemporaryDirectory[str]):
-    """A temporary folder of this process; if the process is killed, the next one of its kind removes the
-    folder.
-
-    The process locks a file in it. The lock ends with the process, so a folder without a lock is left over.
-    """
+    """A temporary folder of this process, locked; the next process removes one that has lost its lock."""
 
     def __init__(self, prefix: str) -> None:
-        """Create the folder; its name begins with `prefix`."""
         _remove_left(prefix)
         super().__init__(prefix=prefix)
         claim = Path(self.name) / f"{_LOCK}.new"
@@ -169,7 +141,6 @@ class OwnFolder(TemporaryDirectory[str]):
 
 
 def _remove_left(prefix: str) -> None:
-    """Remove the folders of processes that were killed."""
     for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR)
@@ -189,15 +160,12 @@ class Application:
     """The streams and the ledger of one SparkContext.
 
     Attributes:
-        ledger: collects the reports of tasks.
-        streams: the `read_stream` calls, by id.
         started: the queries that `spout.start` started, by id, until Spark has reported their end.
         sunk: run ids of the queries whose batches a `spout.sink` publishes.
         listeners: the listeners that publish the batches of the other queries, by Spark session.
     """
 
     def __init__(self, context: SparkContext) -> None:
-        """Register the ledger's accumulator."""
         self._context = context
         self.ledger = ReportLedger(context)
         self.streams: dict[str, Stream] = {}
@@ -209,18 +177,12 @@ class Application:
 
     @property
     def sink_folder(self) -> Path:
-        """The folder where sinks mark the batches that they have published; it lives as long as the
-        application.
-        """
+        """The folder, as old as the application, where sinks mark the batches that they have published."""
         return Path(self._folder.name)
 
     @staticmethod
     def of(session: SparkSession) -> Application:
-        """Return the application of a session's SparkContext; the first call creates it.
-
-        Raises:
-            UsageError: the session is one of Spark Connect.
-        """
+        """Return the application of a session's SparkContext; the first call creates it."""
         context = classic(session).sparkContext
         kept = vars(context)
         if _ATTRIBUTE not in kept:
@@ -237,11 +199,7 @@ class Application:
     def new_stream(
         self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
     ) -> Stream:
-        """Register a `read_stream` call.
-
-        Raises:
-            UsageError: a running query of this application reads the group already.
-        """
+        """Register a `read_stream` call; `UsageError`: a running query here reads the group already."""
         if tracked:
             self.refuse_second(group)
             for stream in self.streams.values():
@@ -259,11 +217,7 @@ class Application:
         return stream
 
     def refuse_second(self, group: str) -> None:
-        """Check that no running query of this application reads a group, in any of its Spark sessions.
-
-        Raises:
-            UsageError: one does.
-        """
+        """Raise `UsageError` if a running query of this application, in any session, reads a group."""
         tracked = [each for each in self.streams.values() if each.group == group and each.tracked]
         # A Spark session lists only its own queries, and a query runs in the session in which its stream was
         # read.
@@ -282,10 +236,8 @@ class Application:
 
         A run that ended between its tasks and its publication leaves its reports behind, and the next run
         evaluates the batch again under the same id. A group has one run at a time, so if two streams of one
-        group have reports, those of the stream that was read later count.
-
-        Raises:
-            TrackingError: a merge of the accumulator failed, so reports may be missing.
+        group have reports, those of the stream that was read later count. Raises `TrackingError`: a merge of
+        the accumulator failed, so reports may be missing.
         """
         names = self.ledger.streams(query, batch)
         present = [stream for name, stream in self.streams.items() if name in names]

@@ -24,13 +24,9 @@ _APPEND = "Append"
 
 
 class Logged(NamedTuple):
-    """What the offset log has about a batch.
+    """What the offset log has about a batch: the offsets before and behind it, and the watermark before it.
 
-    Attributes:
-        start: the offset before it.
-        end: the offset behind it.
-        watermark_before_ms: the watermark of the batch before.
-        began_ms: when the batch began, wall time; a second run of the batch has the same value.
+    `began_ms` is wall time; a second run of the batch has the same value.
     """
 
     start: Journal
@@ -82,11 +78,7 @@ def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
 
 
 def refuse_repeats(application: Application, lane: BatchLane) -> None:
-    """Check that a query writes each row of an aggregate once, so that its anchors are acked once.
-
-    Raises:
-        TrackingError: its output mode is update or complete.
-    """
+    """Raise `TrackingError` in output mode update or complete: an aggregate's anchors are acked once."""
     query = _running(application, lane.name)
     mode = _APPEND if query is None else str(query.outputMode())
     if mode != _APPEND:
@@ -97,10 +89,7 @@ def refuse_repeats(application: Application, lane: BatchLane) -> None:
 
 
 def _running(application: Application, query: str) -> Any:
-    """Find a query that `spout.start` started, or that runs in a session in which a stream was read.
-
-    None: it was stopped, or it reads no tracked stream.
-    """
+    """Find a query that `spout.start` started, or that runs in a session in which a stream was read."""
     if query in application.started:
         return java_query(application.started[query])
     for session in {id(each.session): each.session for each in application.streams.values()}.values():
@@ -111,9 +100,7 @@ def _running(application: Application, query: str) -> Any:
 
 
 def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
-    """Read an entry: the offset of the tracked stream (None without one), the batch's watermark and its
-    start.
-    """
+    """Read an entry: the tracked stream's offset (None without one), the batch's watermark and start."""
     entry = log.get(batch) if batch >= 0 else None
     if entry is None or entry.isEmpty():
         return None, 0, 0

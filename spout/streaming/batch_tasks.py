@@ -1,7 +1,4 @@
-"""From the options of a `read_stream` call to the planner's settings, and to the read tasks of a batch.
-
-Source: docs/design/protocol.md, section 5.1.
-"""
+"""From the options of a `read_stream` call to the planner's settings, and to the read tasks of a batch."""
 
 from __future__ import annotations
 

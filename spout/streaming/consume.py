@@ -68,7 +68,6 @@ class Kept:
     """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
-        """Keep at most `limit` consumers."""
         self._limit = limit
         self._idle: dict[Place, Consumer] = {}
 
@@ -98,14 +97,9 @@ class Share(NamedTuple):
 
 
 class RangeReader:
-    """Reads a share of a batch.
-
-    Attributes:
-        lost: how many offsets had left the log before they were read, and were skipped.
-    """
+    """Reads a share of a batch; `lost` counts offsets that had left the log before they were read."""
 
     def __init__(self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT) -> None:
-        """Prepare; the first request to the broker happens in `chunks`."""
         self.lost = 0
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
@@ -123,8 +117,7 @@ class RangeReader:
         Raises:
             DataLoss: the log begins behind the next offset, and the share does not skip lost records.
             Disagreement: the log ends before the next offset.
-            NotAuthenticated: the broker refuses our credentials.
-            NotAuthorized: we have no right to read the topic.
+            NotAuthenticated, NotAuthorized: the broker refuses our credentials, or we may not read the topic.
             Unreachable: it sent nothing for a minute.
             LogError: the broker returned any other error.
         """
@@ -172,9 +165,7 @@ class RangeReader:
         return consumer
 
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Separate events from records: return the records of the range, and where the partition ended, if it
-        did.
-        """
+        """Separate events from records of the range; return also where the partition ended, if it did."""
         end: int | None = None
         events = [message for message in messages if message.error() is not None]
         if events:
@@ -191,7 +182,6 @@ class RangeReader:
         return messages, end
 
     def _is_end(self, error: KafkaError | None) -> bool:
-        """Return whether an event is the end of the partition; note if the next offset is not in the log."""
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             return True
         if error.code() in NOT_OURS:
@@ -202,7 +192,6 @@ class RangeReader:
         return False
 
     def _pass_over(self, consumer: Consumer) -> None:
-        """Go on where the log begins now, or at the end of the share if the log begins behind it."""
         self._is_lost = False
         place = TopicPartition(self._topic, self._partition)
         first, end = consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)

@@ -51,7 +51,6 @@ class Node:
     """How a DataFrame of this package is built.
 
     Attributes:
-        session: the Spark session.
         stream: the `read_stream` call that its roots come from; None where nothing is tracked.
         options: the source with the chain inside it, when the rows come directly from the source.
         base: the rows that `chain` works on, when they come from elsewhere.
@@ -78,9 +77,7 @@ class Node:
         return rows
 
     def carrying(self, consumer: str = "") -> Node:
-        """Let the rows carry their anchors; `consumer`: name of the bolt that receives them directly, if one
-        does.
-        """
+        """Let the rows carry their anchors; `consumer` is the bolt, if any, that receives them directly."""
         if self.stream is None:
             return self
         if self.chain is None:
@@ -204,8 +201,7 @@ def node_of(rows: DataFrame) -> Node | None:
 def loose(rows: DataFrame, step: Step) -> Node:
     """Put a bolt on any DataFrame: behind Spark's own operators, or on rows of another source.
 
-    Raises:
-        UsageError: the rows come from a tracked stream, and the hidden column was dropped on the way.
+    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped on the way.
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
@@ -219,15 +215,9 @@ def loose(rows: DataFrame, step: Step) -> Node:
 
 
 def hidden_column(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
-    """Read the hidden column's metadata: the stream, how anchors arrive, the keys of the subscriptions on
-    their paths.
+    """Read the hidden column's metadata: the stream, how anchors arrive, the subscriptions on their paths.
 
-    Args:
-        rows: the DataFrame with the hidden column.
-        name: the operator that needs this, for the error message.
-
-    Raises:
-        UsageError: the metadata is missing, or the rows are held.
+    Raises `UsageError`, for the `name` of an operator: the metadata is missing, or the rows are held.
     """
     _refuse_held(rows, name)
     about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}

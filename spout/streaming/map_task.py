@@ -28,14 +28,7 @@ from spout.tuples.rows import ArrowRows
 
 @dataclass(frozen=True, slots=True)
 class MapTask:
-    """The function that Spark's `mapInArrow` calls, with what it needs.
-
-    Attributes:
-        stage: the bolts to run.
-        stream: id of the `read_stream` call whose roots arrive; empty where nothing is tracked.
-        ledger: the accumulator, or None where nothing is tracked.
-        safety: of the query.
-    """
+    """The function that Spark's `mapInArrow` calls; without `stream` and `ledger` nothing is tracked."""
 
     stage: StagePass
     stream: str = ""
@@ -61,7 +54,6 @@ class MapTask:
             add(self.ledger, self.stream, replace(run.report(), received=marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        """Separate a DataFrame's rows from their anchors."""
         place = batch.schema.get_field_index(ANCHOR)
         if place < 0:
             return ArrowRows(batch, came_from=frame.came_from), None
@@ -81,16 +73,11 @@ class Received:
     """Which roots a first bolt received in one task."""
 
     def __init__(self, operator: str) -> None:
-        """Begin with none."""
         self._operator = operator
         self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def mark(self, roots: I64) -> None:
-        """Mark roots as received.
-
-        Raises:
-            TrackingError: one of them was received before.
-        """
+        """Mark roots as received; `TrackingError`: one of them was received before."""
         if not len(roots):
             return
         if int(roots.max()) >= len(self._marks):

@@ -34,7 +34,6 @@ class SourceOptions:
     """All settings of one `read_stream` call.
 
     Attributes:
-        topics: the parsed topics.yaml, with Kafka's client settings.
         inputs: names of the inputs to read; all of one group.
         stream: id of this `read_stream` call within its application; blobs refer to it.
         starting_offsets: where a group without history begins: ``earliest``, ``latest``, an ISO 8601 time,
@@ -43,7 +42,6 @@ class SourceOptions:
         min_partitions: fewest read tasks in a micro-batch, or None.
         parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
             `spout.streaming.batch_tasks.tasks_now` counts those that came since.
-        include_headers: whether the rows have a ``headers`` column.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.
         take_over: whether a query with a refused checkpoint goes on with a new session, and a query with a
@@ -54,9 +52,7 @@ class SourceOptions:
         schema: Spark DDL of the rows that a read task returns.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
-        roots_carry: how roots carry their anchors.
         tracked_when: a function that decides which tuples are tracked; None: all are.
-        safety: how tasks protect themselves from bolts that hang or crash.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
     """

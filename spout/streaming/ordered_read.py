@@ -53,7 +53,6 @@ class Copies:
     """Copies of one partition, sorted in limited memory."""
 
     def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
-        """Begin with none."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._kept: list[Copy] = []
@@ -79,9 +78,7 @@ class Copies:
             yield self._kept[begin : begin + size]
 
     def refuse_left_over(self, gate: Gate, index: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Refuse the copies that are left over, and block what comes behind them; return the roots with their
-        causes.
-        """
+        """Refuse copies that are left over, and block what comes behind them; return roots with causes."""
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
         refused: list[tuple[int, Cause]] = []
         for origin, position, key in self.left_over:

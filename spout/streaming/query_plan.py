@@ -46,39 +46,23 @@ def streams_read(rows: DataFrame) -> frozenset[str]:
 
 
 def refuse_limit(rows: DataFrame) -> None:
-    """Check that nothing cuts a tracked stream short.
-
-    Raises:
-        UsageError: `limit` or `offset` is applied to a tracked stream.
-    """
+    """Raise `UsageError` if `limit` or `offset` is applied to a tracked stream."""
     _refuse_limit(logical_plan(rows))
 
 
 def refuse_plan(plan: JavaObject) -> None:
-    """Check that a query acks nothing without work.
-
-    Raises:
-        UsageError: as `refuse_limit`; or two of its operators have the same name.
-    """
+    """Raise `UsageError` as `refuse_limit` does, or if two of a query's operators have the same name."""
     _refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
 
 
 def may_shuffle(session: SparkSession, query: str) -> bool:
-    """Return whether Spark may shuffle some batch of a running query behind its last bolt.
-
-    Raises:
-        TrackingError: Spark has no such running query.
-    """
+    """Return whether Spark may shuffle some batch of a running query behind its last bolt."""
     return is_wide(running(session, query).analyzedPlan())
 
 
 def shuffles(session: SparkSession, query: str) -> bool:
-    """Return whether Spark shuffles the current batch of a query behind its last bolt.
-
-    Raises:
-        TrackingError: Spark has no such running query.
-    """
+    """Return whether Spark shuffles the current batch of a running query behind its last bolt."""
     return crosses_stages(running(session, query).lastExecution().executedPlan())
 
 
@@ -88,12 +72,7 @@ def stays(rows: DataFrame) -> bool:
 
 
 def label(operator: str, identity: str) -> str:
-    """Return the function name that plans show for an operator behind Spark's own operators.
-
-    Args:
-        operator: the names of its bolts, joined by ``+``.
-        identity: distinguishes it from another operator of that name.
-    """
+    """Return the function name that plans show for an operator; `identity` tells it from its namesakes."""
     return f"{_LABEL}{operator} #{identity}"
 
 
@@ -111,9 +90,7 @@ def is_wide(plan: JavaObject) -> bool:
 
 
 def crosses_stages(plan: JavaObject) -> bool:
-    """Return whether rows of a physical plan leave the stage of the last bolt, or of the source if no bolt
-    runs.
-    """
+    """Return whether rows leave the stage of the last bolt, or of the source if no bolt runs."""
     todo = [(plan, False)]
     while todo:
         node, has_crossed = todo.pop()
@@ -127,11 +104,7 @@ def crosses_stages(plan: JavaObject) -> bool:
 
 
 def running(session: SparkSession, query: str) -> JavaObject:
-    """Return the execution of a running query, by its id.
-
-    Raises:
-        TrackingError: Spark has no such running query.
-    """
+    """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
     running = execution_of(session, query)
     if running is None:
         raise TrackingError(
@@ -152,12 +125,9 @@ def _refuse_limit(plan: JavaObject) -> None:
 
 
 def refuse_namesakes(labels: Iterable[str]) -> None:
-    """Check that no two operators of a query have the same name.
+    """Raise `UsageError` if two operators of a query have the same name.
 
     The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
-
-    Raises:
-        UsageError: two operators have the same name.
     """
     known: dict[str, str] = {}
     for each in labels:
@@ -176,7 +146,6 @@ def operator_of(node: JavaObject) -> str:
 
 
 def _works(node: JavaObject) -> bool:
-    """Return whether a node of a physical plan is an operator of this package."""
     return node.nodeName() == OPERATOR and planned_function_of(node).startswith(_LABEL)
 
 
@@ -188,7 +157,6 @@ def _is_stage(node: JavaObject) -> bool:
 
 
 def _stages(plan: JavaObject) -> Iterator[JavaObject]:
-    """Yield a physical plan's nodes, from the top."""
     return nodes(plan, planned_children)
 
 

@@ -41,12 +41,8 @@ from spout.tuples.raised import Tracebacks, first_of_each
 def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
     """Read a task's share of a batch, and return the rows that its bolts emit.
 
-    The report is added after the last row was taken: an evaluation that stops early reports nothing.
-
-    Args:
-        task: the share.
-        options: of the source.
-        again: whether the batch runs again, because its query ended in it.
+    The report is added after the last row was taken: an evaluation that stops early reports nothing. `again`:
+    the batch runs again, because its query ended in it.
     """
     if options.narrow is None:
         yield from _read(task, options, _Bare(options))
@@ -84,7 +80,6 @@ class _Reading:
         self._tracebacks = Tracebacks()
 
     def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
-        """Read a range, and pass its records to the bolts as they arrive."""
         first = self._first(share)
         for messages, positions in self._read(share):
             indices = positions - share.start + first
@@ -95,9 +90,7 @@ class _Reading:
             yield from self._feed_kept(messages, share.source, positions, indices, kept, free)
 
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
-        """Read a partition of an input with an ordering: its copies, sorted by their origins, then what is
-        new.
-        """
+        """Read a partition of an ordered input: its copies, sorted by their origins, then what is new."""
         task = self._task
         name = self._input_of(source)
         place = self._options.topics.inputs[name].topic, partition_of(source)
@@ -125,7 +118,6 @@ class _Reading:
         self._lined.append(gate.lined())
 
     def report(self) -> TaskReport:
-        """Return what the task did."""
         done = self.worker.report()
         return replace(
             done, plan=self._task.plan, ranges=self._task.ranges, absent=tuple(sorted(self._absent)),
@@ -139,9 +131,7 @@ class _Reading:
         return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
 
     def _read(self, share: SourceRun) -> Iterator[tuple[list[Message], I64]]:
-        """Read a range; return its records with their positions, and note positions that the log does not
-        have.
-        """
+        """Read a range; return its records with their positions, and note those that the log lacks."""
         offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
         place = self._task.topics[share.source], partition_of(share.source)
         wanted = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
@@ -194,8 +184,7 @@ class _Reading:
     def _asked(
         self, messages: Sequence[Message], source: int, positions: I64
     ) -> tuple[set[int], dict[int, Cause]]:
-        """Call `tracked_when`: return the rows that are best effort, and causes of the rows for which it
-        raised.
+        """Call `tracked_when`: return the rows that are best effort, and causes of those for which it raised.
 
         Rows for which it raised are tracked, since they may need it.
         """
@@ -215,9 +204,7 @@ class _Reading:
         return free, refused
 
     def _input_of(self, source: int) -> str:
-        """Return the name of a source's input, which is the operator in causes of records that fail before
-        any bolt.
-        """
+        """Return the name of a source's input: the operator in causes that arise before any bolt."""
         return next(one.name for one in self._options.read if one.id == input_id_of(source))
 
     def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:

@@ -72,10 +72,7 @@ class WindhoverSource(DataSource):
     def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
         """Return a subclass with options; it is pickled as a whole, since no module defines it.
 
-        Args:
-            options: of the stream.
-            session: number of the Spark session that reads it, from 1: Spark registers a format name in one
-                session of an application only.
+        It is for one Spark `session`, numbered from 1: a format name is registered in only one session.
         """
         return type(cls.__name__, (cls,), {"given": options, "session": session})
 
@@ -105,7 +102,6 @@ class SparkTask(InputPartition):
     """A read task as the type that Spark requires."""
 
     def __init__(self, task: ReadTask, *, again: bool) -> None:
-        """Wrap a task; `again`: its batch runs again, because its query ended in it."""
         self.task = task
         self.again = again
 
@@ -222,11 +218,7 @@ class Runner:
         self._planner.stop_at_ends()
 
     def plan(self, start: Journal, limit: int | None) -> Journal:
-        """Plan the next batch; before the first one, wait until the ackers are ready.
-
-        Raises:
-            WindhoverError: an error of this call, or of the thread since the last call.
-        """
+        """Plan the next batch; before the first one, wait until the ackers are ready."""
         self.begin(start)
         self._has_planned = True
         self._mailbox.again.unlink(missing_ok=True)
@@ -283,11 +275,7 @@ class Runner:
             self._wait(POLL_MS)
 
     def _wait_for_sink(self, start: Journal) -> None:
-        """Wait until the batch that ends at `start` is published.
-
-        Raises:
-            TrackingError: it was not published: it went past `spout.sink`, or its listener failed.
-        """
+        """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
         late_at = time.monotonic() + self._sink.late_ms / 1000
         while (failure := self._sink.failure()) or self._sink.is_owed(start):
             if failure or time.monotonic() >= late_at:
@@ -296,7 +284,6 @@ class Runner:
             self._wait(POLL_MS)
 
     def _wait(self, wait_ms: int) -> None:
-        """Let the thread work; it has the lock only while it steps."""
         self._raise_error()
         self._lock.wait(wait_ms / 1000)
         self._raise_error()

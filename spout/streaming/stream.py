@@ -73,13 +73,8 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
     >>> topics.kafka["bootstrap.servers"], topics.input("sentences").group
     ('kafka-1:9092', 'word-count')
 
-    Args:
-        path: the file.
-        environ: values for ``${NAME}`` in the file; None: the environment of this process.
-
-    Raises:
-        ConfigError: a value in the file is not possible; the message has the file, the key, the value and the
-            cure.
+    `environ` has the values for ``${NAME}`` in the file; None: the environment of this process. Raises
+    `ConfigError`: a value is not possible; the message has the file, the key, the value and the cure.
     """
     return topics_yaml.load_topics(Path(path), os.environ if environ is None else environ)
 
@@ -164,8 +159,7 @@ def read_stream(
 
 
 def let_workers_be_this_python(context: SparkContext) -> None:
-    """Let Spark's workers on this machine run the same Python as this process, unless a setting chooses
-    another.
+    """Let Spark's workers on this machine run this Python, unless a setting chooses another.
 
     Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which may not have this package.
     """
@@ -189,7 +183,6 @@ def status_path_of(application: Application, stream: Stream, wanted: str | Path 
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
-    """Check the arguments of `read_stream`; return the group and whether anything is tracked."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         known = ", ".join(ReadOptions.__annotations__)

@@ -85,11 +85,7 @@ def joined_anchors(columns: list[tuple[Column, str]]) -> Column:
 
 
 def gathered(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with one column of anchors, an array, even if a join left several columns of them.
-
-    Raises:
-        UsageError: there is no such column, or one is not of held rows. The message names the `operator`.
-    """
+    """Return rows with one column of anchors, an array; without one `UsageError` names `operator`."""
     kinds = kinds_of(rows)
     if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
         raise UsageError(
@@ -112,11 +108,6 @@ def kinds_of(rows: DataFrame) -> list[str]:
 
 
 def _type_of(side: DataFrame) -> str:
-    """Return the type of a side's anchors.
-
-    Raises:
-        UsageError: it has none that stay valid after their batch, or several columns of them.
-    """
     kinds = kinds_of(side)
     if len(kinds) > 1:
         raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")

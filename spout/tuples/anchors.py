@@ -76,11 +76,7 @@ def fingerprint(rows: int, anchors: I64) -> Fingerprint:
 
 
 def pack(indices: I64, ordinals: I64) -> I64:
-    """Pack indices and ordinals, one int64 for each row.
-
-    Raises:
-        TrackingError: an ordinal does not fit.
-    """
+    """Pack indices and ordinals, one int64 for each row; `TrackingError`: an ordinal does not fit."""
     if len(ordinals) and ordinals.max() >= ORDINALS_MAX:
         raise TrackingError(f"a bolt emitted more than {ORDINALS_MAX:,} tuples for one input tuple")
     packed: I64 = indices << ORDINAL_BITS | ordinals
@@ -92,7 +88,6 @@ class Anchors:
     """The anchors of a batch of rows.
 
     Attributes:
-        carry: their form.
         column: the column; for `Carry.NONE` nulls.
         subscriptions: keys of the subscriptions along every path of a PACKED or WIDE column.
     """
@@ -119,9 +114,8 @@ class Anchors:
     def again(self, parents: I64, packed: I64) -> pa.Array:
         """Build the column, PACKED or WIDE, of rows that descend from these.
 
-        Args:
-            parents: `(n,) int64`: for each new row the number of the row that it descends from.
-            packed: `(n,) int64`: its index and ordinal.
+        `parents` has for each new row, `(n,) int64`, the row that it descends from, `packed` its index and
+        ordinal.
         """
         column = pa.array(packed)
         if self.carry is not Carry.WIDE:

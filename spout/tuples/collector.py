@@ -43,7 +43,6 @@ class StreamId(NamedTuple):
     stream: str = DEFAULT_STREAM
 
     def __str__(self) -> str:
-        """Print as ``split``, or ``split/errors`` where it is not the default stream."""
         return self.component if self.stream == DEFAULT_STREAM else f"{self.component}/{self.stream}"
 
 
@@ -121,10 +120,7 @@ def cut_text(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
     """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
 
-    Args:
-        operator: name of the bolt that failed the tuple.
-        why: the exception, or the message of an explicit fail.
-        tracebacks: keeps the traceback of an exception that was raised in the author's code.
+    `tracebacks` keeps the traceback of an exception that was raised in the author's code.
     """
     if isinstance(why, Isolated):
         return Cause(operator, why.error, cut_text(str(why)))
@@ -148,14 +144,10 @@ def short_repr(value: object) -> str:
 def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
     """Return the values of an emission in the order of its fields.
 
-    Args:
-        values: a tuple or a list, which is returned as it is; or a mapping by field name.
-        fields: the stream's fields; None: unknown, and a mapping is returned as a mapping.
-        bolt: name of the bolt that emitted it.
+    A tuple or a list is returned as it is; so is a mapping where the stream's `fields` are not known.
 
-    Raises:
-        TupleError: a mapping does not have exactly the stream's fields, or the values have no order (a set),
-            or this is one value in place of a row.
+    Raises `TupleError`: a mapping does not have exactly the stream's fields, the values have no order (a
+    set), or this is one value in place of a row.
     """
     if isinstance(values, tuple | list):
         return values
@@ -251,17 +243,11 @@ class Tuple:
     __slots__ = ("_row", "_rows")
 
     def __init__(self, rows: Rows, row: int) -> None:
-        """Take one row; a value is read when somebody uses it."""
         self._rows = rows
         self._row = row
 
     def __getitem__(self, field: str | int) -> Any:
-        """Return a value by field name or position.
-
-        Raises:
-            KeyError: no field has this name.
-            IndexError: no field has this position.
-        """
+        """Return a value by field name (else `KeyError`) or position (else `IndexError`)."""
         try:
             name = self._rows.names[field] if isinstance(field, int) else field
             return self._rows.value(name, self._row)
@@ -269,11 +255,7 @@ class Tuple:
             raise self._lookup_error(field, error) from None
 
     def value(self, position: int) -> Any:
-        """Return a value by position, as Storm's ``getValue``.
-
-        Raises:
-            IndexError: no field has this position.
-        """
+        """Return a value by position, as Storm's ``getValue``; `IndexError`: there is none."""
         try:
             return self._rows.value(self._rows.names[position], self._row)
         except LookupError as error:
@@ -324,7 +306,6 @@ class Tuple:
         return iter(self.values)
 
     def _lookup_error(self, field: str | int, error: LookupError) -> LookupError:
-        """Return an error with the names of all fields, if there is no such field."""
         size = len(self.fields)
         if field in self.fields or (isinstance(field, int) and -size <= field < size):
             return error
@@ -371,28 +352,14 @@ class TupleState(Enum):
 
 
 class AnchoredTuple(PlacedTuple):
-    """A tuple that is acked and failed by hand: it has a state.
-
-    Attributes:
-        receiver: the bolt that received it.
-        since_ns: when its ``execute`` began, by a clock that never goes back.
-        state: what the bolt has done with it.
-    """
+    """A tuple that is acked and failed by hand; `since_ns` is when ``execute`` began, by a steady clock."""
 
     __slots__ = ("_born", "receiver", "since_ns", "state")
 
     def __init__(
         self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
     ) -> None:
-        """Receive a tuple in the bolt named `receiver`.
-
-        Args:
-            rows: the rows to which the tuple belongs.
-            row: its number among them.
-            places: for each of the rows its deliveries; an unanchored row has none.
-            receiver: name of the bolt.
-            since_ns: when its ``execute`` began.
-        """
+        """Receive a tuple in the bolt `receiver`; `places` has each row's deliveries, none if unanchored."""
         self._rows = rows  # as PlacedTuple does: a call for each tuple of a stream would be felt
         self._row = row
         self._places = places

@@ -84,7 +84,6 @@ class Tally:
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._found: dict[Counted, list[int]] = {}
 
     def add(self, counted: Counted, count: int, total_ns: int = 0) -> None:

@@ -101,9 +101,7 @@ class Orders:
     def pieces(self, call: Call, blamed: list[int]) -> list[tuple[int, int]]:
         """Return the calls that replace one call, each as its first row and the row behind its last.
 
-        Args:
-            call: the call.
-            blamed: its rows that are culprits, ascending; each is a piece of its own.
+        `blamed` are its rows that are culprits, ascending; each is a piece of its own.
         """
         alone = [bound for row in blamed for bound in (row, row + 1)]
         cuts = self.cuts.get((call.bolt, call.feed, call.number), [])
@@ -152,7 +150,6 @@ class Search:
         return False
 
     def _choose(self) -> None:
-        """Choose how many suspects the next child condemns."""
         if self._survives - self._dies > 1:
             self._tried = (self._dies + self._survives) // 2
             return

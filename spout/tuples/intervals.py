@@ -29,11 +29,9 @@ class IntervalSet:
         return self._size
 
     def __iter__(self) -> Iterator[PositionRun]:
-        """Return the intervals, ascending."""
         return map(PositionRun, self._starts, self._ends)
 
     def __repr__(self) -> str:
-        """Show the intervals."""
         return f"IntervalSet({[tuple(run) for run in self]})"
 
     @property
@@ -47,7 +45,6 @@ class IntervalSet:
         return self._starts[0] if self._starts else None
 
     def __contains__(self, position: object) -> bool:
-        """Return whether a position is in the set."""
         if not isinstance(position, int):
             return False
         index = bisect_right(self._starts, position) - 1

@@ -97,7 +97,6 @@ class MessageRows:
     names: Sequence[str]
 
     def __init__(self, messages: Sequence[Message], source: int, positions: I64) -> None:
-        """Take messages of one source; `positions` has the position of each."""
         self.names = _NAMES
         self.came_from = SPOUT
         self._messages = messages

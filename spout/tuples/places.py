@@ -97,13 +97,7 @@ class Descendants(Sequence[Deliveries]):
     __slots__ = ("_anchors", "_hop", "_places", "parents")
 
     def __init__(self, anchors: Anchors | None, parents: I64, hop: int = 0) -> None:
-        """Describe the descendants of rows.
-
-        Args:
-            anchors: of the rows that arrived; None where nothing is tracked.
-            parents: `(n,) int64`: for each tuple the number of the row that it descends from.
-            hop: key of the subscription on which the tuples were emitted.
-        """
+        """Describe descendants; `anchors`: None where nothing is tracked; `hop`: the subscription's key."""
         self.parents = parents
         self._anchors = anchors
         self._hop = hop
@@ -197,11 +191,8 @@ def children_of(
 ) -> Sequence[Deliveries]:
     """Return the places of tuples that were emitted on one subscription.
 
-    Args:
-        places: the places of the parents: of the tuples on which they are anchored.
-        parents: `(n,) int64`: for each tuple the number of its parent.
-        subscription: its key.
-        ordinals: `(n,) int64`: the number of each tuple among those of its parent on the subscription.
+    `parents`, `(n,) int64`, numbers each tuple's parent, on which it is anchored; `ordinals`, `(n,) int64`,
+    the tuple among those of its parent.
     """
     if isinstance(places, Descendants):
         return places.children(parents, subscription)

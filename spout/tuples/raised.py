@@ -55,7 +55,6 @@ class Tracebacks:
     __slots__ = ("_kept", "_kinds")
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._kinds: set[tuple[str, str, str]] = set()
         self._kept: list[Raised] = []
 

@@ -75,7 +75,6 @@ class ArrowRows:
     def __init__(
         self, batch: pa.RecordBatch, find_id: FindId = unknown_id, came_from: StreamId = SPARK
     ) -> None:
-        """Take a batch."""
         self.batch = batch
         self.came_from = came_from
         self.names: Sequence[str] = batch.schema.names
@@ -130,11 +129,7 @@ MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Turn emitted rows into an Arrow batch.
-
-    Raises:
-        MISFITS: a row has another number of values, or a value of another type.
-    """
+    """Turn emitted rows into an Arrow batch; `MISFITS`: a row has other values, or of another type."""
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
     if len(schema) == 1:
@@ -185,7 +180,6 @@ def _renamed(error: Exception, message: str) -> Exception:
 
 
 def _type_text(kind: pa.DataType) -> str:
-    """Write a type as a bolt's `output` has it."""
     from spout.spark.private import spark_type_of  # only where something does not fit
 
     return spark_type_of(kind).simpleString()

@@ -21,7 +21,6 @@ class TracebackLog:
     """Logs the tracebacks of one process, or of one stream."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing logged; `clock` gives monotonic seconds."""
         self._kinds = OncePerKind(clock)
 
     def tell(self, raised: Iterable[Raised], batch: int) -> None:

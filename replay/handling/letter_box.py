@@ -1,4 +1,9 @@
-"""Looks through the dead-letter topic of one input for the letters that are meant."""
+"""Looks through the dead-letter topic of one input for the letters that are meant.
+
+Each partition is read to its stable end, since the mark of a letter stands behind it.
+
+Source: docs/design/protocol.md, section 5.4.
+"""
 
 from __future__ import annotations
 

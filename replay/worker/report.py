@@ -1,4 +1,4 @@
-"""What a replay worker reports: events for the log, counters for status and metrics."""
+"""What a replay worker reports: events for the log, counters (docs/design/protocol.md, rules 10 and 11)."""
 
 from __future__ import annotations
 

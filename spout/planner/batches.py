@@ -149,7 +149,6 @@ class Batches:
         A partition waits where there is no room for all of its copies, unless nothing of the input is
         pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
         between them lie the markers of their transactions, which may pass `max_spout_pending`.
-
         """
         sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
         ends = self._readable(sources)

@@ -1,4 +1,4 @@
-"""How many records a batch may have so that it ends within a quarter of the timeout; pure."""
+"""How many records a batch may have so that it ends within a quarter of the timeout; pure (protocol.md, 5.1)."""
 
 from __future__ import annotations
 

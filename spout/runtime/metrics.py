@@ -82,8 +82,7 @@ def address_of(address: int | str) -> tuple[str, int]:
     >>> address_of("[::1]:9100"), address_of(9100)
     (('::1', 9100), ('0.0.0.0', 9100))
 
-    Raises:
-        UsageError: it is no port, and no address with a port.
+    Raises `UsageError`: it is no port, and no address with a port.
     """
     host, colon, port = str(address).rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")

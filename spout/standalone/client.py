@@ -1,7 +1,4 @@
-"""One client of a spout, with Kestrel's verbs.
-
-Source: docs/design/conformance.md, S154 to S166.
-"""
+"""One client of a spout, with Kestrel's verbs. Source: docs/design/conformance.md, S154 to S166."""
 
 from __future__ import annotations
 
@@ -111,8 +108,7 @@ class Client:
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
-        """Confirm the `count` oldest open items of this client, or none; it raises as `confirm` does.
-        """
+        """Confirm the `count` oldest open items of this client, or none; it raises as `confirm` does."""
         with self._guard:
             queues = self._checked()
             done = queues.confirm_oldest(self._name, queues.queue(input_name), count)

@@ -175,8 +175,7 @@ class KafkaSpout:
             auto_abort_ms: items that it has not settled after this time are put back; None: it keeps them
                 until the root times out.
 
-        Raises:
-            UsageError: an open client has this name, or a number is below 1.
+        Raises `UsageError`: an open client has this name, or a number is below 1.
         """
         if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
             raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")

@@ -1,4 +1,4 @@
-"""From the options of a `read_stream` call to the planner's settings, and to the read tasks of a batch."""
+"""From `read_stream`'s options to the planner's settings and read tasks (docs/design/protocol.md, 5.1)."""
 
 from __future__ import annotations
 

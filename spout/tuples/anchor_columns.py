@@ -65,8 +65,7 @@ def join_anchors(*sides: DataFrame) -> Column:
         sides: the DataFrames that were joined. Each is a result of `hold`, or has the column of
             `collect_anchors` or of this function; `withWatermark`, `alias` and filters may follow on it.
 
-    Raises:
-        UsageError: there are no sides, or one of them was not held.
+    Raises `UsageError`: there are no sides, or one of them was not held.
     """
     if not sides:
         raise UsageError("join_anchors needs the DataFrames that were joined: join_anchors(left, right)")

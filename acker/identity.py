@@ -93,7 +93,6 @@ def partition_of(source: int) -> int:
 
 
 def is_replay(source: int) -> bool:
-    """Return whether a source is a partition of a replay topic."""
     return source >> 16 >= REPLAY_ID_OFFSET
 
 
@@ -117,7 +116,6 @@ def position_at(generation: int, offset: int) -> Position:
 
 
 def generation_of(position: int) -> int:
-    """Return the generation of a position."""
     return position >> OFFSET_BITS
 
 

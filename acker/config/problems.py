@@ -67,7 +67,6 @@ def refuse(problems: Iterable[Problem], file: str, lines: Mapping[Path, int]) ->
 
 
 def show(value: object) -> str:
-    """Write a value in one bounded line."""
     text = repr(value)
     return text if len(text) <= VALUE_CHARACTERS_MAX else text[: VALUE_CHARACTERS_MAX - 1] + "…"
 
@@ -87,7 +86,6 @@ def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def allowed(field: FieldInfo) -> str:
-    """Return what a key may be set to, in words."""
     extra = field.json_schema_extra
     return str(extra["range"]) if isinstance(extra, dict) else ""
 

@@ -65,7 +65,6 @@ class AckTopics:
         return cls(*(f"{prefix}_ack_{name}" for name in _ACK_TOPICS))
 
     def names(self) -> tuple[str, ...]:
-        """Return all names, in the order of the fields."""
         return (self.init, self.ack, self.fail, self.verdict, self.state, self.due, self.quarantine)
 
 
@@ -118,7 +117,6 @@ class AckerSettings(Section):
 
     @property
     def topics(self) -> AckTopics:
-        """The names of the ack topics."""
         return AckTopics.with_prefix(self.topic_prefix)
 
 

@@ -87,7 +87,6 @@ class Topics(Section):
 
     @property
     def ack_topics(self) -> AckTopics:
-        """The names of the ack topics."""
         return self.acker.topics
 
     def input(self, name: str) -> Input:

@@ -168,7 +168,6 @@ class Deadline:
 
     @property
     def past_ms(self) -> float:
-        """Milliseconds since it began."""
         return (self._clock() - self._until) * 1000 + self.timeout_ms
 
     @property
@@ -295,7 +294,6 @@ class KafkaClient:
             raise ConfigError(refused_setting(error.args[0].str(), self._settings)) from None
 
     def deadline(self, timeout_ms: int | None = None) -> Deadline:
-        """Begin a deadline, by default that of an operation."""
         return Deadline(self.clock, self.operation_timeout_ms if timeout_ms is None else timeout_ms)
 
     def retry(

@@ -90,7 +90,6 @@ class RootCohort:
 
     @property
     def end(self) -> int:
-        """The position after the last."""
         return self.roots.start + self.roots.size
 
     def touch(self, at: I64, touched_at_ms: int) -> bool:

@@ -55,7 +55,6 @@ class Ledger:
         return self._watermarks.get(source, 0)
 
     def set_watermark(self, source: int, position: int) -> None:
-        """Set the watermark of a source to the one in State."""
         self._watermarks[source] = position
 
     def cohorts(self) -> Iterator[RootCohort]:
@@ -63,7 +62,6 @@ class Ledger:
         return iter(self._register.live())
 
     def sessions(self, group: str) -> list[Session]:
-        """Return the sessions of a group that have open roots, ascending."""
         return self._register.sessions(group)
 
     def open_runs(self, session: Session) -> list[SourceRun]:

@@ -86,11 +86,9 @@ class Marks:
             del self._lanes[lane]
 
     def sessions(self, group: str) -> set[Session]:
-        """Return the sessions of a group that have marks."""
         return {lane.session for lane in self._lanes if lane.session.group == group}
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:
-        """Set the mark of a lane to the one in State."""
         self._lanes[lane] = mark
 
     def items(self) -> Iterator[tuple[SessionLane, LaneMark]]:

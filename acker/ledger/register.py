@@ -42,14 +42,12 @@ class Register:
         self._books: dict[Session, _Book] = {}
 
     def add(self, cohort: RootCohort) -> None:
-        """Add a cohort behind all others of its source."""
         blocks = self._blocks.setdefault(cohort.roots.source, {})
         blocks.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
         self._books.setdefault(cohort.emission.session, _Book()).cohorts[cohort.serial] = cohort
         self.remind(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: RootCohort) -> None:
-        """Remove a cohort that has no open roots any more."""
         blocks = self._blocks[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
         blocks[block].remove(cohort)
@@ -69,7 +67,6 @@ class Register:
         return sorted(live, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
-        """Return the sessions of a group that have open roots, ascending."""
         return sorted(session for session in self._books if session.group == group)
 
     def of(self, session: Session) -> list[RootCohort]:

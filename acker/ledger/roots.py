@@ -187,14 +187,12 @@ class Roots:
         return range(first, end)
 
     def settle_all(self) -> Hits:
-        """Settle every open root, and release the arrays."""
         hits = self.open_at()
         self.open = 0
         self._missing = self._done = self._at = None
         return hits
 
     def open_at(self) -> Hits:
-        """Return the open roots."""
         if self._at is not None:
             return self._at.astype(np.int64)
         if self._done is None:

@@ -90,14 +90,12 @@ class PendingQueue:
         return len(self._ticks.get(session, ()))
 
     def drop_last_tick(self, session: Session) -> None:
-        """Remove the last tick of a session; the session must have one."""
         del self._items[self._ticks[session].pop()]
 
     def drop(self, take: Pending) -> None:
         del self._items[take]
 
     def popleft(self) -> Pending:
-        """Remove and return the item that counts next."""
         item, _ = self._items.popitem(last=False)
         if not item.take:
             ticks = self._ticks[item.session]
@@ -175,7 +173,6 @@ class Sessions:
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
     def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
-        """Return the sources of a group with their numbers, ascending."""
         return sorted((number, known) for number, known in self.sources.items() if known.group == group)
 
     def stranger(self, group: str, source: int, topic: str | None = None) -> str:

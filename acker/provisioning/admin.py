@@ -43,7 +43,6 @@ class KafkaAdmin:
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return those of the named topics that exist."""
         wanted = list(names)
         return self._ask(
             "describing topics", lambda: describe_topics(self._admin, wanted, self._wait_s, settings=True)
@@ -85,7 +84,6 @@ class KafkaAdmin:
             self._await({topic.topic: topic.num_partitions for topic in new})
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
-        """Raise topics to the partitions of their specification."""
         new = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
         if new:
             wait = self._wait_s

@@ -27,12 +27,10 @@ class Provisioned:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings under which records would be lost."""
         return tuple(found for found in self.findings if found.level is Level.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """The other findings."""
         return tuple(found for found in self.findings if found.level is Level.WARNING)
 
     def lines(self) -> list[str]:
@@ -61,7 +59,6 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    """Compare every topic with what it must be."""
     found = admin.topics(_names(topics))
     specs = required_topics(topics, found)
     findings = [

@@ -182,7 +182,6 @@ def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
 
 
 def missing(spec: TopicSpec) -> Finding:
-    """Describe a topic that does not exist."""
     if spec.partitions is not None:
         text = "does not exist; run `windhover topics create`"
     elif spec.role is TopicRole.SOURCE:

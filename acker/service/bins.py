@@ -38,14 +38,12 @@ class Bins:
         self._room = 0
 
     def put(self, cohort: RootCohort) -> None:
-        """Carry a cohort by value from now on."""
         if cohort.roots.open > self._room:
             self._find_room(cohort.roots.open)
         self._room -= cohort.roots.open
         self.load(self._filling, cohort)
 
     def load(self, number: int, cohort: RootCohort) -> None:
-        """Put a cohort into a bin of State."""
         self._bins.setdefault(number, []).append(cohort)
         self._written.setdefault(number, self._steps - REWRITE_STEPS)
         self._filling = number

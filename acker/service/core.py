@@ -334,7 +334,6 @@ class PartitionCore:
         self.outbox.write(self.ledger.take_settled().records())
 
     def _answer_question(self, take: Take) -> None:
-        """Answer a session that does not have an epoch yet; so every start of a query begins."""
         self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
         detail = f"session {take.session} asks who holds group {take.group}"
         self.outbox.report(AckerEventKind.QUERIED, detail)

@@ -166,7 +166,6 @@ S = TypeVar("S", State, Carried)
 
 @cache
 def state_codec() -> Codec[Stored]:
-    """Return the codec of ``_ack_state``, version 1."""
     return Codec(
         {
             StatePart: load_schema("acker.wire", "state_part"),
@@ -197,7 +196,6 @@ def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
 
 
 def part_key(partition: int, part: int) -> bytes:
-    """Return the key of a part of State."""
     return f"{partition}/{part}".encode()
 
 
@@ -210,14 +208,12 @@ def part_of_key(partition: int, key: bytes | None) -> int | None:
 
 
 def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
-    """Return the records in which a state is stored."""
     body = zlib.compress(codec.encode(state), 1)
     cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
     return [StatePart(state.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
 
 
 def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
-    """Return the record in which a bin is stored."""
     return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
 
 

@@ -78,7 +78,6 @@ class LetterHandling:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to do."""
         return not self._letters
 
     def open(self) -> int:
@@ -127,7 +126,6 @@ class LetterHandling:
         return len(copies) - len(left)
 
     def close(self) -> None:
-        """Undo what is open and leave."""
         self._fetcher.close()
         try:
             self._transactions.abort(self._limits.operation_timeout_ms)

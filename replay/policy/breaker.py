@@ -39,13 +39,11 @@ class Breaker:
         self._buckets: deque[list[int]] = deque()  # [begin in ms, acked, dead]
 
     def acked(self, count: int, now_ms: int) -> None:
-        """Count roots that were acked."""
         if count:
             self._consecutive = 0
             self._bucket(now_ms)[1] += count
 
     def dead(self, count: int, now_ms: int) -> None:
-        """Count records that became dead letters."""
         if count:
             self._consecutive += count
             self._bucket(now_ms)[2] += count

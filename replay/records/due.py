@@ -204,7 +204,6 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def due_codec() -> DueCodec:
-    """Return the codec of `_ack_due`."""
     return DueCodec()
 
 

@@ -96,7 +96,6 @@ class Fetcher:
         raise Unreachable(f"{targets[0].topic} loses records faster than they are fetched")
 
     def close(self) -> None:
-        """Close the picker."""
         if self._picker is not None:
             self._picker.close()
             self._picker = None

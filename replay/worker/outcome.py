@@ -43,7 +43,6 @@ class RootOutcome(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether the record goes to the replay topic."""
         return self.dead is None and self.written is not None
 
     @property

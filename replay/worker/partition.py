@@ -87,7 +87,6 @@ class VerdictPartition:
 
     @property
     def reads(self) -> TopicPartition:
-        """The partition of the verdict topic."""
         return self._verdict
 
     @property
@@ -116,7 +115,6 @@ class VerdictPartition:
 
     @property
     def wants_verdicts(self) -> bool:
-        """Whether there is room for more verdicts."""
         return self._room > 0 and len(self.intake) < self._worker.limits.verdict_records_max
 
     @property
@@ -169,7 +167,6 @@ class VerdictPartition:
             self._commit_progress(batch, [])
 
     def close(self) -> None:
-        """Close the partition; the next owner ends a transaction that is still open."""
         self._transactions.close()
 
     def _take_over(self, now_ms: int) -> bool:

@@ -128,7 +128,6 @@ class ReplayService:
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
-        """Commit progress that waits for a commit, close everything, and leave the group."""
         try:
             for partition in self._partitions.values():
                 self._worker.at(f"the last commit of partition {partition.number}")

@@ -50,7 +50,6 @@ class DueTable:
         return self._reduced()[:, [3, 2]]
 
     def by_input(self) -> Mapping[int, I64]:
-        """Return what waits of each input, by its id, as rows like those of `entries`."""
         rows = self._reduced()
         inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
         return {int(found): rows[inputs == found][:, [3, 2]] for found in np.unique(inputs)}
@@ -108,13 +107,11 @@ class Schedule:
 
     @property
     def next_due_ms(self) -> int | None:
-        """The earliest due time; None when nothing waits."""
         first = int(self._chunks[0][0, 0]) if self._chunks else None
         known = [due_ms for due_ms in (first, self._recent_min_ms) if due_ms is not None]
         return min(known, default=None)
 
     def add(self, due_ms: int, offset: int) -> None:
-        """Let an entry wait."""
         self._recent.append(due_ms)
         self._recent.append(offset)
         if self._recent_min_ms is None or due_ms < self._recent_min_ms:

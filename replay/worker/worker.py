@@ -124,7 +124,6 @@ class Worker:
         return 0 if trouble is None else trouble.until_ms
 
     def is_ready(self, input_id: int, now_ms: int) -> bool:
-        """Return whether an input may go on now."""
         ready_ms = self.ready_ms(input_id)
         return ready_ms is not None and ready_ms <= now_ms
 

@@ -140,7 +140,6 @@ class Announcer:
             self._flush()
 
     def tick(self, name: SessionName, now: int, to: Iterable[int]) -> None:
-        """Send the session's clock to acker partitions."""
         tick = Tick(self._group, name.id, name.epoch, now)
         for partition in to:
             self._send(self._topics.init, partition, tick, sign_headers(self.who))
@@ -166,7 +165,6 @@ class Announcer:
         self._producer.flush(self._durable_ms)
 
     def close(self) -> None:
-        """Close the producer."""
         self._producer.close()
 
     def _flush(self) -> None:

@@ -51,7 +51,6 @@ class DueReader(ABC):
         return self._follower.is_whole
 
     def close(self) -> None:
-        """Leave."""
         self._follower.close()
 
     def _take(self, record: Record) -> None:
@@ -79,7 +78,6 @@ class DueWatch(DueReader):
     """Whether a lost root of some sources still waits, for queries that end when none does."""
 
     def __init__(self, log: Log, topic: str, partitions: int, sources: frozenset[int]) -> None:
-        """Follow N partitions of the topic, for the roots of some sources."""
         super().__init__(log, topic, partitions)
         self._sources = sources
         self._waiting: set[tuple[int, bytes]] = set()

@@ -34,7 +34,6 @@ class Growth:
         self._lack = ""
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer of an acker partition."""
         if self._answers is not None:
             self._answers.read(partition, taken)
 

@@ -102,7 +102,6 @@ class Opening:
         self._begin(now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        """Read one record of an acker partition."""
         if self._answers.has(partition):
             self._later.append((partition, offset, event))
         elif isinstance(event, Taken):
@@ -132,7 +131,6 @@ class Opening:
             self._send(self._answers.missing, now_ms)
 
     def close(self) -> None:
-        """Stop the attempt, whether it has succeeded or not."""
         if self._presence is not None:
             self._presence.close()
             self._presence = None

@@ -64,7 +64,6 @@ class Who(NamedTuple):
 
     @classmethod
     def here(cls, application: str, now_ms: int) -> Self:
-        """Describe this process."""
         return cls(socket.gethostname(), application, os.getpid(), now_ms, _space())
 
     @property
@@ -194,7 +193,6 @@ class Presence:
         return max((sign.at_ms for sign in signs), default=None)
 
     def close(self) -> None:
-        """Leave."""
         self._follower.close()
 
     def _read(self, record: Record, now_ms: int) -> SessionName | None:

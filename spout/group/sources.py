@@ -51,7 +51,6 @@ class PlannerSpec:
 
     @property
     def group(self) -> str:
-        """The group whose offsets are settled."""
         return self.inputs[0].group
 
     @property
@@ -71,7 +70,6 @@ class SourceSpec:
 
     @property
     def is_replay(self) -> bool:
-        """Whether it is a partition of the input's replay topic."""
         return is_replay(self.source)
 
     def taken_from(self, first: int) -> TakeSource:

@@ -99,13 +99,11 @@ class Tenure:
             self.add_source(source, cursor)
 
     def add_source(self, source: int, cursor: SourceCursor) -> None:
-        """Add a source that this session did not read before."""
         self.cursors[source] = cursor
         self.window.open_source(source, cursor.next)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no root is pending."""
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:

@@ -42,7 +42,6 @@ class SourceCursor:
 
     @property
     def first_free(self) -> int:
-        """The lowest free position."""
         gap = self._gaps.first
         return self.next if gap is None else gap
 
@@ -51,7 +50,6 @@ class SourceCursor:
         return position_at(generation_of(self.from_), offset)
 
     def free_below(self, end: int) -> int:
-        """Return how many positions below `end` are free."""
         return sum(run.end - run.start for run in self.free_runs(end))
 
     def free_runs(self, end: int) -> list[PositionRun]:
@@ -67,7 +65,6 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
-        """Return the source's entry for the journal."""
         return SourceMark(self.from_, self.next, tuple(self._gaps))
 
 

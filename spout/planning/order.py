@@ -224,7 +224,6 @@ class Gate:
             self._has_failed(*standing)
 
     def fail_all(self, indices: Iterable[int]) -> None:
-        """Block what comes behind several records, by index."""
         for index in indices:
             self.fail(index)
 

@@ -49,7 +49,6 @@ class BatchPlan:
 
     @property
     def count(self) -> int:
-        """The number of positions."""
         return sum(run.end - run.start for run in self.ranges)
 
     def starts(self) -> tuple[int, ...]:

@@ -113,7 +113,6 @@ class Answers:
         return True
 
     def has(self, partition: int) -> bool:
-        """Return whether a partition's answer is complete."""
         return partition in self._whole
 
     @property

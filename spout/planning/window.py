@@ -51,7 +51,6 @@ class Window:
 
     @property
     def pending(self) -> int:
-        """The number of pending roots."""
         return sum(len(each) for each in self._pending.values())
 
     @property
@@ -60,7 +59,6 @@ class Window:
         return sum(each.holes for each in self._pending.values())
 
     def pending_of(self, source: int) -> int:
-        """Return how many roots of a source are pending."""
         return len(self._of(source))
 
     def open_source(self, source: int, high: int) -> None:

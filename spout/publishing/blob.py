@@ -40,7 +40,6 @@ _GARBAGE = (
 
 
 def encode(report: TaskReport) -> bytes:
-    """Encode a task's report."""
     plan, held = report.plan, report.held
     content = (
         VERSION,
@@ -91,7 +90,6 @@ class _Builtins(pickle.Unpickler):
     """Unpickles builtins alone: a report names no class, so no code can come with one."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse a class."""
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 

@@ -46,7 +46,6 @@ class RootPositions(NamedTuple):
 
     @classmethod
     def together(cls, parts: Iterable[RootPositions]) -> RootPositions:
-        """Join positions, in their order."""
         listed = list(parts)
         return cls(
             np.concatenate([_no_numbers(), *(each.sources for each in listed)]),
@@ -54,7 +53,6 @@ class RootPositions(NamedTuple):
         )
 
     def at(self, rows: np.typing.NDArray[np.bool_]) -> RootPositions:
-        """Return the chosen ones."""
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
@@ -80,7 +78,6 @@ class Held:
 
     @classmethod
     def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
-        """Join what was held, in its order."""
         return cls(
             np.concatenate([_no_numbers(), *(each.indices for each in parts)]),
             np.concatenate([_no_edges(), *(each.edges for each in parts)]),
@@ -118,7 +115,6 @@ class Older:
 
     @property
     def sources(self) -> set[int]:
-        """The sources that it names."""
         return {*self.acked, *self.touched, *(source for of in self.failed.values() for source in of)}
 
 

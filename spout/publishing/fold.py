@@ -88,7 +88,6 @@ class TaskReport:
 
     @property
     def head(self) -> str:
-        """Name of the first bolt."""
         return self.operator.partition("+")[0]
 
 
@@ -140,7 +139,6 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
 
 
 def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:
-    """Group failed roots by cause."""
     grouped: dict[Cause, list[int]] = {}
     for index, cause in failures:
         grouped.setdefault(cause, []).append(index)

@@ -74,7 +74,6 @@ class LedgerParam(AccumulatorParam[Value]):
         self.has_executors = has_executors
 
     def zero(self, value: Value) -> Value:
-        """Return an empty value."""
         return {}
 
     def addInPlace(self, value1: Value, value2: Value) -> Value:  # noqa: N802  (Spark's name)

@@ -268,7 +268,6 @@ class Publisher:
                 self._producer.flush(self._durable_ms)
 
     def close(self) -> None:
-        """Leave the log."""
         if self._producer is not None and self._log is not None:
             self._producer.close()
             self._log.close()

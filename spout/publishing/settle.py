@@ -117,7 +117,6 @@ class Moment:
 def _summed(
     plan: BatchPlan, newest: Sequence[TaskReport], every: Sequence[TaskReport], late_ms: int
 ) -> BatchOutcome:
-    """Sum up the reports of a batch: `newest` of the evaluation that counts, `every` of all."""
     released = split(plan.index(), [r.released for r in newest], [r.released for r in every])
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
     kept_on = [(report.held.indices[~gone], report.held.edges[~gone]) for report, gone in late]

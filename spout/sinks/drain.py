@@ -61,7 +61,6 @@ class Drain:
 
     @property
     def ended(self) -> frozenset[int]:
-        """The partitions that were read to their end, among those with rows."""
         return ended(list(self._ledger.accumulator.value.get(self._batch, {}).values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
@@ -75,7 +74,6 @@ class Drain:
         return Unread(sum(held), count)
 
     def forget(self) -> None:
-        """Drop the reports."""
         self._ledger.accumulator.value.pop(self._batch, None)
 
 

@@ -45,7 +45,6 @@ class Segment:
         return Segment(start, self.source, self.messages[low:high], self.positions[low:high])
 
     def rows(self) -> MessageRows:
-        """Return the records as rows, the form that tuples read."""
         return MessageRows(self.messages, self.source, self.positions)
 
 
@@ -136,7 +135,6 @@ class NextPublication:
         self._runs += runs
 
     def fail(self, runs: Iterable[PositionRun], cause: Cause) -> None:
-        """Add items that failed."""
         self._failed.setdefault(cause, []).extend(runs)
 
     def absent(self, runs: Iterable[SourceRun]) -> None:

@@ -140,7 +140,6 @@ class QueueCollection:
         return Items(lease, self.records.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:
-        """Return the item that would be opened next, without opening it; None when none waits."""
         first = queue.store.peek()
         if first is None:
             return None

@@ -133,7 +133,6 @@ class OwnFolder(TemporaryDirectory[str]):
         claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
 
     def cleanup(self) -> None:
-        """Remove it."""
         super().cleanup()
         if self._lock >= 0:
             os.close(self._lock)

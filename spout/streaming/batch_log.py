@@ -36,7 +36,6 @@ class Logged(NamedTuple):
 
     @property
     def emitted_nothing(self) -> bool:
-        """Whether the batch has no positions."""
         return not batch_ranges(self.start, self.end)
 
     @property

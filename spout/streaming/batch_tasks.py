@@ -28,7 +28,6 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
-    """Translate the options into the planner's settings."""
     start: str | int | None = options.starting_offsets
     if start is not None and start not in ("earliest", "latest", "committed"):
         start = time_ms(str(start))

@@ -145,7 +145,6 @@ class Node:
         return reader.option(STREAM_OPTION, self.stream.id).load()
 
     def mapped(self) -> DataFrame:
-        """Build the DataFrame of the chain over its base."""
         if self.base is None or self.chain is None:
             raise UsageError("these rows do not come from a bolt")
         task = MapTask(self.chain.stage)
@@ -156,7 +155,6 @@ class Node:
         return through(self.base, task, self.chain.schema, named)
 
     def metadata(self) -> dict[str, Any]:
-        """Describe the hidden column."""
         roots = Carry.PACKED if self.stream is None else self.stream.carry
         carry = roots if self.chain is None else self.chain.carry
         subscriptions = () if self.chain is None else self.chain.leaving

@@ -82,7 +82,6 @@ class SourceOptions:
 
     @property
     def read(self) -> tuple[Input, ...]:
-        """The inputs to read, in the order of `inputs`."""
         return tuple(self.topics.inputs[name] for name in self.inputs)
 
     def skips_loss(self, source: int) -> bool:
@@ -92,5 +91,4 @@ class SourceOptions:
 
     @property
     def group(self) -> str:
-        """The group whose offsets are committed."""
         return self.read[0].group

@@ -78,7 +78,6 @@ class WindhoverSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format; further sessions have a number behind it."""
         return cls.FORMAT if cls.session == 1 else f"{cls.FORMAT}_{cls.session}"
 
     def schema(self) -> str:
@@ -148,7 +147,6 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SparkTask(task, again=again) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task, in a worker."""
         from spout.streaming.read_task import read
 
         if not isinstance(partition, SparkTask):

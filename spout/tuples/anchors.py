@@ -53,7 +53,6 @@ class Carry(StrEnum):
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the column."""
         return {Carry.HOPS: PATHS_TYPE, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
 
 
@@ -139,7 +138,6 @@ class Anchors:
 
 
 def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.Array:
-    """Build a WIDE column."""
     return pa.StructArray.from_arrays([packed, sources, positions], fields=list(WIDE_TYPE))
 
 
@@ -154,7 +152,6 @@ def _hops(delivery: Delivery) -> list[int]:
 
 
 def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
-    """Take the fingerprint of rows with this anchor column."""
     if carry is Carry.HOPS:
         flat = column.flatten().flatten()
         return fingerprint(len(column), np.asarray(flat, dtype=np.int64))

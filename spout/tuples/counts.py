@@ -97,10 +97,8 @@ class Tally:
         return self._found.setdefault(counted, [0, 0])
 
     def counts(self) -> Counts:
-        """Return what was counted."""
         return {counted: Measure(*found) for counted, found in self._found.items()}
 
     def clear(self) -> None:
-        """Set all counts to zero."""
         for found in self._found.values():
             found[:] = 0, 0

@@ -25,7 +25,6 @@ class IntervalSet:
             self.add(start, end)
 
     def __len__(self) -> int:
-        """Return how many positions are in the set."""
         return self._size
 
     def __iter__(self) -> Iterator[PositionRun]:
@@ -106,5 +105,4 @@ class IntervalSet:
         return list(map(PositionRun._make, difference([(start, end)], self.within(start, end))))
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Return whether a position of [start, end) is in the set."""
         return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)

@@ -56,13 +56,11 @@ def _timestamp_type(message: Message) -> int:
 
 
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    """Return a message's headers, in order."""
     pairs: Sequence[tuple[str, str | bytes | None]] = message.headers() or ()  # type: ignore[assignment]
     return tuple([(name, _as_bytes(value)) for name, value in pairs])
 
 
 def record_key(message: Message) -> bytes | None:
-    """Return a message's key."""
     return _as_bytes(message.key())
 
 
@@ -108,11 +106,9 @@ class MessageRows:
 
     @property
     def source(self) -> Source:
-        """The source of all the messages."""
         return self._source
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `name` may also be ``headers``."""
         return GETTERS[name](self._messages[row])
 
     def message_id(self, row: int) -> MessageId:

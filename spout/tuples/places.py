@@ -62,7 +62,6 @@ class Places(Sequence[Deliveries]):
 
     @property
     def roots(self) -> I64:
-        """The root's index of each tuple."""
         return self._roots
 
     def children(self, parents: I64, subscription: int, ordinals: I64) -> Places:
@@ -71,7 +70,6 @@ class Places(Sequence[Deliveries]):
         return Places(self._roots[parents], (*before, _hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
-        """Build a HOPS column."""
         rows, width = len(self), 1 + len(self._hops)
         flat = np.empty((rows, width), np.int64)
         flat[:, 0] = self._roots

@@ -74,7 +74,6 @@ class Tracebacks:
         return kept
 
     def clear(self) -> None:
-        """Forget all tracebacks and kinds."""
         self._kinds.clear()
         self._kept.clear()
 

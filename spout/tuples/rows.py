@@ -59,11 +59,9 @@ class ListRows:
         return len(self.rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value."""
         return self.rows[row][self._at[name]]
 
     def message_id(self, row: int) -> MessageId:
-        """Return the message id of the record that a row descends from."""
         return self._find_id(row)
 
 
@@ -85,14 +83,12 @@ class ArrowRows:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value."""
         values = self._lists.get(name)
         if values is None:
             values = self._lists[name] = self.batch.column(name).to_pylist()
         return values[row]
 
     def message_id(self, row: int) -> MessageId:
-        """Return the message id of the record that a row descends from."""
         return self._find_id(row)
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:

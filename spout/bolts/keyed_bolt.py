@@ -16,7 +16,9 @@ from acker.identity import Position, Root, Source
 from spout.bolts.bolts import Stopping
 from spout.bolts.hooks import BoltContext
 from spout.tuples.collector import (
+    SPARK,
     Cause,
+    StreamId,
     Values,
     cause_of,
     values_in_order,
@@ -28,24 +30,37 @@ class KeyedTuple:
     """A tuple that is held: its values, by name.
 
     >>> held = spout.KeyedTuple({"user": "u1", "action": "enter"}, None)
-    >>> held["action"]
-    'enter'
+    >>> held["action"], held.source_component
+    ('enter', 'spark')
 
     Attributes:
         anchor: its root's source and position, and its edge; None where nothing is tracked.
         since_ms: wall time, ms, at which the micro-batch of this tuple began; 0: unknown.
+        source_component: name of the spout or bolt that emitted it; ``spark`` behind Spark's own operators,
+            and for what an older version held for a bolt that reads several streams now.
+        source_stream: name of the stream that it was emitted on.
         values: its values, by name.
     """
 
-    __slots__ = ("anchor", "since_ms", "values")
+    __slots__ = ("anchor", "since_ms", "source_component", "source_stream", "values")
 
     def __init__(
-        self, values: Mapping[str, Any], anchor: tuple[int, int, int] | None, since_ms: int = 0
+        self,
+        values: Mapping[str, Any],
+        anchor: tuple[int, int, int] | None,
+        since_ms: int = 0,
+        came_from: StreamId = SPARK,
     ) -> None:
         """Create a held tuple; see the attributes."""
         self.values = values
         self.anchor = anchor
         self.since_ms = since_ms
+        self.source_component, self.source_stream = came_from
+
+    @property
+    def came_from(self) -> StreamId:
+        """The component that emitted it, and the stream."""
+        return StreamId(self.source_component, self.source_stream)
 
     @property
     def root(self) -> Root | None:
@@ -72,8 +87,9 @@ class KeyedTuple:
         return f"KeyedTuple({dict(self.values)})"
 
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        """Restore a tuple from a state store; one that an older Windhover wrote has no `since_ms`."""
+        """Restore a tuple from a state store; an older Windhover wrote no `since_ms`, and no source."""
         self.since_ms = 0
+        self.source_component, self.source_stream = SPARK
         for name, value in state[1].items():
             setattr(self, name, value)
 

@@ -8,7 +8,7 @@ empty           an ack                                             are acked
 ``reset``       resets timeouts                                    stay held
 a JSON list     a fail, with its cause                             are failed by the cause
 list of lists   tracebacks, for the log                            none
-a JSON object   counts of one call: tuples and ns of each `What`   none
+a JSON object   counts of one call, under ``counts``               none
 ==============  =================================================  =======================
 
 Counts travel in a row because Spark runs a keyed bolt where nothing can report to the ledger; the next step
@@ -20,14 +20,14 @@ Source: docs/design/protocol.md, section 5.2.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spout.tuples.collector import SPARK, Cause
-from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.collector import Cause, StreamId
+from spout.tuples.counts import Counted, Counts, Measure, What
 from spout.tuples.raised import Raised
 
 SAID = "_windhover_said"
@@ -35,9 +35,6 @@ SAID = "_windhover_said"
 
 ACKS = ""
 RESETS = "reset"
-
-Work = Mapping[What, Measure]
-"""The counts of one call of a keyed bolt."""
 
 
 def failing(cause: Cause) -> str:
@@ -50,9 +47,9 @@ def raising(raised: Iterable[Raised]) -> str:
     return json.dumps(list(raised))
 
 
-def counting(work: Work) -> str:
+def counting(counts: Counts) -> str:
     """Return the text for the counts of a call."""
-    return json.dumps({what.value: measure for what, measure in work.items()})
+    return json.dumps({"counts": list(counts.items())})
 
 
 class Heard(NamedTuple):
@@ -67,17 +64,8 @@ class Heard(NamedTuple):
 
     failed: list[tuple[int, Cause]]
     reset: list[int]
-    counted: list[Work]
+    counted: list[Counts]
     raised: list[Raised]
-
-    def counts(self, bolt: str) -> Counts:
-        """Return the sum of the counts, under the name of the bolt."""
-        return added(_named(bolt, self.counted))
-
-
-def _named(bolt: str, every: Iterable[Work]) -> Iterable[Counts]:
-    """Put the bolt's name into counts; what it read came from a Spark operator."""
-    return ({Counted(what, bolt, SPARK): measure for what, measure in work.items()} for work in every)
 
 
 def heard(column: pa.Array) -> Heard:
@@ -94,7 +82,12 @@ def heard(column: pa.Array) -> Heard:
 
 def _hear(found: Heard, row: int, told: Any) -> None:
     if isinstance(told, dict):
-        found.counted.append({What(what): Measure(*measure) for what, measure in told.items()})
+        found.counted.append(
+            {
+                Counted(What(what), bolt, StreamId(*stream)): Measure(*measure)
+                for (what, bolt, stream), measure in told["counts"]
+            }
+        )
     elif isinstance(told[0], list):
         found.raised.extend(Raised(*each) for each in told)
     else:

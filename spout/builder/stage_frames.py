@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 
 from acker.errors import UsageError
 from spout.builder.compiled import Compiled
-from spout.held.keyed_entry import keyed_frame
+from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
 from spout.planner.mailbox import Mailbox
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import Node, narrowed, node_of, through
@@ -52,15 +52,15 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     stream = application.streams[source.options.stream]
     passes = passes_of(compiled.layout, _parts(compiled, tracked=stream.tracked))
     ledger = application.ledger.accumulator if stream.tracked else None
-    reads = compiled.layout.keyed
-    if reads is not None:
-        passes = passes[:-1]
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
-    for stage, partitions in zip(passes[1:], compiled.layout.partitions[1:], strict=False):
-        task = MapTask(stage, stream.id, ledger, stream.safety)
-        rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
-    if compiled.keyed is not None and reads is not None:
-        rows = keyed_frame(rows, passes[-1], reads, compiled.keyed, stream.id, ledger)
+    for before, stage, partitions in zip(passes, passes[1:], compiled.layout.partitions[1:], strict=False):
+        if compiled.keyed is not None and stage.is_last:
+            reads = keyed_streams(compiled.layout, stage)
+            entry = EntryTask(compiled.layout.keyed, before.name, reads, stream.id, ledger)
+            rows = keyed_frame(rows, before, entry, compiled.keyed)
+        else:
+            task = MapTask(stage, stream.id, ledger, stream.safety)
+            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)
     mailbox = Mailbox(application.sink_folder, stream.id, stream.group)
     return TopologyFrame(rows, passes, stream, mailbox, Path(source.options.status_path or ""))
 

@@ -25,7 +25,7 @@ from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic
 from spout.topology.explain import explain
-from spout.topology.keyed_graph import check_trigger, told_of
+from spout.topology.keyed_graph import check_trigger
 from spout.tuples.collector import Cause
 from spout.tuples.columns import COLUMN, TO
 from spout.tuples.counts import Counts, What, count_of
@@ -187,7 +187,7 @@ class SubmittedTopology:
         return TopologyStatus(
             "failed" if failure is not None else self._state(),
             read_status(self._frame.status_path) if self._query is not None else None,
-            told_of(work.counts, self._compiled.layout.keyed),
+            work.counts,
             work.errors,
             "" if failure is None else str(failure),
             work.isolated,

@@ -175,8 +175,8 @@ class TopologyBuilder:
     def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
         """Add a bolt; call methods of the returned declarer to subscribe it.
 
-        A `KeyedBolt` reads one stream by a fields grouping, whose fields are its key, and no bolt reads its
-        output.
+        A `KeyedBolt` reads each of its streams by a fields grouping. The fields are its key: of each stream
+        as many, of the same types. No bolt reads its output.
 
         Args:
             name: the component's name in causes, counts and subscriptions.
@@ -235,7 +235,7 @@ class TopologyBuilder:
         graph = Graph(components, listed).checked()
         sinks = sinks_of(graph, sink)
         ordered = [name for name in read.inputs if read.topics.input(name).ordered]
-        check_keyed(graph, sinks, read.options, ordered, self._hooks)
+        check_keyed(graph, sinks, read.options, ordered, self._hooks, schemas)
         bolts = {name: declared.bolt for name, declared in self._bolts.items()}
         return Compiled(
             layout(graph, tuple(sinks), cores),
@@ -373,7 +373,7 @@ def _listed(streams: Iterable[StreamId]) -> str:
 
 
 def _names_only(_bolt: str, output: str) -> pa.Schema:
-    """Parse the names of an output's fields; their types do not matter for a plan."""
+    """Parse the names of an output's fields; their types do not matter for a plan, and stay open."""
     fields: list[str] = []
     depth, begin = 0, 0
     for at, character in enumerate(f"{output},"):
@@ -381,4 +381,4 @@ def _names_only(_bolt: str, output: str) -> pa.Schema:
         if character == "," and not depth:
             fields += output[begin:at].replace(":", " ").split()[:1]
             begin = at + 1
-    return pa.schema([(name.strip("`"), pa.string()) for name in fields])
+    return pa.schema([(name.strip("`"), pa.null()) for name in fields])

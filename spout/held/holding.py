@@ -271,7 +271,7 @@ class AckTask:
             if self.is_keyed:
                 told = heard(rows.column(rows.schema.get_field_index(SAID)))
                 reset = told.reset
-                work.append(told.counts(self.name))
+                work += told.counted
                 raised += told.raised
             if run is not None:
                 every = pa.array(np.arange(rows.num_rows) << ORDINAL_BITS)

@@ -14,7 +14,8 @@ Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -26,22 +27,41 @@ from pyspark.sql import DataFrame
 from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
-from spout.held.keyed_rows import keyed
+from spout.held.keyed_rows import WHOLE, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
 from spout.streaming.frames import new_identity, through
 from spout.streaming.query_plan import label
-from spout.topology.graph import Subscription
 from spout.topology.stage_pass import StagePass, entry_of
+from spout.topology.stages import Layout
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import Carry, Fingerprint, fingerprint_of
-from spout.tuples.collector import SPARK, cause_of
-from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counted, Counts, Measure, What
+from spout.tuples.collector import StreamId, cause_of
+from spout.tuples.columns import ANCHOR, TO
+from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.origins import ROOT
 
 _WORD: Final = (1 << 32) - 1
+
+KEY: Final = "_key{}"
+"""Name of a column of the key, by its number, where a bolt reads several streams."""
+
+
+class KeyedStream(NamedTuple):
+    """A stream that a keyed bolt reads.
+
+    Attributes:
+        id: component and name.
+        column: the column with its tuples.
+        fields: their fields.
+        key: those that are the key.
+    """
+
+    id: StreamId
+    column: str
+    fields: tuple[str, ...]
+    key: tuple[str, ...]
 
 
 class Entered(NamedTuple):
@@ -117,16 +137,14 @@ class EntryTask:
     Attributes:
         bolt: the keyed bolt.
         upstream: name of the stage before.
-        column: the column with the tuples.
-        fields: their fields.
+        streams: what the bolt reads, by the number of its subscription.
         stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
     """
 
     bolt: str
     upstream: str
-    column: str
-    fields: tuple[str, ...]
+    streams: Mapping[int, KeyedStream]
     stream: str
     ledger: Any
 
@@ -134,19 +152,47 @@ class EntryTask:
         """Give each tuple its anchor; report after the last one was taken."""
         took = Fingerprint()
         blocks: list[Entered] = []
+        refused: Counter[int] = Counter()
         for batch in batches:
             took = took.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
             block = entered(batch.column(ANCHOR), batch.column(ROOT))
-            columns = [*batch.column(self.column).flatten(), block.anchors]
-            rows = pa.RecordBatch.from_arrays(columns, names=[*self.fields, ANCHOR])
+            columns = {**self._columns(batch), ANCHOR: block.anchors}
+            rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
             if len(block.refused):
+                refused.update(batch.column(TO).take(pa.array(block.refused)).to_pylist())
                 rows = rows.take(pa.array(np.setdiff1d(np.arange(rows.num_rows), block.refused)))
             yield rows
             blocks.append(block._replace(anchors=None))
         if self.ledger is not None:
-            add(self.ledger, self.stream, self._report(blocks, took))
+            add(self.ledger, self.stream, self._report(blocks, refused, took))
 
-    def _report(self, blocks: list[Entered], took: Fingerprint) -> TaskReport:
+    def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the fields of the only stream, or the key beside the tuples of each of several streams.
+
+        The tuples of one stream stay null in the rows of the others, so no field of a number becomes a float.
+        """
+        streams = list(self.streams.values())
+        if len(streams) == 1:
+            return dict(zip(streams[0].fields, batch.column(streams[0].column).flatten(), strict=True))
+        keys = zip(*(each.key for each in streams), strict=True)
+        found = {
+            KEY.format(n): pc.coalesce(
+                *(
+                    pc.struct_field(batch.column(each.column), name)
+                    for each, name in zip(streams, names, strict=True)
+                )
+            )
+            for n, names in enumerate(keys)
+        }
+        return found | {each.column: batch.column(each.column) for each in streams}
+
+    def schema(self, last: pa.Schema) -> pa.Schema:
+        """Return the columns that leave, by those of the last stage."""
+        nothing = pa.RecordBatch.from_pylist([], schema=last)
+        columns = [pa.field(name, column.type) for name, column in self._columns(nothing).items()]
+        return pa.schema([*columns, pa.field(ANCHOR, HELD_TYPE)])
+
+    def _report(self, blocks: list[Entered], refused: Mapping[int, int], took: Fingerprint) -> TaskReport:
         error = TupleError(
             f"a tuple for {self.bolt!r}, a KeyedBolt, is anchored on tuples of several records, and a keyed"
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
@@ -157,35 +203,43 @@ class EntryTask:
             upstream=self.upstream,
             failures=failures_of([(root, cause) for block in blocks for root in block.lost.tolist()]),
             took=took,
-            counts=self._refused(sum(len(block.refused) for block in blocks)),
+            counts={
+                Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
+                for number, tuples in refused.items()
+            },
             held=Held.together([block.held for block in blocks]),
         )
 
-    def _refused(self, tuples: int) -> Counts:
-        return {Counted(What.FAILED, self.bolt, SPARK): Measure(tuples)} if tuples else {}
+
+def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
+    """Return what the keyed bolt of a stage reads, by the number of its subscription."""
+    return {
+        number: KeyedStream(
+            arrival.stream.id,
+            arrival.stream.column,
+            tuple(arrival.stream.schema.names),
+            plan.routes[number].subscription.fields,
+        )
+        for number, arrival in stage.arrivals.items()
+    }
 
 
-def keyed_frame(
-    rows: DataFrame, last: StagePass, reads: Subscription, bolt: KeyedBolt, stream: str, ledger: Any
-) -> DataFrame:
+def keyed_frame(rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt) -> DataFrame:
     """Put a keyed bolt behind the rows of the last stage.
 
     Args:
         rows: the rows of the last stage.
         last: the last stage; its rows are all for the bolt.
-        reads: the bolt's subscription.
+        task: hands them to the bolt.
         bolt: the keyed bolt.
-        stream: id of the `read_stream` call.
-        ledger: the accumulator; None where nothing is tracked.
     """
-    [column] = [name for name in last.schema.names if name.startswith("s")]
-    fields = last.schema.field(column).type
-    names = tuple(fields.field(n).name for n in range(fields.num_fields))
-    task = EntryTask(reads.consumer, last.name, column, names, stream, ledger)
-    schema = pa.schema([*fields, pa.field(ANCHOR, HELD_TYPE)])
-    named = "" if ledger is None else label(entry_of(reads.consumer), new_identity())
-    held = through(rows, task, schema, named)
-    return held.transform(keyed(bolt, by=reads.fields, name=reads.consumer))
+    named = "" if task.ledger is None else label(entry_of(task.bolt), new_identity())
+    held = through(rows, task, task.schema(last.schema), named)
+    first, *others = task.streams.values()
+    if not others:
+        return held_by_key(held, task.bolt, bolt, first.key, {WHOLE: first.id})
+    key = [KEY.format(n) for n in range(len(first.key))]
+    return held_by_key(held, task.bolt, bolt, key, {each.column: each.id for each in (first, *others)})
 
 
 def _numbers(column: pa.Array) -> I64:

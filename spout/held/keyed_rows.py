@@ -13,7 +13,8 @@ from __future__ import annotations
 import io
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,16 +28,16 @@ from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import BatchCollector, bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.bolts.said import ACKS, RESETS, SAID, Work, counting, failing, heard, raising
+from spout.bolts.said import ACKS, RESETS, SAID, counting, failing, heard, raising
 from spout.execution.bolt_work import ClockNs
 from spout.held.holding import HandsOn, ack_anchors
 from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS
-from spout.tuples.collector import Cause, cause_of, short_repr
+from spout.tuples.collector import SPARK, Cause, StreamId, cause_of, short_repr
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Measure, What
+from spout.tuples.counts import Counted, Counts, Tally, What
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import size_error
 
@@ -44,6 +45,12 @@ PandasFrame = Any  # pandas ships no types
 
 MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 """Modules in the states of earlier versions, each with the module that has its classes now."""
+
+WHOLE = ""
+"""In `Streams`: the rows are the tuples, a column for each field."""
+
+Streams = Mapping[str, StreamId]
+"""What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others."""
 
 Said = tuple[Sequence[Any], str | None, list[KeyedTuple]]
 """Values of a row, its instruction to the ledger, and the tuples that it carries."""
@@ -96,23 +103,41 @@ def keyed(
     def attach(rows: DataFrame) -> DataFrame:
         if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
             raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
-        schema = StructType.fromDDL(bolt.output)
-        if not isinstance(schema, StructType):
-            raise UsageError(f"{called!r}: output = {bolt.output!r} is no schema; name fields and types")
-        fields = tuple(Field.of(each.name, each.dataType) for each in schema.fields)
-        task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)))
-
-        def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
-            return task(key, parts, state)
-
-        ticks = bolt.tick_ms or bolt.tick_every_ms
-        timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
-        said = rows.groupBy(*columns).applyInPandasWithState(
-            run, f"{bolt.output}, {SAID} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
-        )
-        return said.transform(ack_anchors(unwrap(bolt.output), name=called))
+        return held_by_key(rows, called, bolt, columns, {WHOLE: SPARK})
 
     return attach
+
+
+def held_by_key(
+    rows: DataFrame, called: str, bolt: KeyedBolt, key: Sequence[str], streams: Streams
+) -> DataFrame:
+    """Put a keyed bolt, and what acks for it, behind rows with the anchors of held tuples.
+
+    Args:
+        rows: the rows.
+        called: the operator's name.
+        bolt: the bolt.
+        key: the columns of the key.
+        streams: the streams that the bolt reads.
+
+    Raises:
+        UsageError: the bolt's output is no schema.
+    """
+    schema = StructType.fromDDL(bolt.output)
+    if not isinstance(schema, StructType):
+        raise UsageError(f"{called!r}: output = {bolt.output!r} is no schema; name fields and types")
+    fields = tuple(Field.of(each.name, each.dataType) for each in schema.fields)
+    task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)), streams=streams)
+
+    def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
+        return task(key, parts, state)
+
+    ticks = bolt.tick_ms or bolt.tick_every_ms
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
+    said = rows.groupBy(*key).applyInPandasWithState(
+        run, f"{bolt.output}, {SAID} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
+    )
+    return said.transform(ack_anchors(unwrap(bolt.output), name=called))
 
 
 def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
@@ -179,6 +204,7 @@ class KeyedTask:
         now_ns: the clock that measures calls.
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
             unanchored.
+        streams: what the bolt reads.
         _prepared: the task for which the bolt was prepared, if it was.
         _tracebacks: of what the bolt raised in that task.
     """
@@ -188,6 +214,7 @@ class KeyedTask:
     fields: tuple[Field, ...]
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
+    streams: Streams = field(default_factory=lambda: {WHOLE: SPARK})
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -197,7 +224,10 @@ class KeyedTask:
         """Work on one key: on new tuples, on a tick, or on both."""
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
-        new = [] if state.hasTimedOut else [each for part in parts for each in _tuples(part, batch_ms)]
+        if len(self.streams) == 1:
+            _name_source(held, *self.streams.values())
+        arrived = () if state.hasTimedOut else parts
+        new = [each for part in arrived for each in _tuples(part, self.streams, batch_ms)]
         held += new
         every_ms = self.bolt.tick_every_ms
         is_due = bool(every_ms and due_ms) and batch_ms >= due_ms
@@ -227,8 +257,8 @@ class KeyedTask:
         elif is_due or not due_ms:
             due_ms = batch_ms + every_ms
         _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
-        work = work_of(len(new), collector, batch_ms, took_ns)
-        yield self._frame(_said(len(self.fields), collector, work))
+        counts = counts_of(new, collector, batch_ms, took_ns, self.name)
+        yield self._frame(_said(len(self.fields), collector, counts))
 
     def _wait_ms(self, left_ms: int) -> int:
         """Return how long a key waits for its next tick if no tuple comes; 0: forever."""
@@ -264,29 +294,54 @@ class KeyedTask:
         )
 
 
-def work_of(came: int, collector: KeyedCollector, batch_ms: int, took_ns: int) -> Work:
+def counts_of(
+    new: Sequence[KeyedTuple], collector: KeyedCollector, batch_ms: int, took_ns: int, bolt: str
+) -> Counts:
     """Count the work of one call; a tuple that waited over several batches counts with all that time.
 
     Args:
-        came: how many tuples the call brought; 0 in a tick.
+        new: the tuples that the call brought; none in a tick.
         collector: what the call has settled.
         batch_ms: when the batch began.
         took_ns: how long the call took.
+        bolt: the operator.
     """
+    tally = Tally()
+    for stream, tuples in Counter(each.came_from for each in new).items():
+        tally.add(Counted(What.EXECUTED, bolt, stream), tuples, took_ns * tuples // len(new))
     failed = [each for each, _ in collector.failed]
-    work = {What.EXECUTED: Measure(came, took_ns if came else 0)}
     for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
-        waited_ms = sum(max(0, batch_ms - each.since_ms) for each in settled if each.since_ms)
-        work[what] = Measure(len(settled), waited_ms * 1_000_000 + took_ns * len(settled))
-    return {what: measure for what, measure in work.items() if measure.tuples}
+        for each in settled:
+            waited_ms = max(0, batch_ms - each.since_ms) if each.since_ms else 0
+            tally.add(Counted(what, bolt, each.came_from), 1, waited_ms * 1_000_000 + took_ns)
+    return tally.counts()
 
 
-def _tuples(part: PandasFrame, batch_ms: int) -> Iterator[KeyedTuple]:
+def _tuples(part: PandasFrame, streams: Streams, batch_ms: int) -> Iterator[KeyedTuple]:
     """Convert the new rows of a key to tuples, in the batch that began at `batch_ms`."""
-    names = [name for name in part.columns if name != ANCHOR]
-    for values, anchor in zip(part[names].itertuples(index=False, name=None), part[ANCHOR], strict=True):
+    for (stream, values), anchor in zip(_values(part, streams), part[ANCHOR], strict=True):
         found = None if anchor is None else (anchor["source"], anchor["position"], anchor["edge"])
-        yield KeyedTuple(dict(zip(names, values, strict=True)), found, batch_ms)
+        yield KeyedTuple(values, found, batch_ms, stream)
+
+
+def _values(part: PandasFrame, streams: Streams) -> Iterator[tuple[StreamId, dict[str, Any]]]:
+    """Yield the stream and the values of each row."""
+    if WHOLE in streams:
+        names = [name for name in part.columns if name != ANCHOR]
+        for values in part[names].itertuples(index=False, name=None):
+            yield streams[WHOLE], dict(zip(names, values, strict=True))
+        return
+    for structs in zip(*(part[column] for column in streams), strict=True):
+        for stream, struct in zip(streams.values(), structs, strict=True):
+            if struct is not None:  # PySpark 4.2 has a Row, 4.3 a dictionary
+                yield stream, struct if isinstance(struct, dict) else struct.asDict()
+
+
+def _name_source(held: Iterable[KeyedTuple], stream: StreamId) -> None:
+    """Name the source of tuples that an older version held: the one stream that the bolt reads."""
+    for each in held:
+        if each.came_from == SPARK:
+            each.source_component, each.source_stream = stream
 
 
 def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
@@ -297,7 +352,7 @@ def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
     ]
 
 
-def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
+def _said(width: int, collector: KeyedCollector, counts: Counts) -> Iterator[Said]:
     """Return the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
     nothing = [None] * width
     for values in collector.emissions:
@@ -313,8 +368,8 @@ def _said(width: int, collector: KeyedCollector, work: Work) -> Iterator[Said]:
         yield nothing, failing(cause), tuples
     if raised := collector.tracebacks.take():
         yield nothing, raising(raised), []
-    if work:
-        yield nothing, counting(work), []
+    if counts:
+        yield nothing, counting(counts), []
 
 
 class _Kept(pickle.Unpickler):

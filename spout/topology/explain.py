@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spout.topology.graph import Subscription
 from spout.topology.stages import Layout, Route
 
 
@@ -19,8 +18,8 @@ def explain(plan: Layout) -> str:
 def _lines(plan: Layout) -> Iterator[str]:
     last = len(plan.stages) - 1
     for stage, names in enumerate(plan.stages):
-        if plan.keyed is not None and stage == last:
-            yield from _keyed(plan, plan.keyed)
+        if plan.keyed and stage == last:
+            yield from _keyed(plan)
             return
         where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
         yield f"stage {stage}: one Python pass, {where}"
@@ -38,18 +37,20 @@ def _lines(plan: Layout) -> Iterator[str]:
         for output in plan.outputs:
             if plan.graph.components[output.stream.component].name in names:
                 yield f"  sink <- {output.stream}; acked when the batch is written"
-        if stage < last and (plan.keyed is None or stage + 1 < last):
+        if stage < last and (not plan.keyed or stage + 1 < last):
             carried = ", ".join(map(str, plan.crossing(stage)))
             through = _through(plan, stage)
             yield f"shuffle by task: {carried}; edges are carried{through}"
 
 
-def _keyed(plan: Layout, reads: Subscription) -> Iterator[str]:
-    by = ", ".join(reads.fields)
-    yield f"shuffle by key: {reads.producer}; each tuple is held by its edge"
+def _keyed(plan: Layout) -> Iterator[str]:
+    reads = plan.graph.inputs_of(plan.keyed)
+    yield f"shuffle by key: {', '.join(str(each.producer) for each in reads)}; each tuple is held by its edge"
     yield f"stage {len(plan.stages) - 1}: Spark's state store, spark.sql.shuffle.partitions tasks"
-    yield f"  keyed bolt {reads.consumer}"
-    yield f"    <- {reads.producer}, {reads.kind}({by}): held by key across micro-batches, until it is acked"
+    yield f"  keyed bolt {plan.keyed}"
+    for each in reads:
+        how = f"{each.kind}({', '.join(each.fields)})"
+        yield f"    <- {each.producer}, {how}: held by key across micro-batches, until it is acked"
     for output in plan.outputs:
         yield f"  sink <- {output.stream}; what is settled with these rows is acked when the batch is written"
 

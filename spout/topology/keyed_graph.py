@@ -10,16 +10,15 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
 
 from acker.errors import UsageError
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.topology.graph import Component, Graph, Kind, Subscription
-from spout.tuples.collector import SPARK, StreamId
-from spout.tuples.counts import Counted, Counts, What
-
-_RECEIVED = frozenset({What.EXECUTED, What.ACKED, What.FAILED})
+from spout.tuples.collector import StreamId
 
 
 def check_keyed(
@@ -28,6 +27,7 @@ def check_keyed(
     options: Mapping[str, object],
     ordered: Collection[str],
     hooks: Collection[TaskHook],
+    schemas: Mapping[StreamId, pa.Schema],
 ) -> None:
     """See that a topology with keyed bolts can run; without one there is nothing to see.
 
@@ -37,6 +37,7 @@ def check_keyed(
         options: of `read_stream`, as the spouts have them.
         ordered: names of the inputs that are read in order.
         hooks: what watches every bolt.
+        schemas: the fields of each stream; a type that is not parsed is Arrow's null.
 
     Raises:
         UsageError: it cannot; the message names the bolt and the cure.
@@ -59,6 +60,7 @@ def check_keyed(
                 " it by a spout"
             )
     _check_input(keyed[0], graph.inputs_of(name))
+    _check_keys(name, graph.inputs_of(name), schemas)
     _check_read(name, options, ordered, hooks)
     for stream in sinks:
         if stream.component != name:
@@ -70,14 +72,8 @@ def check_keyed(
 
 
 def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
-    """See that a keyed bolt reads one stream, by fields."""
+    """See that a keyed bolt reads its streams by fields."""
     name = keyed.name
-    if len(inputs) > 1:
-        streams = " and ".join(str(each.producer) for each in inputs)
-        raise UsageError(
-            f"bolt {name!r}, a KeyedBolt, reads {streams}, and holds tuples of one stream: let a bolt before"
-            " it read them and emit both on one stream, by local_or_shuffle_grouping"
-        )
     for each in inputs:
         if each.kind is not Kind.FIELDS:
             raise UsageError(
@@ -90,6 +86,26 @@ def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
         raise UsageError(
             f"bolt {name!r}, a KeyedBolt, has parallelism={keyed.parallelism}; it has as many tasks as"
             " spark.sql.shuffle.partitions says when its checkpoint begins: leave parallelism out"
+        )
+
+
+def _check_keys(bolt: str, inputs: Sequence[Subscription], schemas: Mapping[StreamId, pa.Schema]) -> None:
+    """See that the streams of a keyed bolt have keys of the same types, so that equal keys meet."""
+    first = inputs[0]
+    for each in inputs[1:]:
+        types = [[schemas[s.producer].field(name).type for name in s.fields] for s in (first, each)]
+        is_open = any(pa.types.is_null(kind) for kinds in types for kind in kinds)
+        if len(first.fields) == len(each.fields) and (is_open or types[0] == types[1]):
+            continue
+        named = [
+            ", ".join(f"{name} ({kind})" for name, kind in zip(s.fields, kinds, strict=True))
+            for s, kinds in zip((first, each), types, strict=True)
+        ]
+        raise UsageError(
+            f"bolt {bolt!r}, a KeyedBolt, groups {first.producer} by {named[0]} and {each.producer} by"
+            f" {named[1]}, and tuples of both meet by equal keys: group both by as many fields, in one order,"
+            " and emit each of them with one type (see the"
+            f" output of {each.producer.component!r}, or let a bolt before {bolt!r} convert it)"
         )
 
 
@@ -114,30 +130,17 @@ def _check_read(
         )
 
 
-def check_trigger(keyed: Subscription | None, bolt: KeyedBolt | None, trigger: Mapping[str, object]) -> None:
+def check_trigger(name: str, bolt: KeyedBolt | None, trigger: Mapping[str, object]) -> None:
     """See that a keyed bolt's ticks come: Spark runs their batches only while the query goes on.
 
     Raises:
         UsageError: the query ends when nothing is pending any more, and its bolt waits for ticks.
     """
-    if keyed is None or bolt is None or not trigger.get("availableNow"):
+    if bolt is None or not trigger.get("availableNow"):
         return
     if bolt.tick_ms or bolt.tick_every_ms:
         raise UsageError(
-            f"bolt {keyed.consumer!r} is a KeyedBolt that ticks, and with the trigger availableNow Spark runs"
+            f"bolt {name!r} is a KeyedBolt that ticks, and with the trigger availableNow Spark runs"
             " no batch for ticks while the source waits for the last verdicts: leave the trigger out, and"
             " stop the topology when nothing is pending; or let the bolt ack in execute, without ticks"
         )
-
-
-def told_of(counts: Counts, keyed: Subscription | None) -> Counts:
-    """Name what a keyed bolt has received by the stream that it reads; Spark's operator hands it on."""
-    if keyed is None:
-        return counts
-    return {_named(counted, keyed): measure for counted, measure in counts.items()}
-
-
-def _named(counted: Counted, keyed: Subscription) -> Counted:
-    what, component, stream = counted
-    is_received = component == keyed.consumer and what in _RECEIVED and stream == SPARK
-    return Counted(what, component, keyed.producer) if is_received else counted

@@ -70,9 +70,9 @@ class Layout:
     outputs: tuple[SinkOutput, ...]
 
     @property
-    def keyed(self) -> Subscription | None:
-        """What the keyed bolt reads; None without one. Its stage is the last one."""
-        return next((s for s in self.graph.subscriptions if self.graph.components[s.consumer].is_keyed), None)
+    def keyed(self) -> str:
+        """Name of the keyed bolt; empty without one. Its stage is the last one."""
+        return next((each.name for each in self.graph.components.values() if each.is_keyed), "")
 
     def crossing(self, stage: int) -> tuple[StreamId, ...]:
         """Return the streams with tuples that go from a stage to the next one, in order."""

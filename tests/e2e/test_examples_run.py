@@ -81,6 +81,14 @@ ENDING = {
 }
 """Examples that print what is there now and end, with what they print."""
 
+UNTIL_STOPPED = {
+    "single_join": (
+        {"genders": ["1 female", "2 male", "3 female"], "ages": ["2 22", "1 21"]},
+        {"female, 21", "male, 22"},
+    )
+}
+"""Examples that print until they are interrupted: what is produced for them, and lines that they print."""
+
 RUN_WITH_A_DATABASE = {"postgres_sink": "test_postgres_sink.py"}
 """Examples that have a test of their own."""
 
@@ -143,7 +151,7 @@ def rows_in(folder: Path, case: Case) -> Rows:
 
 
 def test_every_example_is_run() -> None:
-    assert sorted([*TO_FILES, *ENDING, *RUN_WITH_A_DATABASE]) == EXAMPLES
+    assert sorted([*TO_FILES, *ENDING, *UNTIL_STOPPED, *RUN_WITH_A_DATABASE]) == EXAMPLES
 
 
 @pytest.mark.timeout(400)
@@ -156,6 +164,21 @@ def test_an_example_writes_its_rows_until_it_is_interrupted(
     arguments = (ROOT / "examples" / f"{name}.py", tmp_path / "out", tmp_path / "checkpoint")
     with running(arguments, tmp_path / "log", folder=tmp_path, environ=environ) as example:
         example.until(lambda: rows_in(tmp_path / "out", case) == case.rows)
+        example.send(signal.SIGINT)
+        assert example.ended() != 0
+        assert "KeyboardInterrupt" in example.said
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", UNTIL_STOPPED)
+def test_an_example_prints_its_rows_until_it_is_interrupted(
+    name: str, topics: Topics, environ: dict[str, str], tmp_path: Path
+) -> None:
+    lines, printed = UNTIL_STOPPED[name]
+    produce(topics, lines)
+    arguments = (ROOT / "examples" / f"{name}.py", tmp_path / "checkpoint")
+    with running(arguments, tmp_path / "log", folder=tmp_path, environ=environ) as example:
+        example.until(lambda: printed <= set(example.said.splitlines()))
         example.send(signal.SIGINT)
         assert example.ended() != 0
         assert "KeyboardInterrupt" in example.said

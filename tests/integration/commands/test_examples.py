@@ -7,20 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import spout
 from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
 from examples.enrichment import visits
 from examples.sessions import sessions
+from examples.single_join import topology as single_join
 from examples.sql_only import orders
 from examples.stream_join import settlements
 from examples.windowed_aggregation import clicks_by_minute
+from spout.builder.submitted import SubmittedTopology
 from spout.publishing.delayed import LATE
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
-from tests.support.worlds.stream_worlds import VerdictWorld, read_held, serving, wait_for
+from tests.support.worlds.stream_worlds import DEADLINE_S, VerdictWorld, read_held, serving, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +112,47 @@ def test_a_joined_row_acks_or_fails_the_tuples_of_both_topics(world: VerdictWorl
     }
     assert world.verdicts("payments") == {(0, 0): "ACKED"}
     assert world.verdicts("purchases", replays=True) == {(1, 0): f"hold: {LATE}"}
+
+
+def test_halves_of_two_streams_are_joined_across_a_restart_and_fail_when_their_time_is_over(
+    world: VerdictWorld,
+) -> None:
+    """S29, S31, S81: Storm's SingleJoinExample. A held half knows its source, in a later session too."""
+    joined: list[tuple[str, int]] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        joined.extend((row.gender, row.age) for row in batch.collect())
+
+    def submit(timeout_ms: int) -> SubmittedTopology:
+        return single_join(world.topics, timeout_ms).submit(
+            world.spark,
+            sink=write,
+            checkpoint=world.folder / "single-join",
+            trigger={"processingTime": "300 milliseconds"},
+        )
+
+    world.produce("genders", "0 male", "1 female")
+    running = submit(3_600_000)
+    eventually(lambda: running.status().count("executed", "join", "gender") == 2, DEADLINE_S)
+    assert running.stop().state == "stopped"
+    assert (joined, world.verdicts("genders")) == ([], {})
+
+    world.produce("ages", "0 20", "1 21", "no age")
+    world.produce("genders", "2 male")
+    running = submit(5_000)
+    eventually(lambda: sorted(joined) == [("female", 21), ("male", 20)], DEADLINE_S, told=running.status)
+    late = "join: the other half did not come"
+    eventually(lambda: late in world.verdicts("genders").values(), DEADLINE_S, told=running.status)
+    assert world.verdicts("genders") == {(0, 0): "ACKED", (1, 0): "ACKED", (0, 1): late}
+    eventually(lambda: len(world.verdicts("ages")) == 3)
+    assert world.verdicts("ages") == {(0, 0): "ACKED", (1, 0): "ACKED", (0, 1): "age: ValueError"}
+
+    world.produce("ages", "2 22")  # the failed half comes again, and again, until it meets this one
+    eventually(lambda: ("male", 22) in joined, DEADLINE_S, told=running.status)
+    status = running.status()
+    assert status.count("acked", "join", "age") == 3
+    assert status.count("failed", "join", "gender") > 0
+    running.stop()
 
 
 def test_orders_go_through_spark_sql_alone_and_what_is_none_is_failed_by_name(world: VerdictWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,23 +20,22 @@ from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
-from spout.held.keyed_entry import EntryTask, entered
+from spout.held.keyed_entry import EntryTask, entered, keyed_streams
 from spout.isolation.isolation import IsolatedRun
 from spout.planner.mailbox import Mailbox
 from spout.publishing.delayed import Released, split
 from spout.publishing.delayed import RootPositions as Held
 from spout.publishing.fold import TaskReport
-from spout.topology.keyed_graph import check_trigger, told_of
+from spout.topology.keyed_graph import check_trigger
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import hops_column
-from spout.tuples.collector import SPARK, Delivery, StreamId
+from spout.tuples.collector import Delivery, StreamId
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.origins import ROOT_TYPE, Origins
 from spout.tuples.places import Places, only_roots
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
-from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of
+from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
 
 ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
 
@@ -83,11 +83,17 @@ def ordered() -> TopologyBuilder:
     return made
 
 
-def grouped(group: Callable[[Any], object], parallelism: int | None = None) -> TopologyBuilder:
-    """Subscribe a keyed bolt."""
-    made = words()
+def keyed_by(
+    made: TopologyBuilder, group: Callable[[Any], object], parallelism: int | None = None
+) -> TopologyBuilder:
+    """End a topology in a keyed bolt, and subscribe it."""
     group(made.set_bolt("sum", Sum(), parallelism))
     return made
+
+
+def grouped(group: Callable[[Any], object], parallelism: int | None = None) -> TopologyBuilder:
+    """Subscribe a keyed bolt."""
+    return keyed_by(words(), group, parallelism)
 
 
 def read_by_another() -> TopologyBuilder:
@@ -110,9 +116,16 @@ REFUSED: dict[str, tuple[Callable[[], TopologyBuilder], str]] = {
         read_by_another,
         "bolt 'after' reads from 'sum', a KeyedBolt, .*let 'sum' do that work itself, or write its rows to a",
     ),
-    "two streams": (
+    "keys of two types": (
         lambda: grouped(lambda bolt: bolt.fields_grouping("split", "word").fields_grouping("lines", "key")),
-        "bolt 'sum', a KeyedBolt, reads split and lines, and holds tuples of one stream: let a bolt before",
+        r"a KeyedBolt, groups split by word \(string\) and lines by key \(binary\), .*emit each of them"
+        r" with one type \(see the output of 'lines', or let a bolt before 'sum' convert it\)",
+    ),
+    "keys of two lengths": (
+        lambda: grouped(
+            lambda bolt: bolt.fields_grouping("split", "word").fields_grouping("lines", "topic", "offset")
+        ),
+        r"split by word \(string\) and lines by topic \(string\), offset \(int64\), .*by as many fields",
     ),
     "shuffled": (
         lambda: grouped(lambda bolt: bolt.shuffle_grouping("split")),
@@ -170,6 +183,7 @@ class Ticks(Sum):
 def test_a_query_that_ends_when_nothing_is_pending_has_no_ticks() -> None:
     """Spark runs no batch while the source waits for the verdicts on what is held."""
     reads = compiled(summed(words())).layout.keyed
+    assert reads == "sum"
     for trigger in ({}, {"processingTime": "1 second"}, {"once": True}):
         check_trigger(reads, Ticks(), trigger)
     check_trigger(reads, Sum(), {"availableNow": True})
@@ -202,12 +216,9 @@ def enter(
     last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
 ) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
     """Hand the rows of the last stage to the keyed bolt, by two tasks."""
-    reads = found.layout.keyed
-    assert reads is not None
-    column = next(name for name in last.schema.names if name.startswith("s"))
-    fields = tuple(found.schemas[reads.producer].names)
     ledger = FakeLedger()
-    task = EntryTask(reads.consumer, last.name, column, fields, "stream", ledger)
+    streams = keyed_streams(found.layout, stages_of(found)[-1])
+    task = EntryTask(found.layout.keyed, last.name, streams, "stream", ledger)
     half = len(rows) // 2
     return [*task(rows[:half]), *task(rows[half:])], ledger.reports
 
@@ -241,9 +252,19 @@ def behind_a_diamond() -> TopologyBuilder:
     return summed(made, "both")
 
 
+def of_two_streams() -> TopologyBuilder:
+    """Let the keyed bolt read two streams, one of them from a stage before the last one, by other names."""
+    made = words()
+    made.set_bolt("again", Again(), parallelism=3).fields_grouping("split", "word")
+    return keyed_by(
+        made, lambda bolt: bolt.fields_grouping("again", "word").fields_grouping("lines", "topic")
+    )
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        of_two_streams,
         lambda: summed(words()),
         lambda: summed(made_of_shuffles(), "again"),
         lambda: grouped(lambda bolt: bolt.fields_grouping("lines", "key")),
@@ -252,10 +273,29 @@ def behind_a_diamond() -> TopologyBuilder:
 def test_what_a_keyed_bolt_is_given_stays_open_until_it_is_acked(make: Callable[[], TopologyBuilder]) -> None:
     """Rule 3: nothing of it is acked with its batch; the edges that are kept are those that are missing."""
     ran = run(make(), LINES, entry=enter)
-    waiting = {0, 2, 3} if "key" not in ran.rows[0].schema.names else {0, 1, 2, 3}
+    waiting = {0, 2, 3} if ran.rows[0].schema.names[0] == "word" else {0, 1, 2, 3}
     assert set(ran.outcome.partial.tolist()) == waiting
     assert not ran.outcome.failed
     assert acked_at_last(ran)
+
+
+def test_tuples_of_several_streams_meet_by_the_values_of_their_keys_and_keep_their_own_fields() -> None:
+    """Their names may differ, as Storm's do; in the rows of the other stream a field is nowhere."""
+    batch = pa.concat_batches(run(of_two_streams(), [b"hawk waits", b"end"], entry=enter).rows)
+    keys = Counter(batch.column("_key0").to_pylist())
+    assert keys == {"hawk": 1, "waits": 1, "end": 1, "lines": 2}
+    [again, lines] = batch.schema.names[1:3]
+    for key, line, word in zip(
+        *(batch.column(name).to_pylist() for name in ("_key0", lines, again)), strict=True
+    ):
+        assert (line is None) != (word is None)
+        assert key == (word["word"] if line is None else line["topic"])
+    assert batch.column(ANCHOR).null_count == 0
+
+
+def test_the_types_of_keys_need_no_spark_and_are_open_in_a_plan() -> None:
+    assert "keyed bolt sum\n    <- again, fields(word): held" in of_two_streams().explain()
+    assert "lines, fields(topic): held by key across" in of_two_streams().explain()
 
 
 def made_of_shuffles() -> TopologyBuilder:
@@ -330,8 +370,7 @@ def test_untracked_nothing_is_held_open() -> None:
     def take(
         last: StagePass, found: Compiled, rows: list[pa.RecordBatch]
     ) -> tuple[list[pa.RecordBatch], Sequence[TaskReport]]:
-        column = next(name for name in last.schema.names if name.startswith("s"))
-        task = EntryTask("sum", last.name, column, ("word", "length"), "", None)
+        task = EntryTask("sum", last.name, keyed_streams(found.layout, stages_of(found)[-1]), "", None)
         taken = pa.concat_batches(task(rows))
         assert taken.column(ANCHOR).null_count == taken.num_rows == 6
         raise KeyError("all was seen")
@@ -354,21 +393,6 @@ def test_roots_are_told_apart_by_their_number() -> None:
     places = [(), (THREE,), (THREE, THREE), (THREE, Delivery(4, ()))]
     assert only_roots(places).tolist() == [-1, 3, 3, -1]
     assert only_roots(Places(np.array([7, 8]))).tolist() == [7, 8]
-
-
-def test_what_a_keyed_bolt_receives_is_counted_by_the_stream_that_it_reads() -> None:
-    reads = compiled(summed(words())).layout.keyed
-    counts = {
-        Counted(What.ACKED, "sum", SPARK): Measure(2, 3),
-        Counted(What.EMITTED, "sum", StreamId("sum")): Measure(1),
-        Counted(What.ACKED, "split", StreamId("lines")): Measure(4),
-    }
-    assert told_of(counts, None) == counts
-    assert told_of(counts, reads) == {
-        Counted(What.ACKED, "sum", StreamId("split")): Measure(2, 3),
-        Counted(What.EMITTED, "sum", StreamId("sum")): Measure(1),
-        Counted(What.ACKED, "split", StreamId("lines")): Measure(4),
-    }
 
 
 def test_a_topology_that_stops_for_good_lets_spark_wait(tmp_path: Path) -> None:

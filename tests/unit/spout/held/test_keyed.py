@@ -32,13 +32,13 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.said import ACKS, RESETS, SAID
 from spout.held.holding import AckTask
-from spout.held.keyed_rows import Field, KeyedTask, key_columns, keyed, unwrap, work_of
+from spout.held.keyed_rows import Field, KeyedTask, counts_of, key_columns, keyed, unwrap
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.collector import SPARK, Cause, StreamId, Tuple
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import What, count_of
+from spout.tuples.counts import Counted, What, count_of
 from spout.tuples.raised import Raised
 from tests.support.fake_ledger import FakeLedger
 
@@ -132,7 +132,7 @@ class Key:
         for row in self.rows[len(rows) :]:
             told = json.loads(row[SAID])
             if isinstance(told, dict):
-                self.work = told
+                self.work = {what: measure for (what, _, _), measure in told["counts"]}
             else:
                 self.raised = [Raised(*each) for each in told]
         return [
@@ -272,7 +272,8 @@ def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that
     assert key.work == {"acked": [1, 7]}
     old = KeyedCollector("pairs", [KeyedTuple({}, None)])
     old.ack(*tuple(old.held))
-    assert work_of(0, old, 1_000, 7) == {What.ACKED: (1, 7)}, "since when an older version's waits is unknown"
+    acked = {Counted(What.ACKED, "pairs", SPARK): (1, 7)}
+    assert counts_of([], old, 1_000, 7, "pairs") == acked, "since when an older version's waits is unknown"
 
 
 def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
@@ -308,7 +309,96 @@ def test_what_an_older_version_holds_is_held_on() -> None:
     old.__setstate__((None, {"values": {"n": "a"}, "anchor": (1, 2, 3)}))
     found = pickle.loads(pickle.dumps(old, protocol=5))
     assert (found["n"], found.root, found.since_ms) == ("a", (1, 2), 0)
+    assert (found.came_from, found.source_component) == (SPARK, "spark")
     assert KeyedTuple({}, None).root is None
+
+
+GENDERS, AGES = StreamId("genders"), StreamId("ages", "late")
+
+
+class TwoStreams(Key):
+    """One key of a bolt that reads two streams; its tuples are structs."""
+
+    def __init__(self, bolt: KeyedBolt) -> None:
+        super().__init__(bolt)
+        self.task = replace(self.task, streams={"s0": GENDERS, "s3": AGES})
+        self.told: list[Any] = []
+
+    def come(self, *tuples: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Let tuples come, each with its column; return the rows."""
+        part = pd.DataFrame(
+            {
+                "_key0": [7] * len(tuples),
+                **{
+                    name: [struct if name == own else None for own, struct in tuples] for name in ("s0", "s3")
+                },
+                ANCHOR: [{"source": 1, "position": n, "edge": n + 1} for n in range(len(tuples))],
+            }
+        )
+        frames = self.task((7,), [part], self.state)  # type: ignore[arg-type]
+        return [row for frame in frames for row in frame.to_dict("records")]
+
+
+class Joins(KeyedBolt):
+    """Emits what it holds and from where, once it holds two."""
+
+    output = "both string"
+
+    def execute(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
+        """Wait for two."""
+        if len(held) == 2:
+            collector.emit((str([(e.source_component, e.source_stream, dict(e.values)) for e in held]),))
+            collector.ack(*held)
+
+
+def test_a_held_tuple_knows_its_source_in_a_later_batch() -> None:
+    """As Storm's Tuple; a number stays a whole one beside a stream that lacks the field."""
+    key = TwoStreams(Joins())
+    key.come(("s0", {"id": 7, "gender": "f"}))
+    [emitted, acked, counted] = key.come(("s3", {"id": 7, "age": 2**60 + 1}))
+    assert emitted["both"] == str(
+        [("genders", "default", {"id": 7, "gender": "f"}), ("ages", "late", {"id": 7, "age": 2**60 + 1})]
+    )
+    assert [each["position"] for each in acked[ANCHOR]] == [0, 0]
+    counts = {
+        (what, *stream): tuples for (what, _, stream), (tuples, _) in json.loads(counted[SAID])["counts"]
+    }
+    assert counts == {
+        ("executed", "ages", "late"): 1, ("acked", "genders", "default"): 1, ("acked", "ages", "late"): 1
+    }  # fmt: skip
+
+
+def test_a_tuple_that_an_older_version_held_is_of_the_only_stream_or_of_spark() -> None:
+    """Its state has no source; with a second stream nobody can tell which it was."""
+    for streams, source in (({"": GENDERS}, "genders"), ({"s0": GENDERS, "s3": AGES}, "spark")):
+        key = TwoStreams(Joins())
+        key.task = replace(key.task, streams=streams)
+        key.state.update((before_sources(KeyedTuple({"id": 7, "gender": "f"}, (1, 5, 7))),))
+        if source == "spark":
+            [emitted, *_] = key.come(("s3", {"id": 7, "age": 3}))
+        else:
+            part = pd.DataFrame({"id": [7], ANCHOR: [{"source": 1, "position": 2, "edge": 3}]})
+            [frame] = key.task((7,), [part], key.state)  # type: ignore[arg-type]
+            emitted = frame.to_dict("records")[0]
+        assert emitted["both"].startswith(f"[('{source}', 'default', {{'id': 7, 'gender': 'f'}}), (")
+
+
+class Before:
+    """Pickles a tuple with the three attributes that it had before it knew its source."""
+
+    def __init__(self, held: KeyedTuple) -> None:
+        self._held = held
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        then = {name: getattr(self._held, name) for name in ("anchor", "since_ms", "values")}
+        return KeyedTuple.__new__, (KeyedTuple,), (None, then)
+
+
+def before_sources(*held: KeyedTuple) -> bytes:
+    """Write a state as a version did whose tuples had no source."""
+    state = pickle.dumps((0, [Before(each) for each in held]), protocol=5)
+    assert b"source" not in state
+    return state
 
 
 def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> None:

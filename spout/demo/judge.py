@@ -1,53 +1,33 @@
-"""The end of a demo: count, compare, judge, and print."""
+"""What became of each record of an input, by its topics alone; pure.
+
+A root is one emission of a record. It gets one verdict; a root that is lost becomes one copy, which is a new
+root, or one dead letter. A record ends once: when one of its roots is acked, or as a dead letter. The demo
+counts by these rules, and the simulation and the torture of the checkout judge by them.
+
+Source: docs/design/protocol.md, section 3, rules 2, 5 and 7.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+import numpy as np
 
-from spout.demo.observer import OutcomeObserver
-from spout.demo.stage import Stage
-from spout.demo.words import DemoLine, count_words, keys_at
+from acker.identity import Position, Root, Source, input_id_of, is_replay, offset_of, partition_of
+from acker.kafka.port import Headers, Record, TopicPartition
+from acker.wire.events import Lost, Reason, Verdicts, joined_bounds, positions
+from replay.records.due import Loss, parse_history
+from replay.records.headers import HISTORY, location, parse_lineage, parse_location
+from spout.tuples.intervals import IntervalSet
 
-READ_TO_END_MS_MAX = 10_000
+ACKED: Final = "ACKED"
+ABSENT: Final = "ABSENT"
 
-
-@dataclass(frozen=True, slots=True)
-class DemoOutcome:
-    """The demo's counts: the last line of ``--json``, field for field.
-
-    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
-    `failed` count roots, `absent` markers of transactions, which are no records. `lost` counts records that
-    ended neither acked nor as a dead letter. `duplicates_from_acker_kill` counts records that were open when
-    the acker was killed and were replayed, though they were not meant to fail or time out; `other_replays`
-    those of which a busy machine worked longer on their batch than the timeout. `seconds` runs from the first
-    record written to the last verdict, `ack_seconds` from the first ack to the last; `records_per_second` is
-    over `ack_seconds`.
-    """
-
-    records: int
-    acked: int
-    replayed: int
-    timed_out: int
-    failed: int
-    dead_lettered: int
-    absent: int
-    pending: int
-    lost: int
-    duplicates_from_acker_kill: int
-    other_replays: int
-    acker_kills: int
-    counts_correct: bool
-    committed_to_end: bool
-    seconds: float
-    ack_seconds: float
-    records_per_second: float
-    bootstrap: str
+LOST: Final = frozenset(reason.value for reason in Reason)
+"""The verdicts by which a root becomes a copy or a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,148 +39,246 @@ class Check:
     found: str = ""
 
 
-def checks(
-    outcome: DemoOutcome,
-    *,
-    expected_words: Counter[str],
-    found_words: Counter[str],
-    uncommitted: Mapping[str, str],
-    lost_across_kill: Sequence[str],
-    repeated_verdicts: int,
-) -> list[Check]:
-    """Judge a finished demo.
+def check_none(name: str, flaws: Iterable[str]) -> Check:
+    """Return a check that passes when there are no flaws; else it names how many, and the first."""
+    found = sorted(flaws)
+    return Check(name, not found, f"{len(found)}, the first: {found[0]}" if found else "")
 
-    `expected_words` is the plain count of the text without dead-lettered lines, `uncommitted` maps partitions
-    whose committed offset is not at the end to "committed of end", `lost_across_kill` are origins open at the
-    kill and lost after it, though not meant to fail or time out.
+
+class Emission(NamedTuple):
+    """Which emission a root is: the origin of its record, and its attempt, from 1."""
+
+    origin: str
+    attempt: int
+
+
+class SettledRun(NamedTuple):
+    """Roots of a source at [start, end) that got the same verdict; `lost` says more of a loss."""
+
+    source: int
+    start: int
+    end: int
+    verdict: str
+    lost: Lost | None = None
+
+    def roots(self) -> Iterator[Root]:
+        """Yield its roots, ascending."""
+        return roots_of(self.source, self.start, self.end)
+
+
+def roots_of(source: int, start: int, end: int) -> Iterator[Root]:
+    """Yield the roots of a source at [start, end)."""
+    return (Root(Source(source), Position(position)) for position in range(start, end))
+
+
+def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
+    """Yield what a record of ``_ack_verdict`` says, in its order."""
+    for verdict, runs in ((ACKED, event.acked), (ABSENT, event.absent)):
+        for source, start, end in runs:
+            yield SettledRun(source, start, end, verdict)
+    for lost in event.lost:
+        starts = positions(lost.positions)
+        bounds = np.stack(joined_bounds(starts, starts + 1), axis=1)
+        for start, end in bounds.tolist():
+            yield SettledRun(lost.source, start, end, lost.reason.value, lost)
+
+
+def loss_of(headers: Headers) -> Loss | None:
+    """Return the loss that a copy or dead letter stands for: the last one of its history."""
+    history = parse_history(dict(headers).get(HISTORY))
+    return history[-1] if history else None
+
+
+def verdict_flaw(verdicts: Sequence[str], *, initialised: bool = True) -> str:
+    """Return what is wrong with all verdicts of a root, in their order; empty when it has one, as it must."""
+    if not initialised:
+        return "was never initialised"
+    if not verdicts:
+        return "never got a verdict"
+    return f"is {' and then '.join(verdicts)}" if len(verdicts) > 1 else ""
+
+
+def replacement_flaw(verdict: str, replacements: int, *, has_record: bool = True) -> str:
+    """Return what is wrong with the copies and dead letters of a root; empty when nothing is.
+
+    `verdict` is the root's, empty while it has none. A root at whose position there never was a record (a
+    transaction's marker) becomes neither.
     """
-    difference = first_difference(expected_words, found_words)
-    judged = [
-        Check("every word was counted exactly", not difference, difference),
-        Check(
-            "every record ended acked or dead-lettered",
-            outcome.lost == 0,
-            f"{outcome.lost} of {outcome.records} did neither",
-        ),
-        Check("every root has one verdict", repeated_verdicts == 0, f"{repeated_verdicts} have more"),
-        Check(
-            "the committed offsets have reached the end",
-            not uncommitted,
-            ", ".join(f"{name} at {where}" for name, where in uncommitted.items()),
-        ),
-        Check("nothing is pending", outcome.pending == 0, f"{outcome.pending} roots have no verdict"),
-    ]
-    if outcome.acker_kills:
-        first = next(iter(lost_across_kill), "")
-        found = f"{len(lost_across_kill)} records, the first {first}"
-        judged.append(Check("the acker's kill caused no replay", not lost_across_kill, found))
-    return judged
-
-
-def first_difference(expected: Counter[str], found: Counter[str]) -> str:
-    """Return the first word, in alphabetical order, whose counts differ; empty if there is none."""
-    for word in sorted(expected.keys() | found.keys()):
-        if expected[word] != found[word]:
-            return f"{word!r} was counted {found[word]} times, and stands {expected[word]} times in the text"
+    if replacements and verdict not in LOST:
+        return f"has a copy or dead letter, and was not lost: its verdict is {verdict or 'not known'}"
+    if replacements and not has_record:
+        return "is no record, and has a copy or dead letter"
+    if replacements > 1:
+        return f"became a copy or dead letter {replacements} times"
+    if verdict in LOST and has_record and not replacements:
+        return f"is {verdict} and has neither copy nor dead letter"
     return ""
 
 
-def judge(
-    stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
-) -> tuple[DemoOutcome, list[Check]]:
-    """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
-    observer.read_to_end(READ_TO_END_MS_MAX)
-    counts = observer.counts
-    partitions = len(stage.partitions())
-    special = {
-        f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(len(lines))
-    }
-    from_kill = sorted(observer.lost_across_kill() - special)
-    unexpected = sum(n for origin, n in observer.copies_by_origin.items() if origin not in special)
-    behind = uncommitted(stage)
-    dead = [line.decode() for line in observer.dead_lines]
-    expected = count_words(line.text for line in lines) - count_words(dead)
-    found = stage.words.counts()
-    done = observer.origins_done()
-    ack_seconds = (counts.last_ack_ms - counts.first_ack_ms) / 1000
-    outcome = DemoOutcome(
-        records=len(lines),
-        acked=done - counts.dead_letters,
-        replayed=counts.copies,
-        timed_out=counts.lost_by_reason["TIMED_OUT"],
-        failed=counts.lost_by_reason["FAILED"],
-        dead_lettered=counts.dead_letters,
-        absent=counts.absent,
-        pending=len(lines) + counts.copies - counts.settled,
-        lost=len(lines) - done,
-        duplicates_from_acker_kill=len(from_kill),
-        other_replays=unexpected - len(from_kill),
-        acker_kills=stage.acker_kills,
-        counts_correct=expected == found,
-        committed_to_end=not behind,
-        seconds=round(seconds, 3),
-        ack_seconds=round(ack_seconds, 3),
-        records_per_second=round(len(lines) / (ack_seconds or seconds), 1),
-        bootstrap=stage.bootstrap,
-    )
-    judged = checks(
-        outcome,
-        expected_words=expected,
-        found_words=found,
-        uncommitted=behind,
-        lost_across_kill=from_kill,
-        repeated_verdicts=counts.repeated_verdicts,
-    )
-    return outcome, judged
-
-
-def uncommitted(stage: Stage) -> dict[str, str]:
-    """Return the partitions whose committed offset is not at the end, each with that offset."""
-    partitions = stage.partitions()
-    ends = stage.log.stable_ends(partitions)
-    committed = stage.log.committed(stage.source.group, partitions)
+def uncommitted(
+    ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
+) -> dict[str, str]:
+    """Return the partitions whose committed offset is not at the end: name to "committed of end"."""
     return {
-        f"{tp.topic}/{tp.partition}": f"{committed.get(tp, 'none')} of {end}"
-        for tp, end in ends.items()
-        if end and committed.get(tp) != end
+        f"{place.topic}/{place.partition}": f"{committed.get(place, 'none')} of {end}"
+        for place, end in ends.items()
+        if end and committed.get(place) != end
     }
 
 
-def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) -> None:
-    """Print the table, the checks, and with ``--json`` the outcome as the last line."""
-    out = Console()
-    table = Table("what", "count", title="windhover demo")
-    for name, value in report_rows(outcome):
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
-    out.print(table)
-    for check in judged:
-        found = "" if check.passed else f": {check.found}"
-        out.print(f"{'ok      ' if check.passed else 'FAILED  '}{check.name}{found}")
-    if stage.options.json:
-        out.out(json.dumps(asdict(outcome)), highlight=False)
+@dataclass(slots=True)
+class OutcomeCounts:
+    """The counts so far: roots by their first verdict, verdicts beyond it, copies, and dead letters."""
+
+    acked: int = 0
+    absent: int = 0
+    lost_by_reason: Counter[str] = field(default_factory=Counter)
+    repeated_verdicts: int = 0
+    copies: int = 0
+    dead_letters: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Records and copies that have a verdict; ABSENT positions (markers of transactions) are neither."""
+        return self.acked + sum(self.lost_by_reason.values())
 
 
-def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
-    """Return the lines of the table; indented lines add up to the line above them."""
-    emissions = outcome.records + outcome.replayed
-    unwanted = outcome.duplicates_from_acker_kill + outcome.other_replays
-    return [
-        ("records written", outcome.records),
-        ("  acked: every word is counted", outcome.acked),
-        ("  dead letters, each with its history", outcome.dead_lettered),
-        ("  lost", outcome.lost),
-        ("emissions: records and their replays", emissions),
-        ("  acked", outcome.acked),
-        ("  failed, on purpose", outcome.failed),
-        ("  timed out", outcome.timed_out),
-        ("  without a verdict", outcome.pending),
-        ("replays", outcome.replayed),
-        ("  of lines that fail or are not acked", outcome.replayed - unwanted),
-        ("  caused by the killed acker", outcome.duplicates_from_acker_kill),
-        ("  caused by a busy machine", outcome.other_replays),
-        ("transaction markers in the log (no records)", outcome.absent),
-        ("ackers killed", outcome.acker_kills),
-        ("seconds, from the first record to the last verdict", f"{outcome.seconds:.1f}"),
-        ("seconds, from the first ack to the last", f"{outcome.ack_seconds:.1f}"),
-        ("records a second between them", round(outcome.records_per_second)),
-    ]
+class Outcomes:
+    """What became of each root and each record of one input.
+
+    Each topic's records come in its order; a copy may be read before or after the verdicts that it has to
+    do with. Roots that are acked cost memory by interval, lost ones each.
+
+    Attributes:
+        counts: how many ended how.
+        lost: first verdict of each root that was lost.
+        copies: emission of each record of the replay topic, by partition and offset.
+        dead: how many dead letters each origin has.
+        replaced: how many copies or dead letters stand for a root, by its ``topic/partition@offset``.
+        ended_again: how often a record ended after it had ended, by origin.
+    """
+
+    def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
+        """Begin with nothing read, of the input with this id and these topics."""
+        self.counts = OutcomeCounts()
+        self.lost: dict[Root, str] = {}
+        self.copies: dict[tuple[int, int], Emission] = {}
+        self.dead: Counter[str] = Counter()
+        self.replaced: Counter[str] = Counter()
+        self.ended_again: Counter[str] = Counter()
+        self._input_id = input_id
+        self._topic = topic
+        self._replay_topic = replay_topic
+        self._settled: dict[int, IntervalSet] = defaultdict(IntervalSet)
+        self._acked: dict[int, IntervalSet] = defaultdict(IntervalSet)
+        self._repeated: dict[Root, list[str]] = {}
+        self._acked_copies: set[tuple[int, int]] = set()
+        self._ended: dict[int, IntervalSet] = defaultdict(IntervalSet)  # offsets of the topic, by partition
+
+    def settle(self, run: SettledRun) -> None:
+        """Take note of one verdict of some roots; those of other inputs are passed over."""
+        if input_id_of(run.source) != self._input_id:
+            return
+        settled = self._settled[run.source]
+        for start, end in settled.within(run.start, run.end):
+            self.counts.repeated_verdicts += end - start
+            for root in roots_of(run.source, start, end):
+                self._repeated.setdefault(root, [self.verdict_of(root)]).append(run.verdict)
+        fresh = settled.outside(run.start, run.end)
+        settled.add(run.start, run.end)
+        for start, end in fresh:
+            if run.verdict == ACKED:
+                self.counts.acked += end - start
+                self._acked[run.source].add(start, end)
+                self._end_acked(run.source, start, end)
+            elif run.verdict == ABSENT:
+                self.counts.absent += end - start
+            else:
+                self.counts.lost_by_reason[run.verdict] += end - start
+                self.lost.update(dict.fromkeys(roots_of(run.source, start, end), run.verdict))
+
+    def replace(self, record: Record) -> None:
+        """Take note of a copy or a dead letter."""
+        lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
+        loss = loss_of(record.headers)
+        self.replaced[loss.root if loss else f"nobody, by {record.topic}"] += 1
+        if record.topic == self._replay_topic:
+            self.counts.copies += 1
+            self.copies[record.partition, record.offset] = Emission(lineage.origin, lineage.attempt)
+            if (record.partition, record.offset) in self._acked_copies:
+                self._end(lineage.origin)
+        else:
+            self.counts.dead_letters += 1
+            self.dead[lineage.origin] += 1
+            self._end(lineage.origin)
+
+    @property
+    def ended(self) -> int:
+        """How many records of the topic ended, acked or as a dead letter."""
+        return sum(map(len, self._ended.values()))
+
+    def has_ended(self, origin: str) -> bool:
+        """Return whether a record of the topic, named by its origin, ended."""
+        topic, partition, offset = parse_location(origin) or ("", 0, 0)
+        return topic == self._topic and offset in self._ended[partition]
+
+    def verdict_of(self, root: Root) -> str:
+        """Return the first verdict of a root; empty while it has none."""
+        if root.position not in self._settled[root.source]:
+            return ""
+        return ACKED if root.position in self._acked[root.source] else self.lost.get(root, ABSENT)
+
+    def emission_of(self, root: Root) -> Emission | None:
+        """Return which emission a root is; None for a root of a copy that was not read."""
+        partition, offset = partition_of(root.source), offset_of(root.position)
+        if is_replay(root.source):
+            return self.copies.get((partition, offset))
+        return Emission(location(self._topic, partition, offset), 1)
+
+    def place_of(self, root: Root) -> str:
+        """Name the record that a root is an emission of, ``topic/partition@offset``."""
+        topic = self._replay_topic if is_replay(root.source) else self._topic
+        return location(topic, partition_of(root.source), offset_of(root.position))
+
+    def verdict_flaws(self, initialised: Set[Root]) -> Iterator[str]:
+        """Yield what is wrong with the verdicts; at the end, each initialised root has one."""
+        settled = {
+            root
+            for source, runs in self._settled.items()
+            for start, end in runs
+            for root in roots_of(source, start, end)
+        }
+        for root in initialised | settled:
+            verdicts = self._repeated.get(root) or list(filter(None, [self.verdict_of(root)]))
+            if flaw := verdict_flaw(verdicts, initialised=root in initialised):
+                yield f"{self.place_of(root)} {flaw}"
+
+    def replacement_flaws(self, has_record: Callable[[Root], bool]) -> Iterator[str]:
+        """Yield what is wrong with copies and dead letters; at the end, each lost record has one of them."""
+        owed = {self.place_of(root): root for root in self.lost}
+        for place, root in owed.items():
+            if flaw := replacement_flaw(self.lost[root], self.replaced[place], has_record=has_record(root)):
+                yield f"{place} {flaw}"
+        for place in self.replaced.keys() - owed.keys():
+            yield f"{place} {replacement_flaw('', self.replaced[place])}"
+
+    def _end_acked(self, source: int, start: int, end: int) -> None:
+        partition, first = partition_of(source), offset_of(start)
+        if not is_replay(source):
+            self._end_run(partition, first, first + end - start)
+            return
+        for offset in range(first, first + end - start):
+            self._acked_copies.add((partition, offset))
+            if emission := self.copies.get((partition, offset)):
+                self._end(emission.origin)
+
+    def _end(self, origin: str) -> None:
+        topic, partition, offset = parse_location(origin) or ("", 0, 0)
+        if topic == self._topic:
+            self._end_run(partition, offset, offset + 1)
+
+    def _end_run(self, partition: int, start: int, end: int) -> None:
+        for first, behind in self._ended[partition].within(start, end):
+            for offset in range(first, behind):
+                self.ended_again[location(self._topic, partition, offset)] += 1
+        self._ended[partition].add(start, end)

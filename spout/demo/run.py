@@ -18,9 +18,8 @@ from rich.console import Console
 import spout
 from acker.errors import CheckFailed, Unreachable, WindhoverError
 from acker.kafka.port import Outgoing
-from spout.demo.judge import judge, print_report, uncommitted
 from spout.demo.observer import OutcomeObserver
-from spout.demo.progress import DemoProgress
+from spout.demo.report import DemoProgress, demo_uncommitted, judge_demo, print_report
 from spout.demo.stage import INPUT, SPARK_LOG, DemoOptions, Stage, phase, set_up, start_spark
 from spout.demo.words import (
     COLUMNS,
@@ -73,7 +72,7 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
         observer = OutcomeObserver(stage.log, stage.topics, stage.source)
         stack.callback(observer.close)
         seconds = _run_topology(stage, spark, observer, lines)
-        outcome, judged = judge(stage, observer, lines, seconds)
+        outcome, judged = judge_demo(stage, observer, lines, seconds)
         if options.keep:
             print_report(stage, outcome, judged)
             stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
@@ -152,7 +151,7 @@ def _run_topology(
             _watch(stage, query, observer, progress)
         seconds = time.monotonic() - started
         deadline = time.monotonic() + COMMIT_SECONDS_MAX  # where it is not enough, the checks show it
-        while uncommitted(stage) and time.monotonic() < deadline:
+        while demo_uncommitted(stage) and time.monotonic() < deadline:
             time.sleep(OBSERVER_WAIT_MS / 1000)
         return seconds
     finally:
@@ -175,19 +174,19 @@ def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progr
     moved_at, settled = time.monotonic(), -1
     while True:
         observer.step(OBSERVER_WAIT_MS)
-        done = observer.origins_done()
+        done, counts = observer.outcomes.ended, observer.outcomes.counts
         if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= records:
             stage.acker.kill()
             observer.note_kill(time.time_ns() // 1_000_000)
             stage.acker_kills += 1
             stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
             stage.acker.start()
-        progress.show(done, observer.counts)
-        if done >= records and observer.counts.settled >= records + observer.counts.copies:
+        progress.show(done, counts)
+        if done >= records and counts.settled >= records + counts.copies:
             return
         _raise_what_failed(stage, query)
-        if observer.counts.settled != settled:
-            moved_at, settled = time.monotonic(), observer.counts.settled
+        if counts.settled != settled:
+            moved_at, settled = time.monotonic(), counts.settled
         elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
             raise CheckFailed(
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {records} records are done; "

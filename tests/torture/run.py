@@ -132,11 +132,11 @@ def _let_fall(blows: list[Blow], for_ms: int, torturer: Torturer, witness: Witne
 
 
 def _progress(torturer: Torturer, witness: Witness) -> str:
-    evidence = witness.evidence
+    evidence, counts = witness.evidence, witness.evidence.outcomes.counts
     return (
         f"{sum(torturer.blows.values())} blows, {torturer.kills} kills;"
         f" {len(evidence.numbers):,} records, {witness.open_roots():,} roots open,"
-        f" {len(evidence.copies):,} copies, {sum(evidence.dead.values()):,} dead letters,"
+        f" {counts.copies:,} copies, {counts.dead_letters:,} dead letters,"
         f" driver {'works' if torturer.is_well else 'is coming back'}"
     )
 

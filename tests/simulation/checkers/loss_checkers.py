@@ -12,6 +12,7 @@ from acker.wire.events import Lost, Reason, Taken
 from replay.policy.disposition import Backoff, delay_ms
 from replay.records.dead_letter import DEAD
 from replay.records.headers import ORIGIN
+from spout.demo.judge import replacement_flaw
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import Holder, RootTruth
 from tests.simulation.truth.originals import story_flaw
@@ -53,10 +54,8 @@ class CrashCostsNoReplay(Checker):
         what = "dead letter" if dead else "copy"
         if root is None:
             raise self.broken(f"a {what} of a root that nobody knows: {dict(record.headers).get(ORIGIN)!r}")
-        if root.lost is None:
-            raise self.broken(f"a {what} of {root}, whose verdict is {root.verdict}")
-        if root.copies:
-            raise self.broken(f"{root} became a copy or dead letter {len(root.copies) + 1} times")
+        if flaw := replacement_flaw(root.verdict or "", len(root.copies) + 1):
+            raise self.broken(f"{root} {flaw}")
 
 
 class HonestDeadlines(Checker):

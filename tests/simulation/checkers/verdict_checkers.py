@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from acker.identity import generation_of, offset_of, partition_of, position_at
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Lost
+from spout.demo.judge import replacement_flaw, verdict_flaw
 from spout.group.commits import COMMIT_EVERY_MS
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import COMPLETE, Evaluation, Journalled, RootTruth, SpoutLook
@@ -75,16 +76,16 @@ class OneVerdict(Checker):
         """Refuse a second verdict, and one of another acker partition."""
         if root is None:
             return
-        if root.verdict is not None:
-            raise self.broken(f"{root} is {root.verdict} and then {kind}")
+        if flaw := verdict_flaw([*filter(None, [root.verdict]), kind]):
+            raise self.broken(f"{root} {flaw}")
         if root.partition != partition:
             raise self.broken(f"{root} gets its verdict from partition {partition}, not {root.partition}")
 
     def end(self, truth: Truth) -> None:
         """Every root has its verdict."""
         for root in truth.roots.values():
-            if root.verdict is None:
-                raise self.broken(f"{root} never got a verdict")
+            if flaw := verdict_flaw(list(filter(None, [root.verdict]))):
+                raise self.broken(f"{root} {flaw}")
 
 
 class NoEarlyCompletion(Checker):
@@ -195,7 +196,7 @@ class NoLoss(Checker):
         """Every lost root was put back or buried, and every record that is there was emitted."""
         for root in truth.roots.values():
             if truth.is_owed(root):
-                raise self.broken(f"{root} is {root.verdict} and has neither copy nor dead letter")
+                raise self.broken(f"{root} {replacement_flaw(str(root.verdict), 0)}")
         for found in truth.topics.inputs.values():
             for replay in (False, True):
                 topic = found.replay_topic if replay else found.topic

@@ -9,15 +9,14 @@ written here happened at that moment for everybody who looks later.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost, Taken, Verdicts, positions
-from replay.records.headers import HISTORY
+from acker.wire.events import Lost, Taken, Verdicts
+from spout.demo.judge import loss_of, settled_runs
 from tests.simulation.truth.checker import Checker
 from tests.simulation.truth.facts import (
     Evaluation,
@@ -99,13 +98,9 @@ class TruthReader(Truth):
         if isinstance(event, Taken):
             self._taken(number, event)
         elif isinstance(event, Verdicts):
-            for kind, runs in (("ACKED", event.acked), ("ABSENT", event.absent)):
-                for run in runs:
-                    for position in range(run.start, run.end):
-                        self._settled(number, run.source, position, kind, None)
-            for lost in event.lost:
-                for position in positions(lost.positions).tolist():
-                    self._settled(number, lost.source, position, str(lost.reason), lost)
+            for run in settled_runs(event):
+                for position in range(run.start, run.end):
+                    self._settled(number, run.source, position, run.verdict, run.lost)
 
     def _taken(self, number: int, taken: Taken) -> None:
         part = self.partitions[number]
@@ -138,10 +133,9 @@ class TruthReader(Truth):
     def _disposed(self, where: TopicPartition, offset: int, record: Outgoing) -> None:
         found = self._inputs[where.topic]
         dead = where.topic == found.dead_letter.topic
-        headers = dict(record.headers)
-        loss = _last_loss(headers.get(HISTORY))
-        location = str(loss.get("root"))
-        named = loss.get("reason"), loss.get("emitted_ms")
+        loss = loss_of(record.headers)
+        location = loss.root if loss else ""
+        named = (loss.reason, loss.emitted_ms) if loss else None
         roots = [root for root in self.located.get(location, ()) if root.group == found.group]
         # One offset is another root in each generation; what the history says of the loss tells them apart.
         meant = [root for root in roots if (root.verdict, root.wall) == named] or roots
@@ -189,9 +183,3 @@ class TruthReader(Truth):
         """Note that everything was healed and has had its time."""
         for checker in self.checkers:
             checker.end(self)
-
-
-def _last_loss(history: bytes | None) -> dict[str, object]:
-    """Return the latest entry of a history, as its header has it."""
-    losses: list[dict[str, object]] = json.loads(history or b"[]")
-    return losses[-1] if losses else {}

@@ -25,6 +25,7 @@ from acker.wire.events import (
 )
 from replay.records.due import Loss, history_json
 from replay.records.headers import HISTORY, Lineage, build_headers
+from spout.demo.judge import Outcomes
 from spout.planning.session import SessionName
 from tests.torture.judging.causes import Strike
 from tests.torture.judging.evidence import Evidence, Names
@@ -44,7 +45,9 @@ TIMEOUT_MS = 15_000
 class World:
     """One partition of everything. Offsets of the source topic are the numbers of the records."""
 
-    evidence: Evidence = field(default_factory=lambda: Evidence(NAMES))
+    evidence: Evidence = field(
+        default_factory=lambda: Evidence(NAMES, Outcomes(1, NAMES.source, NAMES.replay))
+    )
     writes: list[Write] = field(default_factory=list)
     durable: set[int] = field(default_factory=set)
     strikes: list[Strike] = field(default_factory=list)

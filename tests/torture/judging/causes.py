@@ -33,6 +33,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from acker.identity import Root
 from acker.wire.causes import error_class
 from acker.wire.events import Reason
 from spout.demo.words import (
@@ -44,7 +45,7 @@ from spout.demo.words import (
     PoisonLineError,
 )
 from spout.planning.session import SessionName
-from tests.torture.judging.evidence import Evidence, Mark, Root, Story, Verdict
+from tests.torture.judging.evidence import Evidence, Mark, Story, Verdict
 from tests.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
 from tests.torture.workload import key_of
 
@@ -126,7 +127,7 @@ class Inquest:
     def cause_of(self, root: Root, verdict: Verdict) -> Cause:
         """Say why a root got a verdict other than ACKED and ABSENT."""
         story = self._evidence.stories.get(root)
-        emission = self._evidence.emission_of(root)
+        emission = self._evidence.outcomes.emission_of(root)
         if story is None:
             return Cause.UNEXPLAINED
         if emission is None or emission.origin not in self._evidence.numbers:

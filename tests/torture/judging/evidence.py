@@ -8,26 +8,18 @@ Source: docs/design/protocol.md, section 4.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from acker.identity import is_replay, offset_of, partition_of
+from acker.identity import Root
 from acker.kafka.port import Record
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, PositionRun, Take, Tick, Verdicts, positions
-from replay.records.due import parse_history
-from replay.records.headers import HISTORY, location, parse_lineage
+from acker.wire.events import Acks, Init, Take, Tick, Verdicts
+from replay.records.headers import location
+from spout.demo.judge import Outcomes, roots_of, settled_runs
 from spout.planning.session import QUESTION_SUFFIX, SessionName
 from tests.torture.workload import number_in
-
-
-class Root(NamedTuple):
-    """One emission of one record."""
-
-    source: int
-    position: int
 
 
 class Story(NamedTuple):
@@ -45,13 +37,6 @@ class Verdict(NamedTuple):
     reason: str
     at_ms: int
     error: str = ""
-
-
-class Emission(NamedTuple):
-    """Which emission a root is: the origin of its record, and its attempt, from 1."""
-
-    origin: str
-    attempt: int
 
 
 class Mark(NamedTuple):
@@ -80,28 +65,24 @@ class Evidence:
 
     Attributes:
         names: the topics.
+        outcomes: what became of each root and record.
         numbers: origin of each committed record of the source topic to its number.
         stories: each root that was initialised.
         contributed: when a contribution that completes a root was appended, by root and session id.
-        verdicts: all verdicts of each root.
+        verdicts: the first verdict of each root, with its time.
         planned: by session when its Inits were appended, in no order.
         ticks: by acker partition and session, in the log's order; likewise `takes`, by acker partition.
-        copies: emission of each record of the replay topic, by partition and offset.
-        replaced: how many copies or dead letters name a root as the one that they stand for.
-        dead: how many dead letters each origin has.
     """
 
     names: Names
+    outcomes: Outcomes
     numbers: dict[str, int] = field(default_factory=dict)
     stories: dict[Root, Story] = field(default_factory=dict)
     contributed: dict[tuple[Root, str], int] = field(default_factory=dict)
-    verdicts: dict[Root, list[Verdict]] = field(default_factory=dict)
+    verdicts: dict[Root, Verdict] = field(default_factory=dict)
     planned: dict[SessionName, list[int]] = field(default_factory=lambda: defaultdict(list))
     ticks: dict[tuple[int, SessionName], list[Mark]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[int, list[Mark]] = field(default_factory=lambda: defaultdict(list))
-    copies: dict[tuple[int, int], Emission] = field(default_factory=dict)
-    replaced: Counter[str] = field(default_factory=Counter)
-    dead: Counter[str] = field(default_factory=Counter)
     _holders: dict[int, SessionName] = field(default_factory=dict)
 
     def read(self, record: Record) -> None:
@@ -111,30 +92,9 @@ class Evidence:
             if number is not None:
                 self.numbers[location(record.topic, record.partition, record.offset)] = number
         elif record.topic in (self.names.replay, self.names.dead_letters):
-            self._read_replacement(record)
+            self.outcomes.replace(record)
         else:
             self._read_event(record)
-
-    def emission_of(self, root: Root) -> Emission | None:
-        """Return which emission a root is; None for a root of a copy that was not read."""
-        partition, offset = partition_of(root.source), offset_of(root.position)
-        if is_replay(root.source):
-            return self.copies.get((partition, offset))
-        return Emission(location(self.names.source, partition, offset), 1)
-
-    def place_of(self, root: Root) -> str:
-        """Name the record that a root is an emission of, ``topic/partition@offset``."""
-        topic = self.names.replay if is_replay(root.source) else self.names.source
-        return location(topic, partition_of(root.source), offset_of(root.position))
-
-    def _read_replacement(self, record: Record) -> None:
-        lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
-        history = parse_history(dict(record.headers).get(HISTORY))
-        self.replaced[history[-1].root if history else f"nobody, by {record.topic}"] += 1
-        if record.topic == self.names.replay:
-            self.copies[record.partition, record.offset] = Emission(lineage.origin, lineage.attempt)
-        else:
-            self.dead[lineage.origin] += 1
 
     def _read_event(self, record: Record) -> None:
         event = wire_codec().decode(record.value)
@@ -149,9 +109,9 @@ class Evidence:
             name = SessionName(event.epoch, event.session)
             self.ticks[record.partition, name].append(Mark(name, event.now, record.timestamp_ms))
         elif isinstance(event, Acks):
-            for position in _within(event.runs):
-                key = (Root(event.source, position), event.session)
-                self.contributed.setdefault(key, record.timestamp_ms)
+            for start, end in event.runs:
+                for root in roots_of(event.source, start, end):
+                    self.contributed.setdefault((root, event.session), record.timestamp_ms)
         elif isinstance(event, Verdicts):
             self._read_verdicts(event, record.timestamp_ms)
 
@@ -163,21 +123,12 @@ class Evidence:
         self.planned[name].append(record.timestamp_ms)
         story = Story(name, init.now + init.timeout_ms, record.timestamp_ms, record.partition)
         for source, start, end in init.runs:
-            for position in range(start, end):
-                self.stories.setdefault(Root(source, position), story)
+            for root in roots_of(source, start, end):
+                self.stories.setdefault(root, story)
 
     def _read_verdicts(self, verdicts: Verdicts, at_ms: int) -> None:
-        for reason, runs in (("ACKED", verdicts.acked), ("ABSENT", verdicts.absent)):
-            for source, start, end in runs:
-                for position in range(start, end):
-                    self._settle(Root(source, position), Verdict(reason, at_ms))
-        for lost in verdicts.lost:
-            for position in positions(lost.positions).tolist():
-                self._settle(Root(lost.source, position), Verdict(lost.reason.value, at_ms, lost.error))
-
-    def _settle(self, root: Root, verdict: Verdict) -> None:
-        self.verdicts.setdefault(root, []).append(verdict)
-
-
-def _within(runs: Iterable[PositionRun]) -> Iterable[int]:
-    return (position for start, end in runs for position in range(start, end))
+        for run in settled_runs(verdicts):
+            self.outcomes.settle(run)
+            verdict = Verdict(run.verdict, at_ms, run.lost.error if run.lost else "")
+            for root in run.roots():
+                self.verdicts.setdefault(root, verdict)

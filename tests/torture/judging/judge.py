@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from acker.wire.events import Reason
-from spout.demo.judge import Check
+from acker.identity import Root
+from spout.demo.judge import ACKED, LOST, Check, Emission, check_none
 from tests.torture.judging.causes import FAULTS, Cause, Inquest, Strike, unexplained_endings
-from tests.torture.judging.evidence import Emission, Evidence, Root
+from tests.torture.judging.evidence import Evidence
 from tests.torture.workload import UNDONE, words_of
 from tests.torture.writes import Write
 
 RUN_AGAIN: Final = "batch run again"
 """Cause of a row that the same attempt wrote twice: its driver died between the write and Spark's commit."""
-
-_LOST: Final = frozenset(reason.value for reason in Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +71,16 @@ class _Court:
     def __init__(self, aftermath: Aftermath) -> None:
         self._after = aftermath
         evidence = self._evidence = aftermath.evidence
-        self._lost: dict[Root, Cause] = {}
-        self._ends: Counter[str] = Counter(evidence.dead)
-        self._acked: dict[Root, int] = {}
+        self._outcomes = evidence.outcomes
         inquest = Inquest(evidence, aftermath.strikes)
-        for root, verdicts in evidence.verdicts.items():
-            first = verdicts[0]
-            if first.reason in _LOST:
-                self._lost[root] = inquest.cause_of(root, first)
-            elif first.reason == "ACKED":
-                self._acked[root] = first.at_ms
-                emission = evidence.emission_of(root)
-                self._ends[emission.origin if emission else evidence.place_of(root)] += 1
+        self._lost = {
+            root: inquest.cause_of(root, verdict)
+            for root, verdict in evidence.verdicts.items()
+            if verdict.reason in LOST
+        }
+        self._acked = {
+            root: verdict.at_ms for root, verdict in evidence.verdicts.items() if verdict.reason == ACKED
+        }
         self._rows: dict[tuple[str, int], dict[int, Write]] = defaultdict(dict)
         for write in aftermath.writes:
             self._rows[write.origin, write.attempt][write.ordinal] = write
@@ -93,12 +89,12 @@ class _Court:
         checks: tuple[Check, ...] = (
             self._durable(), self._lost_records(), self._ended_once(), self._one_verdict(), self._early(),
             self._rows_right(), self._undone(), self._replaced_once(), *self._faults(), self._committed(),
-            _check("no acker or replay worker ended by itself", self._after.endings),
-            self._driver_ended(), _check("every zombie ended by itself", self._after.survivors),
+            check_none("no acker or replay worker ended by itself", self._after.endings),
+            self._driver_ended(), check_none("every zombie ended by itself", self._after.survivors),
         )  # fmt: skip
         duplicates = self._duplicates()
         unruly = [f"{duplicates[name]} rows"] if (name := Cause.UNEXPLAINED.value) in duplicates else []
-        checks += (_check("every row that was written again had a cause", unruly),)
+        checks += (check_none("every row that was written again had a cause", unruly),)
         causes = Counter(cause.value for cause in self._lost.values())
         replays = {cause.value: causes[cause.value] for cause in Cause}
         return Judgement(checks, self._counts(), replays, duplicates)
@@ -108,45 +104,35 @@ class _Court:
     def _durable(self) -> Check:
         there = set(self._evidence.numbers.values())
         missing = sorted(self._after.durable - there)
-        return _check("every acknowledged record is in its topic", (f"number {n}" for n in missing))
+        return check_none("every acknowledged record is in its topic", (f"number {n}" for n in missing))
 
     def _lost_records(self) -> Check:
-        lost = [origin for origin in self._evidence.numbers if not self._ends[origin]]
-        return _check("every record ended acked or dead-lettered", lost)
+        return check_none("every record ended acked or dead-lettered", self._unended())
+
+    def _unended(self) -> list[str]:
+        return [origin for origin in self._evidence.numbers if not self._outcomes.has_ended(origin)]
 
     def _ended_once(self) -> Check:
-        again = (f"{origin} ended {times} times" for origin, times in self._ends.items() if times > 1)
-        return _check("no record ended twice", again)
+        again = (f"{origin} ended {times + 1} times" for origin, times in self._outcomes.ended_again.items())
+        return check_none("no record ended twice", again)
 
     # -- roots
 
     def _one_verdict(self) -> Check:
-        evidence = self._evidence
-        open_ = (
-            f"{evidence.place_of(r)} has none" for r in evidence.stories.keys() - evidence.verdicts.keys()
-        )
-        again = (
-            f"{evidence.place_of(root)} has {', '.join(verdict.reason for verdict in verdicts)}"
-            for root, verdicts in evidence.verdicts.items()
-            if len(verdicts) > 1
-        )
-        unknown = (
-            f"{evidence.place_of(r)} was never initialised"
-            for r in evidence.verdicts.keys() - evidence.stories
-        )
-        return _check("every root has one verdict", (*open_, *again, *unknown))
+        flaws = self._outcomes.verdict_flaws(self._evidence.stories.keys())
+        return check_none("every root has one verdict", flaws)
 
     def _early(self) -> Check:
         """An acked root's words were all written, by its very attempt, before the verdict."""
-        return _check(
+        return check_none(
             "no root was acked before its words were written", filter(None, map(self._hasty, self._acked))
         )
 
     def _hasty(self, root: Root) -> str:
-        emission = self._evidence.emission_of(root)
+        emission = self._outcomes.emission_of(root)
         number = None if emission is None else self._evidence.numbers.get(emission.origin)
         if emission is None or number is None:
-            return f"{self._evidence.place_of(root)} is no committed record, and acked"
+            return f"{self._outcomes.place_of(root)} is no committed record, and acked"
         rows = self._rows.get((emission.origin, emission.attempt), {})
         for ordinal, word in enumerate(words_of(number)):
             row = rows.get(ordinal)
@@ -161,15 +147,8 @@ class _Court:
 
     def _replaced_once(self) -> Check:
         """A replay worker's death must neither lose a copy nor make one twice; no record, no copy."""
-        owed = {
-            self._evidence.place_of(root): cause is not Cause.NO_RECORD for root, cause in self._lost.items()
-        }
-        replaced = self._evidence.replaced
-        wrong = [
-            f"{place} has {replaced[place]}" for place, times in owed.items() if replaced[place] != times
-        ]
-        wrong += [f"{place} was not lost" for place in replaced if place not in owed]
-        return _check("every lost root has one copy or one dead letter", wrong)
+        flaws = self._outcomes.replacement_flaws(lambda root: self._lost[root] is not Cause.NO_RECORD)
+        return check_none("every lost root has one copy or one dead letter", flaws)
 
     def _faults(self) -> Iterable[Check]:
         sentences = {
@@ -179,8 +158,8 @@ class _Court:
             Cause.UNEXPLAINED: "every loss has a cause",
         }
         for fault in FAULTS:
-            roots = [self._evidence.place_of(root) for root, cause in self._lost.items() if cause is fault]
-            yield _check(sentences[fault], roots)
+            roots = [self._outcomes.place_of(root) for root, cause in self._lost.items() if cause is fault]
+            yield check_none(sentences[fault], roots)
 
     # -- the table
 
@@ -192,18 +171,18 @@ class _Court:
             words = () if number is None else words_of(number)
             if words[write.ordinal : write.ordinal + 1] != (write.word,):
                 wrong.append(f"{write.origin} has {write.word!r} in place {write.ordinal}")
-        return _check("every row is a word of its record, in its place", wrong)
+        return check_none("every row is a word of its record, in its place", wrong)
 
     def _undone(self) -> Check:
         seen = (write.origin for write in self._after.writes if UNDONE in write.word)
-        return _check("nothing of an aborted transaction was seen", seen)
+        return check_none("nothing of an aborted transaction was seen", seen)
 
     def _duplicates(self) -> dict[str, int]:
         """Count rows that were written more than once, by why."""
         causes = {
             emission: cause
             for root, cause in self._lost.items()
-            if (emission := self._evidence.emission_of(root)) is not None
+            if (emission := self._outcomes.emission_of(root)) is not None
         }
         found: Counter[str] = Counter()
         attempts: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -219,29 +198,25 @@ class _Court:
 
     def _driver_ended(self) -> Check:
         alone = unexplained_endings(self._after.strikes)
-        return _check("no driver ended by itself without a blow", (f"at {end.began_ms} ms" for end in alone))
+        return check_none(
+            "no driver ended by itself without a blow", (f"at {end.began_ms} ms" for end in alone)
+        )
 
     def _committed(self) -> Check:
         behind = (f"{name} at {where}" for name, where in self._after.uncommitted.items())
-        return _check("the committed offsets have reached the end", behind)
+        return check_none("the committed offsets have reached the end", behind)
 
     def _counts(self) -> dict[str, int]:
-        verdicts = Counter(verdicts[0].reason for verdicts in self._evidence.verdicts.values())
+        counts = self._outcomes.counts
         return {
             "records": len(self._evidence.numbers),
-            "acked": len(self._acked),
-            "dead_lettered": sum(self._evidence.dead.values()),
-            "lost": sum(1 for origin in self._evidence.numbers if not self._ends[origin]),
-            "copies": len(self._evidence.copies),
-            "failed": verdicts["FAILED"],
-            "timed_out": verdicts["TIMED_OUT"],
-            "abandoned": verdicts["ABANDONED"],
-            "absent": verdicts["ABSENT"],
+            "acked": counts.acked,
+            "dead_lettered": counts.dead_letters,
+            "lost": len(self._unended()),
+            "copies": counts.copies,
+            "failed": counts.lost_by_reason["FAILED"],
+            "timed_out": counts.lost_by_reason["TIMED_OUT"],
+            "abandoned": counts.lost_by_reason["ABANDONED"],
+            "absent": counts.absent,
             "sessions": len({story.session for story in self._evidence.stories.values()}),
         }
-
-
-def _check(name: str, wrong: Iterable[str]) -> Check:
-    """Make a check that holds when nothing is wrong; what it found is bounded."""
-    all_ = sorted(wrong)
-    return Check(name, not all_, f"{len(all_)}, the first: {all_[0]}" if all_ else "")

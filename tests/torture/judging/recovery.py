@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from acker.identity import is_replay
+from spout.demo.judge import ACKED
 from tests.torture.judging.causes import Strike
 from tests.torture.judging.evidence import Evidence
 
@@ -54,9 +55,9 @@ def _acked(evidence: Evidence) -> list[list[tuple[int, int]]]:
     """Return for each partition when roots began, and when the first of those or later ones was acked."""
     by_source: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for root, story in evidence.stories.items():
-        verdicts = evidence.verdicts.get(root)
-        if verdicts and verdicts[0].reason == "ACKED" and not is_replay(root.source):
-            by_source[root.source].append((story.init_ms, verdicts[0].at_ms))
+        verdict = evidence.verdicts.get(root)
+        if verdict and verdict.reason == ACKED and not is_replay(root.source):
+            by_source[root.source].append((story.init_ms, verdict.at_ms))
     for acked in by_source.values():
         acked.sort()
         for place in range(len(acked) - 2, -1, -1):

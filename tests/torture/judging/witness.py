@@ -7,6 +7,7 @@ from typing import Final
 from acker.config.topics import Input, Topics
 from acker.errors import Unreachable
 from acker.kafka.port import Log, TopicPartition
+from spout.demo.judge import Outcomes, uncommitted
 from tests.torture.judging.evidence import Evidence, Names
 from tests.torture.judging.recording import Recording
 
@@ -27,7 +28,7 @@ class Witness:
             fail=topics.ack_topics.fail,
             verdict=topics.ack_topics.verdict,
         )
-        self.evidence = Evidence(names)
+        self.evidence = Evidence(names, Outcomes(source.id, source.topic, source.replay_topic))
         self._recording = Recording()
         self._infos = infos = log.topics(names)
         self._partitions = [TopicPartition(name, p) for name in infos for p in range(infos[name].partitions)]
@@ -75,20 +76,12 @@ class Witness:
         """Name the source's partitions whose committed offset is not at the end, each with where it is."""
         ends = self._log.stable_ends(self._source_partitions)
         committed = self._log.committed(self._group, self._source_partitions)
-        return {
-            f"{place.topic}/{place.partition}": f"{committed.get(place, 'none')} of {end}"
-            for place, end in ends.items()
-            if end and committed.get(place) != end
-        }
+        return uncommitted(ends, committed)
 
     def unfinished(self) -> int:
         """Count records that have neither an acked root nor a dead letter."""
-        evidence = self.evidence
-        ended = set(evidence.dead)
-        for root, verdicts in evidence.verdicts.items():
-            if verdicts[0].reason == "ACKED" and (emission := evidence.emission_of(root)) is not None:
-                ended.add(emission.origin)
-        return len(evidence.numbers.keys() - ended)
+        numbers, outcomes = self.evidence.numbers, self.evidence.outcomes
+        return sum(not outcomes.has_ended(origin) for origin in numbers)
 
     def close(self) -> None:
         """Leave."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from acker.identity import Position, Root, Source
 from tests.support.worlds.torture_world import SOURCE, World
 from tests.torture.judging.causes import Strike
-from tests.torture.judging.evidence import Root
 from tests.torture.judging.recovery import Recovery, recoveries
 from tests.torture.schedule import Deed, Victim
 
@@ -16,7 +16,7 @@ def acked(world: World, source: int, position: int, began_ms: int, acked_ms: int
     """Let a root of an input's partition go through."""
     world.init(source, position, began_ms)
     world.acked(source, position, acked_ms)
-    assert Root(source, position) in world.evidence.verdicts
+    assert Root(Source(source), Position(position)) in world.evidence.verdicts
 
 
 def struck(victim: Victim, deed: Deed | None, began_ms: int) -> Strike:

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from acker.errors import UsageError
 from spout.bolts.bolts import BatchCollector
-from spout.demo.judge import Check, DemoOutcome, checks, first_difference, report_rows
-from spout.demo.observer import OutcomeCounts
-from spout.demo.progress import DemoProgress, status_line
+from spout.demo.judge import Check, OutcomeCounts
+from spout.demo.report import DemoOutcome, DemoProgress, checks, first_difference, report_rows, status_line
 from spout.demo.stage import DemoOptions, patient_ms
 from spout.demo.words import (
     ALWAYS_FAILS,

@@ -47,7 +47,7 @@ def test_a_kill_is_charged_with_what_was_acked_in_time_and_lost_and_with_nothing
     lost(world, taken, Reason.ABANDONED)
     observer.read_to_end(10_000)
     assert observer.lost_across_kill() == {f"sentences/0@{root.offset}" for root in (whole, taken)}
-    assert observer.counts.lost_by_reason == {"TIMED_OUT": 3, "ABANDONED": 1}
+    assert observer.outcomes.counts.lost_by_reason == {"TIMED_OUT": 3, "ABANDONED": 1}
 
 
 def test_what_was_emitted_after_the_kill_is_not_charged_to_it() -> None:

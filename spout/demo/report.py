@@ -1,0 +1,272 @@
+"""What a demo shows: a bar while it runs; at its end the counts, the checks, and a table of both."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from spout.demo.judge import Check, OutcomeCounts, uncommitted
+from spout.demo.observer import OutcomeObserver
+from spout.demo.stage import Stage
+from spout.demo.words import DemoLine, count_words, keys_at
+from spout.planner.mailbox import PlannerStatus, read_status
+from spout.planning.pace import TIMEOUT_SHARE
+
+READ_TO_END_MS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOutcome:
+    """The demo's counts: the last line of ``--json``, field for field.
+
+    `acked` counts records (not roots) that ended fully processed, at any attempt. `replayed`, `timed_out` and
+    `failed` count roots, `absent` markers of transactions, which are no records. `lost` counts records that
+    ended neither acked nor as a dead letter. `duplicates_from_acker_kill` counts records that were open when
+    the acker was killed and were replayed, though they were not meant to fail or time out; `other_replays`
+    those of which a busy machine worked longer on their batch than the timeout. `seconds` runs from the first
+    record written to the last verdict, `ack_seconds` from the first ack to the last; `records_per_second` is
+    over `ack_seconds`.
+    """
+
+    records: int
+    acked: int
+    replayed: int
+    timed_out: int
+    failed: int
+    dead_lettered: int
+    absent: int
+    pending: int
+    lost: int
+    duplicates_from_acker_kill: int
+    other_replays: int
+    acker_kills: int
+    counts_correct: bool
+    committed_to_end: bool
+    seconds: float
+    ack_seconds: float
+    records_per_second: float
+    bootstrap: str
+
+
+def checks(
+    outcome: DemoOutcome,
+    *,
+    expected_words: Counter[str],
+    found_words: Counter[str],
+    uncommitted: Mapping[str, str],
+    lost_across_kill: Sequence[str],
+    repeated_verdicts: int,
+) -> list[Check]:
+    """Judge a finished demo.
+
+    `expected_words` is the plain count of the text without dead-lettered lines, `uncommitted` maps partitions
+    whose committed offset is not at the end to "committed of end", `lost_across_kill` are origins open at the
+    kill and lost after it, though not meant to fail or time out.
+    """
+    difference = first_difference(expected_words, found_words)
+    judged = [
+        Check("every word was counted exactly", not difference, difference),
+        Check(
+            "every record ended acked or dead-lettered",
+            outcome.lost == 0,
+            f"{outcome.lost} of {outcome.records} did neither",
+        ),
+        Check("every root has one verdict", repeated_verdicts == 0, f"{repeated_verdicts} have more"),
+        Check(
+            "the committed offsets have reached the end",
+            not uncommitted,
+            ", ".join(f"{name} at {where}" for name, where in uncommitted.items()),
+        ),
+        Check("nothing is pending", outcome.pending == 0, f"{outcome.pending} roots have no verdict"),
+    ]
+    if outcome.acker_kills:
+        first = next(iter(lost_across_kill), "")
+        found = f"{len(lost_across_kill)} records, the first {first}"
+        judged.append(Check("the acker's kill caused no replay", not lost_across_kill, found))
+    return judged
+
+
+def first_difference(expected: Counter[str], found: Counter[str]) -> str:
+    """Return the first word, in alphabetical order, whose counts differ; empty if there is none."""
+    for word in sorted(expected.keys() | found.keys()):
+        if expected[word] != found[word]:
+            return f"{word!r} was counted {found[word]} times, and stands {expected[word]} times in the text"
+    return ""
+
+
+def judge_demo(
+    stage: Stage, observer: OutcomeObserver, lines: Sequence[DemoLine], seconds: float
+) -> tuple[DemoOutcome, list[Check]]:
+    """Count the outcome of every record, and make every check. `seconds` is how long the demo took."""
+    observer.read_to_end(READ_TO_END_MS_MAX)
+    counts = observer.outcomes.counts
+    partitions = len(stage.partitions())
+    special = {
+        f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(len(lines))
+    }
+    from_kill = sorted(observer.lost_across_kill() - special)
+    unexpected = sum(n for origin, n in observer.copies_by_origin().items() if origin not in special)
+    behind = demo_uncommitted(stage)
+    dead = [line.decode() for line in observer.dead_lines]
+    expected = count_words(line.text for line in lines) - count_words(dead)
+    found = stage.words.counts()
+    done = observer.outcomes.ended
+    ack_seconds = (observer.last_ack_ms - observer.first_ack_ms) / 1000
+    outcome = DemoOutcome(
+        records=len(lines),
+        acked=done - counts.dead_letters,
+        replayed=counts.copies,
+        timed_out=counts.lost_by_reason["TIMED_OUT"],
+        failed=counts.lost_by_reason["FAILED"],
+        dead_lettered=counts.dead_letters,
+        absent=counts.absent,
+        pending=len(lines) + counts.copies - counts.settled,
+        lost=len(lines) - done,
+        duplicates_from_acker_kill=len(from_kill),
+        other_replays=unexpected - len(from_kill),
+        acker_kills=stage.acker_kills,
+        counts_correct=expected == found,
+        committed_to_end=not behind,
+        seconds=round(seconds, 3),
+        ack_seconds=round(ack_seconds, 3),
+        records_per_second=round(len(lines) / (ack_seconds or seconds), 1),
+        bootstrap=stage.bootstrap,
+    )
+    judged = checks(
+        outcome,
+        expected_words=expected,
+        found_words=found,
+        uncommitted=behind,
+        lost_across_kill=from_kill,
+        repeated_verdicts=counts.repeated_verdicts,
+    )
+    return outcome, judged
+
+
+def demo_uncommitted(stage: Stage) -> dict[str, str]:
+    """Return the partitions whose committed offset is not at the end, each with that offset."""
+    partitions = stage.partitions()
+    return uncommitted(stage.log.stable_ends(partitions), stage.log.committed(stage.source.group, partitions))
+
+
+def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) -> None:
+    """Print the table, the checks, and with ``--json`` the outcome as the last line."""
+    out = Console()
+    table = Table("what", "count", title="windhover demo")
+    for name, value in report_rows(outcome):
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
+    out.print(table)
+    for check in judged:
+        found = "" if check.passed else f": {check.found}"
+        out.print(f"{'ok      ' if check.passed else 'FAILED  '}{check.name}{found}")
+    if stage.options.json:
+        out.out(json.dumps(asdict(outcome)), highlight=False)
+
+
+def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
+    """Return the lines of the table; indented lines add up to the line above them."""
+    emissions = outcome.records + outcome.replayed
+    unwanted = outcome.duplicates_from_acker_kill + outcome.other_replays
+    return [
+        ("records written", outcome.records),
+        ("  acked: every word is counted", outcome.acked),
+        ("  dead letters, each with its history", outcome.dead_lettered),
+        ("  lost", outcome.lost),
+        ("emissions: records and their replays", emissions),
+        ("  acked", outcome.acked),
+        ("  failed, on purpose", outcome.failed),
+        ("  timed out", outcome.timed_out),
+        ("  without a verdict", outcome.pending),
+        ("replays", outcome.replayed),
+        ("  of lines that fail or are not acked", outcome.replayed - unwanted),
+        ("  caused by the killed acker", outcome.duplicates_from_acker_kill),
+        ("  caused by a busy machine", outcome.other_replays),
+        ("transaction markers in the log (no records)", outcome.absent),
+        ("ackers killed", outcome.acker_kills),
+        ("seconds, from the first record to the last verdict", f"{outcome.seconds:.1f}"),
+        ("seconds, from the first ack to the last", f"{outcome.ack_seconds:.1f}"),
+        ("records a second between them", round(outcome.records_per_second)),
+    ]
+
+
+LINE_SECONDS = 2.0
+"""How often a line is printed where there is no terminal to redraw one on."""
+
+SPEED_UPDATES = 30
+"""Over how many updates, of 0.1 s each, the speed is computed."""
+
+BAR_CELLS = 40
+
+THROTTLED_FROM = 1.5
+"""When a batch took this many times longer than it should, the demo shows that its size is cut: the aim is a
+quarter of the timeout, and batches vary around it.
+"""
+
+
+def status_line(
+    status: PlannerStatus | None, counts: OutcomeCounts, per_second: float, timeout_ms: int
+) -> str:
+    """Describe the progress in a line; `timeout_ms` 0: the records never time out."""
+    parts = [
+        f"{per_second:,.0f} records/s",
+        f"pending {status.pending if status else 0:,}",
+        f"replayed {counts.copies:,}",
+        f"dead {counts.dead_letters:,}",
+    ]
+    took_ms = status.batch_ms if status else 0
+    if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
+        parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
+    return "  ".join(parts)
+
+
+class DemoProgress:
+    """Redraws a bar on a terminal; elsewhere prints a line from time to time."""
+
+    def __init__(self, console: Console, status_path: Path, total: int, timeout_ms: int) -> None:
+        self._console = console
+        self._status_path = status_path
+        self._total = total
+        self._timeout_ms = timeout_ms
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+        self._printed_at = 0.0
+        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
+
+    def __enter__(self) -> DemoProgress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, records_done: int, counts: OutcomeCounts) -> None:
+        """Show the present counts."""
+        now = time.monotonic()
+        self._seen.append((now, records_done))
+        since, done = self._seen[0]
+        per_second = (records_done - done) / (now - since) if now > since else 0.0
+        line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
+        of = f"{records_done:,} of {self._total:,}"
+        if self._live is not None:
+            row = Table.grid(padding=(0, 1))
+            row.add_row(ProgressBar(self._total, records_done, width=BAR_CELLS), of)
+            self._live.update(Group(row, Text(line)))
+        elif now - self._printed_at >= LINE_SECONDS:
+            self._printed_at = now
+            self._console.print(f"{of}  {line}", highlight=False, soft_wrap=True)

@@ -3,6 +3,11 @@
 `jars.lock` lists every jar that a broker and its tools need, so nothing is resolved transitively. The folder
 of a list is filled under another name and renamed when every checksum is right, so a folder that exists is
 complete. The environment's proxies are used, and the machine's certificates are trusted.
+
+The repository is that of `MIRROR`, else the mirror of Maven Central in ``~/.m2/settings.xml``, else Maven
+Central.
+
+Source: https://maven.apache.org/guides/mini/guide-mirror-settings.html, and ``settings.html`` beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import ssl
 import sys
@@ -18,14 +24,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
 from typing import Final
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPSHandler, OpenerDirector, build_opener
+from urllib.request import (
+    HTTPBasicAuthHandler,
+    HTTPPasswordMgrWithDefaultRealm,
+    HTTPSHandler,
+    OpenerDirector,
+    build_opener,
+)
+from xml.etree import ElementTree
 
 import truststore
 
@@ -40,6 +53,9 @@ MIRROR = "WINDHOVER_MAVEN_MIRROR"
 CACHE = "WINDHOVER_CACHE"
 """Environment variable: folder for fetched files; default `windhover` under XDG_CACHE_HOME or ~/.cache."""
 
+SETTINGS: Final = Path(".m2/settings.xml")
+"""Maven's settings, in the home directory."""
+
 MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2"
 
 FETCHED_AT_ONCE: Final = 6
@@ -47,6 +63,8 @@ SILENT_SECONDS_MAX: Final = 30.0
 """A repository that sends nothing for this long counts as unreachable."""
 
 _CHUNK: Final = 1 << 20
+_SCHEMES: Final = ("http://", "https://", "file:")
+_VARIABLE: Final = re.compile(r"\$\{env\.([^}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +125,89 @@ def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
     return found
 
 
+def _is_for_central(pattern: str) -> bool:
+    """Tell whether a `mirrorOf` includes Maven Central."""
+    parts = [part.strip() for part in pattern.split(",")]
+    return "!central" not in parts and not {"central", "external:*", "*"}.isdisjoint(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where jars come from, and where they are kept; `timeout_ms` limits the time to fetch them all."""
+    """Where jars come from, and where they are kept.
+
+    Attributes:
+        cache: folder for what is fetched.
+        mirror: address of a Maven repository; None: Maven Central.
+        timeout_ms: limits the time to fetch them all.
+        settings: Maven's settings that name the mirror, or None.
+        username: who logs in to the mirror; empty: nobody does.
+        password: of this user.
+    """
 
     cache: Path
     mirror: str | None = None
     timeout_ms: int = 900_000
+    settings: Path | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Repository:
-        """Build it from the environment; `UsageError` if the mirror is no http, https or file address."""
-        mirror = environ.get(MIRROR) or None
-        if mirror and not mirror.startswith(("http://", "https://", "file:")):
-            raise UsageError(f"{MIRROR}={mirror!r} is no address; it begins with http://, https:// or file:")
-        return cls(cache_directory(environ), mirror)
+        """Build it from the environment, and from Maven's settings in its HOME.
+
+        Raises:
+            UsageError: the mirror is no http, https or file address, or Maven's settings cannot be read.
+        """
+        cache, named = cache_directory(environ), environ.get(MIRROR)
+        if not named:
+            return cls._of_settings(cache, Path(environ.get("HOME") or Path.home()) / SETTINGS, environ)
+        if not named.startswith(_SCHEMES):
+            raise UsageError(f"{MIRROR}={named!r} is no address; it begins with http://, https:// or file:")
+        return cls(cache, named)
+
+    @classmethod
+    def _of_settings(cls, cache: Path, path: Path, environ: Mapping[str, str]) -> Repository:
+        """Return the mirror of Maven Central that Maven's settings name; where they name none, Maven Central.
+
+        As in Maven, a mirror of `central` by name goes before one of everything, ``${env.NAME}`` is a
+        variable of the environment, and the server with the mirror's id has its login. A password that Maven
+        has encrypted is left out.
+        """
+        try:
+            settings = ElementTree.fromstring(path.read_bytes())
+        except FileNotFoundError:
+            return cls(cache)
+        except (OSError, ElementTree.ParseError) as error:
+            raise UsageError(f"{path} cannot be read: {error}. Mend it, or set {MIRROR}.") from error
+
+        def text(entry: ElementTree.Element, name: str) -> str:
+            written = (entry.findtext(f"{{*}}{name}") or "").strip()
+            return _VARIABLE.sub(lambda match: environ.get(match[1], match[0]), written)
+
+        mirrors = list(settings.iterfind("{*}mirrors/{*}mirror"))
+        by_name = [each for each in mirrors if text(each, "mirrorOf") == "central"]
+        chosen = next(
+            (each for each in (*by_name, *mirrors) if _is_for_central(text(each, "mirrorOf"))), None
+        )
+        if chosen is None:
+            return cls(cache)
+        url = text(chosen, "url")
+        if not url.startswith(_SCHEMES):
+            raise UsageError(
+                f"{path}: the mirror of Maven Central is {url!r}, which is no address; it begins with http://,"
+                f" https:// or file:. Mend it, or set {MIRROR}."
+            )
+        plain = cls(cache, url, settings=path)
+        for server in settings.iterfind("{*}servers/{*}server"):
+            if text(server, "id") == text(chosen, "id") and "{" not in text(server, "password"):
+                return replace(plain, username=text(server, "username"), password=text(server, "password"))
+        return plain
+
+    def __str__(self) -> str:
+        """Name the repository, and who has named it."""
+        if self.settings is not None:
+            return f"{self.mirror}, the mirror of {self.settings},"
+        return self.mirror or "Maven Central"
 
     def fetch(self, jars: Sequence[Jar], progress: Progress | None = None) -> Path:
         """Return a folder with exactly the jars of the list; if it does not exist yet, they are fetched.
@@ -146,7 +232,7 @@ class Repository:
         folder.mkdir()
         progress(0, len(jars))
         deadline = time.monotonic() + self.timeout_ms / 1000
-        opener = build_opener(HTTPSHandler(context=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
+        opener = self._opener()
         threads = ThreadPoolExecutor(FETCHED_AT_ONCE, thread_name_prefix="windhover-jars")
         try:
             fetching = [threads.submit(self._fetch_jar, opener, jar, folder, deadline) for jar in jars]
@@ -157,9 +243,17 @@ class Repository:
             threads.shutdown(cancel_futures=True)
         if wrong := mismatches(folder, jars):
             raise UsageError(
-                f"{self.mirror or 'Maven Central'} delivers jars that are not those of jars.lock: "
+                f"{self} delivers jars that are not those of jars.lock: "
                 f"{'; '.join(wrong)}. Nothing of it is used; name another repository in {MIRROR}."
             )
+
+    def _opener(self) -> OpenerDirector:
+        """Trust the machine's certificates; tell the password to nobody but the repository, if it asks."""
+        passwords = HTTPPasswordMgrWithDefaultRealm()
+        if self.mirror and self.username:
+            passwords.add_password(None, self.mirror, self.username, self.password)
+        context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return build_opener(HTTPSHandler(context=context), HTTPBasicAuthHandler(passwords))
 
     def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline: float) -> None:
         url = f"{(self.mirror or MAVEN_CENTRAL).rstrip('/')}/{jar.path}"
@@ -170,12 +264,15 @@ class Repository:
                     file.write(chunk)
                     if time.monotonic() > deadline:
                         raise TimeoutError(f"not all is here after {self.timeout_ms / 1000:g} s")
+                size, came = answer.headers.get("Content-Length"), file.tell()
+                if size is not None and came < int(size):  # `read` says nothing of it
+                    raise ConnectionError(f"it was cut off after {came} of {size} bytes")
         except (OSError, HTTPException) as error:
             lacks = isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND
             lacks |= isinstance(error, URLError) and isinstance(error.reason, FileNotFoundError)
             name = f"{jar.group}:{jar.artifact}:{jar.version}"
             raise Unreachable(
-                f"{self.mirror or 'Maven Central'} did not deliver Kafka's jars: "
+                f"{self} did not deliver Kafka's jars: "
                 f"{name}: {'not found' if lacks else error}. Check the network, "
                 f"or name a mirror of Maven Central in {MIRROR}."
             ) from error

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -80,3 +85,66 @@ def test_a_fetch_ends_at_its_deadline(repository: Repository, jars: list[Jar]) -
         mirror = f"http://127.0.0.1:{silent.getsockname()[1]}/maven"
         with pytest.raises(Unreachable, match="did not deliver"):
             replace(repository, mirror=mirror, timeout_ms=1).fetch(jars)
+
+
+class Guarded(SimpleHTTPRequestHandler):
+    """Serves files to who logs in as `me` with the password `pass`."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.headers.get("Authorization") == "Basic bWU6cGFzcw==":
+            super().do_GET()
+        else:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="jars"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+
+class Cutting(SimpleHTTPRequestHandler):
+    """Ends each file in its middle."""
+
+    def do_GET(self) -> None:
+        """Promise 3,000 bytes, and send ten."""
+        self.send_response(200)
+        self.send_header("Content-Length", "3000")
+        self.end_headers()
+        self.wfile.write(b"0123456789")
+
+
+@contextmanager
+def serving(handler: type[SimpleHTTPRequestHandler], folder: Path) -> Iterator[str]:
+    """Serve a folder by HTTP; its address is given."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_jars_come_from_the_mirror_of_mavens_settings_with_its_login(jars: list[Jar], tmp_path: Path) -> None:
+    with serving(Guarded, tmp_path / "repository") as url:
+        (tmp_path / ".m2").mkdir()
+        (tmp_path / ".m2/settings.xml").write_text(
+            f"<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors>"
+            "<servers><server><id>m</id><username>me</username><password>pass</password></server></servers>"
+            "</settings>"
+        )
+        repository = Repository.of({"HOME": str(tmp_path)})
+        folder = repository.fetch(jars)
+        assert {path.name for path in folder.iterdir()} == {jar.file for jar in jars}
+        nobody = replace(repository, cache=tmp_path / "other", username="")
+        with pytest.raises(Unreachable, match=r"the mirror of .*settings\.xml, did not deliver .*401"):
+            nobody.fetch(jars)
+
+
+def test_a_jar_that_is_cut_off_is_not_kept(repository: Repository, jars: list[Jar], tmp_path: Path) -> None:
+    with serving(Cutting, tmp_path) as url:
+        cut = replace(repository, mirror=url)
+        with pytest.raises(Unreachable, match="it was cut off after 10 of 3000 bytes"):
+            cut.fetch(jars)
+    assert [path.name for path in cut.cache.iterdir()] == ["jars.flock"]
+    assert len(list(repository.fetch(jars).iterdir())) == len(jars)

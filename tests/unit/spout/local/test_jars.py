@@ -71,3 +71,68 @@ def test_a_mirror_that_is_no_address_is_refused() -> None:
 
 def test_an_empty_mirror_is_none() -> None:
     assert Repository.of({"WINDHOVER_MAVEN_MIRROR": "", "HOME": "/h"}).mirror is None
+
+
+SETTINGS = """\
+<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0">
+  <mirrors>{mirrors}</mirrors>
+  <servers><server><id>works</id><username>me</username><password>{password}</password></server></servers>
+</settings>
+"""
+
+
+def of_settings(home: Path, mirrors: str, password: str = "", **environ: str) -> Repository:
+    """Build a repository where Maven's settings have these mirrors."""
+    (home / ".m2").mkdir()
+    (home / ".m2" / "settings.xml").write_text(SETTINGS.format(mirrors=mirrors, password=password))
+    return Repository.of({"HOME": str(home), **environ})
+
+
+def mirror(of: str, url: str, name: str = "other") -> str:
+    """Write one mirror of the settings."""
+    return f"<mirror><id>{name}</id><mirrorOf> {of} </mirrorOf><url>{url}</url></mirror>"
+
+
+@pytest.mark.parametrize("of", ["central", "*", "external:*", "company,central", "*,!company"])
+def test_the_mirror_of_mavens_settings_is_used(of: str, tmp_path: Path) -> None:
+    found = of_settings(tmp_path, mirror(of, "https://maven.example/all"))
+    assert found.mirror == "https://maven.example/all"
+    assert str(found) == f"https://maven.example/all, the mirror of {tmp_path}/.m2/settings.xml,"
+
+
+@pytest.mark.parametrize("of", ["company", "*,!central", "external:http:*"])
+def test_a_mirror_of_other_repositories_is_not_used(of: str, tmp_path: Path) -> None:
+    assert of_settings(tmp_path, mirror(of, "https://maven.example/all")).mirror is None
+
+
+def test_a_mirror_of_central_by_name_goes_before_one_of_everything(tmp_path: Path) -> None:
+    both = mirror("*", "https://every.example") + mirror("central", "https://central.example")
+    assert of_settings(tmp_path, both).mirror == "https://central.example"
+
+
+def test_the_environment_goes_before_mavens_settings_and_fills_them_in(tmp_path: Path) -> None:
+    environ = {"WHERE": "maven.example", "SECRET": "pass"}
+    found = of_settings(
+        tmp_path, mirror("*", "https://${env.WHERE}/all", "works"), "${env.SECRET}", **environ
+    )
+    assert (found.mirror, found.username, found.password) == ("https://maven.example/all", "me", "pass")
+    assert "pass" not in repr(found)
+    named = {"HOME": str(tmp_path), "WINDHOVER_MAVEN_MIRROR": "file:///m"}
+    assert Repository.of(named) == Repository(tmp_path / ".cache/windhover", "file:///m")
+
+
+@pytest.mark.parametrize("password", ["{encrypted}", "${env.UNSET}"])
+def test_a_password_that_only_maven_can_read_is_left_out(password: str, tmp_path: Path) -> None:
+    found = of_settings(tmp_path, mirror("*", "https://maven.example", "works"), password)
+    assert (found.mirror, found.username, found.password) == ("https://maven.example", "", "")
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "wrong"),
+    [("<", r"settings\.xml cannot be read: .*"), (mirror("*", "${where}"), r"Central is '\$\{where\}'")],
+)
+def test_settings_that_cannot_be_used_are_refused_with_the_cure(
+    mirrors: str, wrong: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=rf"{wrong}.*Mend it, or set WINDHOVER_MAVEN_MIRROR"):
+        of_settings(tmp_path, mirrors)

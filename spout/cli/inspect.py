@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -112,22 +113,23 @@ def roots(
 
 def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG) -> int:
     """Show the state of each partition of each input; a value that cannot be found is unknown, never 0."""
-    from spout.inspect.overview import Overview, missing_processes, notes_on
+    from acker.errors import TopicError
+    from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
 
-    with opened(config, "status") as (topics, log):
-        overview = Overview(log, topics)
-        try:
-            for _ in _rounds(watch):
-                rows = overview.rows(wall_ms())
-                _clear(watch, output)
-                write(rows, STATUS, output)
-                if output is OutputFormat.TABLE:
-                    for line in notes_on(rows):
-                        typer.echo(printable(line))
-                _print_notes([*missing_processes(rows, topics), *overview.of_no_input()])
-        finally:
-            overview.close()
-    return 0
+    with opened(config, "status") as (topics, log), closing(Overview(log, topics)) as overview:
+        for number, _ in enumerate(_rounds(watch)):
+            snapshot = overview.snapshot(wall_ms())
+            if snapshot.away is not None and number == 0:
+                raise snapshot.away
+            rows = snapshot.rows()
+            _clear(watch, output)
+            write(rows, STATUS, output)
+            if output is OutputFormat.TABLE:
+                for line in notes_on(rows):
+                    typer.echo(printable(line))
+            notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
+            _print_notes([printable(line) for line in notes])
+    return TopicError.exit_code if snapshot.missing else 0
 
 
 def _rounds(watch: float | None) -> Iterator[None]:

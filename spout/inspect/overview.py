@@ -1,8 +1,9 @@
 """The state of each partition of each input, from the topics alone: ``windhover status``.
 
 The state of the acker partitions comes from their State, waiting replays from ``_ack_due``, dead letters from
-their topics, and the group's position from its commits. A value that cannot be found is None, never 0: for
-instance when an acker has not written its State yet, or when a topic has more records than are read.
+their topics, and the group's position from its commits. A value that cannot be found is unknown, never 0, and
+has a reason: an acker has not written its State yet, a topic is missing or has more records than are read, or
+the broker does not answer. What can be found is shown all the same.
 
 Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S146.
 """
@@ -10,177 +11,62 @@ Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import TopicError
-from acker.identity import offset_of, source_of
+from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicInfo, TopicPartition
-from acker.service.view import AckerView, OpenRange, ViewReader
+from acker.service.view import AckerView, ViewReader
+from replay.records.due import Pause
 from replay.records.headers import parse_location
 from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
+from spout.inspect.readings import (
+    NO_STATE,
+    Ends,
+    LiveProcesses,
+    LostRoots,
+    PartitionState,
+    Reading,
+    partition_state,
+)
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords, WaitingRoots
+from spout.inspect.waiting_roots import BlockedRecords, Place, WaitingRoots
 from spout.runtime.follow import READ_MAX, Follower
 
+P = ParamSpec("P")
+R = TypeVar("R", bound="_Closes")
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
-
-    `start` is the first offset that could be emitted; `committed` is None if the group never committed.
-    """
-
-    start: int
-    end: int
-    copies_end: int
-    committed: int | None
+MISSING: Final = "topic {} is missing; run `windhover topics create`"
+NOT_WHOLE: Final = "{} has more records than are read at once; the next reading goes on (`--watch 2`)"
 
 
 @dataclass(frozen=True, slots=True)
-class LiveProcesses:
-    """Which processes are alive: whether the group's query ticked recently, and members of other groups."""
-
-    query: bool
-    ackers: int
-    replay_workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class SourceProgress:
-    """How far one source was emitted, and which of its roots are open.
+class Snapshot:
+    """All partitions of all tracked inputs at one moment.
 
     Attributes:
-        was_emitted: whether any session ever emitted from the source or took it.
-        first: the first position of its present generation.
-        emitted_to: behind the last emitted position.
-        ranges: the open ranges, in no order.
-        as_of_ms: wall time up to which this is true; None: up to now.
+        at_ms: wall time.
+        partitions: their states, input by input; one for an input whose partitions cannot be counted.
+        missing: topics that do not exist.
+        away: why the broker could not be asked; None: it answered.
+        of_no_input: sentences on replays that wait for inputs missing in this topics.yaml.
     """
 
-    was_emitted: bool
-    first: int
-    emitted_to: int
-    ranges: Sequence[OpenRange]
-    as_of_ms: int | None
+    at_ms: int
+    partitions: Sequence[PartitionState]
+    missing: Sequence[str] = ()
+    away: WindhoverError | None = None
+    of_no_input: Sequence[str] = ()
 
-    @property
-    def pending(self) -> int:
-        """How many roots are open."""
-        return sum(len(found.at) for found in self.ranges)
-
-    @property
-    def blocking(self) -> OpenRange | None:
-        """The range with the lowest open position of the generation, which no commit can pass."""
-        present = [found for found in self.ranges if found.first >= self.first]
-        return min(present, key=lambda found: found.first, default=None)
-
-
-def source_progress(views: Sequence[AckerView | None], source: int) -> SourceProgress | None:
-    """Join what all acker partitions have about a source; None when the State of one cannot be read."""
-    readable = [view for view in views if view is not None]
-    if len(readable) < len(views):
-        return None
-    named = [found for view in readable if (found := view.sources().get(source)) is not None]
-    held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
-    # A State is up to date while no later record has arrived and none of its roots is open.
-    as_of_ms = min(
-        [view.at_ms for view in readable if view.is_behind] + [view.at_ms for view, _ in held], default=None
-    )
-    if not named:
-        return SourceProgress(False, 0, 0, (), as_of_ms)
-    newest = max(named, key=lambda found: found.generation)
-    emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
-    return SourceProgress(True, newest.from_, emitted_to, [found for _, found in held], as_of_ms)
-
-
-def partition_row(
-    found: Input, partition: int, views: Sequence[AckerView | None], ends: Ends, due: int | None,
-    dead: int | None, now_ms: int, blocked: BlockedRecords | None = None, lives: LiveProcesses | None = None,
-    stopped: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the state of a partition of an input as a row.
-
-    Args:
-        found: its input.
-        partition: its number.
-        views: of all acker partitions.
-        ends: from the broker.
-        due: how many of its roots wait for a replay, or to become a dead letter; None: unknown.
-        dead: its dead letters that were not handled; None: unknown.
-        now_ms: wall time.
-        blocked: its blocked records, if the input is ordered.
-        lives: which processes are alive.
-        stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
-
-    Returns:
-        A row. None stands for a value that is unknown or does not exist: the committed offset of a group that
-        never committed, or the blocking offset where nothing blocks. `lag` counts offsets that are not
-        emitted yet, with those of transaction markers; so at most this many records are not done.
-    """
-    source = source_progress(views, source_of(found.id, partition))
-    copies = source_progress(views, source_of(found.id, partition, replay=True))
-    row: dict[str, Any] = {
-        "source": f"{found.name}/{partition}", "group": found.group,
-        "emitted": None, "emitted_to": None, "end": ends.end, "pending": None,
-        "pending_max": found.max_spout_pending, "oldest_ms": None, "blocking": None, "why": None,
-        "committed": ends.committed,
-        "lag": None, "replays_due": due, "held": blocked.blocked if blocked and found.ordered else None,
-        "waits_for": _waits(found, blocked, now_ms),
-        "dead_letters": dead, "as_of_ms": None, "query_lives": None if lives is None else lives.query,
-        "ackers": None if lives is None else lives.ackers,
-        "replay_workers": None if lives is None else lives.replay_workers,
-        "replays_wait": stopped,
-    }  # fmt: skip
-    if source is None or copies is None:
-        return row
-    emitted_to = int(offset_of(source.emitted_to)) if source.was_emitted else None
-    left = ends.end - (ends.start if emitted_to is None else emitted_to)
-    copies_left = max(0, ends.copies_end - int(offset_of(copies.emitted_to)))
-    pending = source.pending + copies.pending
-    blocking = source.blocking
-    row |= {
-        "emitted": source.emitted_to - source.first,
-        "emitted_to": emitted_to,
-        "pending": pending,
-        "oldest_ms": max((now_ms - each.emitted_ms for each in (*source.ranges, *copies.ranges)), default=0),
-        "blocking": None if blocking is None else int(offset_of(blocking.first)),
-        "why": _why(
-            blocking, emitted_to, ends.committed, now_ms, no_query=lives is not None and not lives.query
-        ),
-        "lag": None if due is None else max(0, left) + copies_left + pending + due,
-        "as_of_ms": max((now_ms - at for each in (source, copies) if (at := each.as_of_ms)), default=0),
-    }
-    return row
-
-
-def _waits(found: Input, blocked: BlockedRecords | None, now_ms: int) -> str | None:
-    """Describe which record a partition, or some keys of it, wait for."""
-    if blocked is None or not found.ordered:
-        return None if found.ordered else ""
-    if not blocked.first:
-        return ""
-    due = f"due in {span(blocked.due_ms - now_ms)}" if blocked.due_ms > now_ms else "due"
-    return f"{blocked.first} first, {due}"
-
-
-def _why(
-    blocking: OpenRange | None, emitted_to: int | None, committed: int | None, now_ms: int, *, no_query: bool
-) -> str:
-    """Describe what blocks the commit; without a query the clock of timeouts stands still."""
-    if blocking is not None:
-        left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
-        if no_query and blocking.left_ms is not None:
-            left = "the clock of its timeout stands still: no query lives"
-        return f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
-    if emitted_to is not None and committed is not None and committed < emitted_to:
-        return "all is settled, and not committed yet; if it stays so, no query of the group runs"
-    return ""
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each partition."""
+        return [each.row() for each in self.partitions]
 
 
 def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -196,6 +82,19 @@ def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
         if any(parts):
             yield f"{row['source']}: {'; '.join(text for text in parts if text)}"
+
+
+def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Describe which values are unknown and why, a line for each reason."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for name, why in row["unknown"].items():
+            found.setdefault(why, {}).setdefault(row["source"], []).append(name)
+    notes = []
+    for why, named in found.items():
+        names = dict.fromkeys(name for each in named.values() for name in each)
+        notes.append(f"{', '.join(named)}: unknown are {', '.join(names)}, since {why}")
+    return notes
 
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
@@ -219,49 +118,111 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 
 
 class Overview:
-    """All inputs of an installation; each call of `rows` returns fresh rows."""
+    """All inputs of an installation; each call of `snapshot` reads what is new."""
 
     def __init__(self, log: Log, topics: Topics, *, read_max: int = READ_MAX) -> None:
-        """Check that the topics exist; `TopicError` if one is missing."""
+        """Prepare; nothing is read. Of one topic at most `read_max` records are read for one snapshot."""
         self._log = log
         self._topics = topics
         self._inputs = [one for one in topics.inputs.values() if one.tracked]
-        self._infos = _infos(log, topics, self._inputs)
-        names = topics.ack_topics
         self._numbers = range(topics.acker.partitions)
-        self._observer = ViewReader(log, names, topics.acker.partitions, topics.acker.all_limits)
-        self._waiting = WaitingRoots(log, topics, read_max)
-        self._dead = {one.name: _DeadLetters(log, self._infos[one.dead_letter.topic], read_max)
-                      for one in self._inputs}  # fmt: skip
-        self._due: Mapping[tuple[int, int], int] | None = None
+        self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
+        self._read_max = read_max
+        self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
+        self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
 
     def rows(self, now_ms: int) -> list[dict[str, Any]]:
         """Return a row for each partition of each tracked input."""
-        views = [self._observer.view(number) for number in self._numbers]
-        due = self._due = self._waiting.count()
-        blocked = None if due is None else self._waiting.blocked()
-        ackers = self._log.members(self._topics.acker.group)
-        replay_workers = self._log.members(self._topics.acker.replay_group)
-        queries = {group: self._query_lives(group, now_ms) for group in {one.group for one in self._inputs}}
-        rows: list[dict[str, Any]] = []
-        for one in self._inputs:
-            dead = self._dead[one.name].count()
-            lives = LiveProcesses(queries[one.group], ackers, replay_workers)
-            for partition, ends in self._ends(one).items():
-                waiting = None if due is None else due[one.id, partition]
-                died = None if dead is None else dead[partition]
-                behind = None if blocked is None else blocked.get((one.id, partition), BlockedRecords())
-                stopped = None if due is None else self._stopped(one, partition)
-                rows.append(
-                    partition_row(one, partition, views, ends, waiting, died, now_ms, behind, lives, stopped)
-                )
-        return rows
+        return self.snapshot(now_ms).rows()
 
-    def of_no_input(self) -> list[str]:
-        """Describe replays that wait for inputs missing in this topics.yaml, as of the last `rows`."""
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """Read the state of all partitions. No error of Kafka is raised: what it hides is unknown.
+
+        1. Which topics there are. Where the broker does not answer, nothing more is asked.
+        2. What all inputs share: the acker partitions, what waits, and which processes live.
+        3. Of each input its ends, commits and dead letters.
+        """
+        ask = Questions(self._log, self._topics.ack_topics.state)
+        infos = self._topic_infos(ask)
+        names = self._topics.ack_topics
+        views = [self._view(ask, infos, number) for number in self._numbers]
+        waiting = infos.require(names.due, names.verdict) or ask(self._wait, infos)
+        ackers = ask(self._log.members, self._topics.acker.group)
+        workers = ask(self._log.members, self._topics.acker.replay_group)
+        queries = {
+            group: infos.require(names.init) or ask(self._query_lives, group, now_ms)
+            for group in {one.group for one in self._inputs}
+        }
+        partitions: list[PartitionState] = []
+        for one in self._inputs:
+            lives = LiveProcesses(queries[one.group], ackers, workers)
+            dead = self._count_dead(ask, infos, one)
+            for partition, ends in self._ends(ask, infos, one):
+                lost = _lost_roots(one, partition, waiting, dead)
+                partitions.append(partition_state(one, partition, views, ends, lost, lives, now_ms))
+        of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
+        return Snapshot(now_ms, partitions, infos.missing, ask.away, of_no_input)
+
+    def close(self) -> None:
+        """Close all readers."""
+        self._waiting.close()
+        for letters in self._dead.values():
+            letters.close()
+
+    def _topic_infos(self, ask: Questions) -> _Infos:
+        """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
+        names = self._topics.ack_topics
+        ours = [names.state, names.verdict, names.due, names.init]
+        of_inputs = [[one.topic, one.replay_topic, one.dead_letter.topic] for one in self._inputs]
+        every = [*ours, *(name for each in of_inputs for name in each)]
+        infos = _Infos()
+        whole = ask(self._log.topics, every)
+        for some in [every] if whole.value is not None else [ours, *of_inputs]:
+            infos.put(some, whole if whole.value is not None else ask(self._log.topics, some))
+        return infos
+
+    def _view(self, ask: Questions, infos: _Infos, number: int) -> Reading[AckerView]:
+        names = self._topics.ack_topics
+        if lacking := infos.require(names.state, names.verdict, names.init):
+            return lacking
+        found = ask(self._observer.view, number)
+        return Reading(found.value, found.unknown or ("" if found.value else NO_STATE.format(number)))
+
+    def _wait(self, infos: _Infos) -> _Waiting:
+        topic = self._topics.ack_topics.due
+        found = self._waiting.read(
+            infos.found[topic],
+            lambda each: (
+                None
+                if (due := each.count()) is None
+                else _Waiting(due, each.blocked(), each.aside(), each.pauses())
+            ),
+        )
+        if found is None:
+            raise _NotWhole(NOT_WHOLE.format(topic))
+        return found
+
+    def _count_dead(self, ask: Questions, infos: _Infos, one: Input) -> Reading[Counter[int]]:
+        topic = one.dead_letter.topic
+
+        def count() -> Counter[int]:
+            found = self._dead[one.name].read(infos.found[topic], _DeadLetters.count)
+            if found is None:
+                raise _NotWhole(NOT_WHOLE.format(topic))
+            return found
+
+        return infos.require(topic) or ask(count)
+
+    def _query_lives(self, group: str, now_ms: int) -> bool:
+        init = self._topics.ack_topics.init
+        with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
+            return presence.last_ms is not None
+
+    def _of_no_input(self, due: Counter[Place]) -> list[str]:
+        """Describe replays that wait for inputs missing in this topics.yaml."""
         own = {one.id for one in self._topics.inputs.values()}
         counts = Counter[int]()
-        for (input_id, _), count in (self._due or {}).items():
+        for (input_id, _), count in due.items():
             counts[input_id] += count
         return [
             f"{count:,} replays wait of an input with id {input_id}, which this topics.yaml does not have;"
@@ -270,39 +231,163 @@ class Overview:
             if input_id not in own and count
         ]
 
-    def close(self) -> None:
-        self._waiting.close()
-        for letters in self._dead.values():
-            letters.close()
-
-    def _query_lives(self, group: str, now_ms: int) -> bool:
-        init = self._topics.ack_topics.init
-        with closing(Presence(self._log, init, len(self._numbers), group, now_ms)) as presence:
-            return presence.last_ms is not None
-
-    def _stopped(self, one: Input, partition: int) -> str:
-        """Describe why replays of a partition are not made when they are due; empty if they are."""
-        pause = self._waiting.pauses().get(one.id)
-        if pause is not None:
-            return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
-        aside = self._waiting.aside().get((one.id, partition), 0)
-        return (
-            f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
-            " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
-            if aside
-            else ""
-        )
-
-    def _ends(self, one: Input) -> Mapping[int, Ends]:
-        numbers = range(self._infos[one.topic].partitions)
+    def _ends(self, ask: Questions, infos: _Infos, one: Input) -> Iterator[tuple[int | None, Ends]]:
+        """Yield each partition of an input with its ends; None where its partitions cannot be counted."""
+        if lacking := infos.require(one.topic):
+            yield None, Ends(lacking, lacking, lacking, lacking)
+            return
+        numbers = range(infos.found[one.topic].partitions)
         places = [TopicPartition(one.topic, number) for number in numbers]
         copies = [TopicPartition(one.replay_topic, number) for number in numbers]
-        starts, ends = self._log.starts(places), self._log.stable_ends([*places, *copies])
-        committed = self._log.committed(one.group, places)
-        return {
-            number: Ends(starts[place], ends[place], ends[copies[number]], committed.get(place))
-            for number, place in zip(numbers, places, strict=True)
-        }
+        starts, ends = ask.each(self._log.starts, places), ask.each(self._log.stable_ends, places)
+        no_copies = infos.require(one.replay_topic)
+        if no_copies is None and infos.found[one.replay_topic].partitions < len(numbers):
+            no_copies = Reading(
+                unknown=f"replay topic {one.replay_topic} has fewer partitions than {one.topic}; run"
+                " `windhover topics create`"
+            )
+        copies_ends = (
+            dict.fromkeys(copies, no_copies) if no_copies else ask.each(self._log.stable_ends, copies)
+        )
+        committed = ask(self._log.committed, one.group, places)
+        for number, place, copy in zip(numbers, places, copies, strict=True):
+            at = None if committed.value is None else committed.value.get(place)
+            yield number, Ends(starts[place], ends[place], copies_ends[copy], Reading(at, committed.unknown))
+
+
+class _NotWhole(WindhoverError):
+    """A topic has more records than are read at once."""
+
+
+class _Waiting(NamedTuple):
+    """What `WaitingRoots` has found: all of one reading."""
+
+    due: Counter[Place]
+    blocked: Mapping[Place, BlockedRecords]
+    aside: Mapping[Place, int]
+    pauses: Mapping[int, Pause]
+
+
+def _lost_roots(
+    one: Input, partition: int | None, waiting: Reading[_Waiting], dead: Reading[Counter[int]]
+) -> LostRoots:
+    if partition is None:
+        return LostRoots(
+            waiting.then(lambda each: sum(n for (number, _), n in each.due.items() if number == one.id)),
+            dead.then(lambda each: each.total()),
+            waiting.then(lambda _: BlockedRecords()), waiting.then(lambda each: _stopped(one, None, each)),
+        )  # fmt: skip
+    place = one.id, partition
+    return LostRoots(
+        waiting.then(lambda each: each.due[place]),
+        dead.then(lambda each: each[partition]),
+        waiting.then(lambda each: each.blocked.get(place, BlockedRecords())),
+        waiting.then(lambda each: _stopped(one, partition, each)),
+    )
+
+
+def _stopped(one: Input, partition: int | None, waiting: _Waiting) -> str:
+    """Describe why replays of a partition are not made when they are due; empty if they are."""
+    pause = waiting.pauses.get(one.id)
+    if pause is not None:
+        return f"replays are paused: {pause.why}; run `windhover replay resume {one.name}`"
+    places = [place for place in waiting.aside if place[0] == one.id and partition in (None, place[1])]
+    aside = sum(waiting.aside[place] for place in places)
+    return (
+        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input or they cannot read"
+        " its topics: give them this file (SIGHUP), or see `replay.put_aside` in their log"
+        if aside
+        else ""
+    )
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+class _Kept(Generic[R]):
+    """A reader that lives as long as its topic, and begins anew after an error."""
+
+    def __init__(self, make: Callable[[TopicInfo], R]) -> None:
+        self._make = make
+        self._reader: R | None = None
+        self._topic_id = ""
+
+    def read(self, info: TopicInfo, use: Callable[[R], T]) -> T:
+        if self._topic_id != info.id:
+            self.close()
+        if self._reader is None:
+            self._reader, self._topic_id = self._make(info), info.id
+        try:
+            return use(self._reader)
+        except WindhoverError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+
+class Questions:
+    """Asks, and makes what goes wrong an unknown value. Once the broker is away, nothing more is asked."""
+
+    def __init__(self, log: Log, any_topic: str) -> None:
+        self._log = log
+        self._any_topic = any_topic
+        self.away: WindhoverError | None = None
+
+    def __call__(self, question: Callable[P, T], *args: P.args, **options: P.kwargs) -> Reading[T]:
+        if self.away is not None:
+            return Reading(unknown=str(self.away))
+        try:
+            return Reading(question(*args, **options))
+        except Unreachable as error:
+            self._see_whether_the_broker_is_away(error)
+            return Reading(unknown=str(error))
+        except WindhoverError as error:
+            return Reading(unknown=str(error))
+
+    def each(
+        self, question: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        places: Sequence[TopicPartition],
+    ) -> Mapping[TopicPartition, Reading[int]]:  # fmt: skip
+        """Ask of all partitions at once; where one does not answer, of each alone."""
+        found: dict[TopicPartition, Reading[int]] = {}
+        whole = self(question, places)
+        for place in places:
+            one = whole if whole.value is not None or len(places) == 1 else self(question, [place])
+            found[place] = Reading(unknown=one.unknown) if one.value is None else Reading(one.value[place])
+        return found
+
+    def _see_whether_the_broker_is_away(self, error: Unreachable) -> None:
+        try:
+            self._log.topics([self._any_topic])
+        except WindhoverError:
+            self.away = error
+
+
+class _Infos:
+    """Which topics there are."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, TopicInfo] = {}
+        self._why: dict[str, str] = {}
+
+    @property
+    def missing(self) -> list[str]:
+        return sorted(name for name, why in self._why.items() if why == MISSING.format(name))
+
+    def put(self, names: Sequence[str], infos: Reading[Mapping[str, TopicInfo]]) -> None:
+        self.found.update(infos.value or {})
+        self._why.update(
+            {name: infos.unknown or MISSING.format(name) for name in names if name not in self.found}
+        )
+
+    def require(self, *names: str) -> Reading[Any] | None:
+        """Return what is unknown where one of some topics is missing; None: all are there."""
+        return next((Reading(unknown=self._why[name]) for name in names if name in self._why), None)
 
 
 class _DeadLetters:
@@ -326,19 +411,3 @@ class _DeadLetters:
 
     def close(self) -> None:
         self._follower.close()
-
-
-def _infos(log: Log, topics: Topics, inputs: Sequence[Input]) -> Mapping[str, TopicInfo]:
-    names = [name for one in inputs for name in (one.topic, one.replay_topic, one.dead_letter.topic)]
-    names += [topics.ack_topics.state, topics.ack_topics.verdict, topics.ack_topics.due]
-    infos = log.topics(names)
-    missing = sorted(set(names) - set(infos))
-    if missing:
-        raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
-    for one in inputs:
-        if infos[one.replay_topic].partitions < infos[one.topic].partitions:
-            raise TopicError(
-                f"replay topic {one.replay_topic} has fewer partitions than {one.topic}; run"
-                " `windhover topics create`"
-            )
-    return infos

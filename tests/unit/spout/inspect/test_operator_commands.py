@@ -239,6 +239,24 @@ def test_a_topic_that_is_missing_is_exit_code_4(world: World, capsys: pytest.Cap
     assert printed(capsys, "dlq", "list")[0] == 4
 
 
+def test_status_shows_what_it_can_and_ends_with_4_where_a_topic_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World(planning.YAML + "  words: {id: 2, group: h, partitions: 1}\n")
+    group.cluster.delete_topic("words")
+    let_see(monkeypatch, group)
+    exit_code, out, err = printed(capsys, "status")
+    assert (exit_code, "sentences/0" in out, "words/?" in out) == (4, True, True)
+    assert "since topic words is missing; run `windhover topics create`" in err
+    rows = json.loads(printed(capsys, "status", "-o", "json")[1])
+    assert [(row["source"], row["end"]) for row in rows] == [
+        ("sentences/0", 0),
+        ("sentences/1", 0),
+        ("words/?", None),
+    ]
+    assert "topics create" in rows[2]["unknown"]["end"]
+
+
 def test_a_time_is_read_as_a_time_or_as_how_long_ago() -> None:
     assert parse_time("--since", None, 10) is None
     assert parse_time("--since", "1.5s", 10_000) == 8_500

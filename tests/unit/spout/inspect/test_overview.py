@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from acker.config.topics import Topics
-from acker.errors import Disagreement, TopicError
-from acker.kafka.port import Outgoing
+from acker.errors import Disagreement, Unreachable
+from acker.kafka.port import Outgoing, TopicPartition
 from acker.service.state import StatePart, part_key, state_codec
 from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
@@ -17,7 +18,7 @@ from replay.records.due import PROGRESS_KEY, Aside, Pause, Progress, due_codec, 
 from spout.cli.inspect import STATUS
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.open_roots import OpenRoots, open_roots
-from spout.inspect.overview import Overview, missing_processes, notes_on
+from spout.inspect.overview import Overview, missing_processes, notes_on, unknown_values
 from spout.inspect.tables import OutputFormat, write
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -316,11 +317,102 @@ def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
         ).view(0)  # fmt: skip
 
 
-def test_a_missing_topic_is_named_with_the_cure() -> None:
+def test_a_missing_topic_is_named_with_the_cure_and_hides_only_what_it_holds() -> None:
     world = World()
+    ten(world, skip=(2,))
     world.cluster.delete_topic("sentences.g.dlq")
-    with pytest.raises(TopicError, match=r"sentences.g.dlq are missing; run `windhover topics create`"):
-        rows(world)
+    row, _ = rows(world)
+    assert row["unknown"] == {
+        "dead_letters": "topic sentences.g.dlq is missing; run `windhover topics create`"
+    }
+    assert (row["dead_letters"], row["pending"], row["lag"], row["end"]) == (None, 1, 1, 10)
+
+
+TWO_INPUTS = """
+acker: {partitions: 3}
+inputs:
+  sentences: {id: 1, group: g, partitions: 2, timeout: 4s}
+  words: {id: 2, group: h, partitions: 1}
+"""
+
+
+def test_a_missing_topic_of_one_input_leaves_the_others_as_they_are() -> None:
+    world = World(TWO_INPUTS)
+    world.produce(10)
+    end = batch(world.ready(inputs=(world.topics.input("sentences"),)), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2,))
+    world.run(1_000)
+    whole = rows(world)
+    assert whole[0]["pending"] == 1
+    world.cluster.delete_topic("words")
+    *others, lacking = rows(world)
+    assert others == whole[:2]
+    assert (lacking["source"], lacking["end"], lacking["pending"], lacking["lag"]) == ("words/?", *[None] * 3)
+    assert set(lacking["unknown"].values()) == {"topic words is missing; run `windhover topics create`"}
+    assert (lacking["replays_due"], lacking["dead_letters"]) == (0, 0), "which other topics hold"
+
+
+class Refuses:
+    """Lets calls of one kind fail from some moment on."""
+
+    def __init__(self) -> None:
+        self.operations: set[str] = set()
+        self.calls = 0
+
+    def before(self, operation: str) -> None:
+        self.calls += 1
+        if operation in self.operations or "all" in self.operations:
+            raise Unreachable(f"{operation}: the broker does not answer")
+
+    def after(self, operation: str) -> None:
+        pass
+
+
+def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_once() -> None:
+    """Each further question would wait for its own deadline. When it answers again all is as it was."""
+    world, refuses = World(), Refuses()
+    ten(world, skip=(2,))
+    overview = Overview(world.cluster.log(refuses), world.topics)
+    whole = overview.rows(world.now_ms)
+    refuses.operations, refuses.calls = {"all"}, 0
+    snapshot = overview.snapshot(world.now_ms)
+    assert (refuses.calls, str(snapshot.away)) == (2, "topics: the broker does not answer")
+    (row,) = snapshot.rows()
+    assert {row[name] for name in row["unknown"]} == {None}
+    assert {"pending", "lag", "end", "replays_due", "dead_letters", "ackers"} <= set(row["unknown"])
+    refuses.operations = set()
+    assert overview.rows(world.now_ms) == whole
+    overview.close()
+
+
+def test_a_partition_whose_leader_is_away_hides_its_own_values_only() -> None:
+    world = World()
+    ten(world, skip=(2,))
+    log = world.cluster.log()
+    everywhere = log.stable_ends
+
+    def stable_ends(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if TopicPartition("sentences", 1) in (places := list(partitions)):
+            raise Unreachable("sentences/1: no leader")
+        return everywhere(places)
+
+    log.stable_ends = stable_ends  # type: ignore[method-assign]  # what a broker of a cluster would do
+    overview = Overview(log, world.topics)
+    sound, lacking = overview.rows(world.now_ms)
+    overview.close()
+    assert (sound["end"], sound["lag"], sound["unknown"]) == (10, 1, {})
+    assert lacking["unknown"] == dict.fromkeys(("end", "lag"), "sentences/1: no leader")
+    assert (lacking["pending"], lacking["committed"]) == (0, None)
+
+
+def test_what_is_unknown_is_said_once_for_each_reason() -> None:
+    world = World()
+    world.produce(4)
+    [note] = unknown_values(rows(world))
+    assert note.startswith("sentences/0, sentences/1: unknown are emitted, emitted_to, pending, oldest_ms")
+    assert note.endswith(
+        "since acker partition 0 has no State yet; start an acker with `windhover acker run`"
+    )
 
 
 def _ranges(world: World) -> list[Any]:
@@ -374,7 +466,6 @@ def test_replays_of_an_input_that_the_file_lacks_are_reported() -> None:
     )
     producer.flush(1_000)
     overview = Overview(world.cluster.log(), world.topics)
-    overview.rows(world.now_ms)
-    [note] = overview.of_no_input()
+    [note] = overview.snapshot(world.now_ms).of_no_input
     overview.close()
     assert note.startswith("1 replays wait of an input with id 9, which this topics.yaml does not have")

@@ -1,0 +1,302 @@
+"""A value as it was read from the topics, or the reason why it is unknown; pure.
+
+One type serves the command line, JSON and the page, so that they cannot disagree: `Reading`. A value that
+cannot be found is never 0, and never missing without a reason. The state of each partition of each input is
+made of such values: `PartitionState`.
+
+Source: docs/design/protocol.md, sections 2 and 5; docs/design/conformance.md, S146.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, TypeVar
+
+from acker.config.settings import Input
+from acker.identity import offset_of, source_of
+from acker.service.view import AckerView, OpenRange
+from spout.inspect.tables import span
+from spout.inspect.waiting_roots import BlockedRecords
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+NO_STATE: Final = "acker partition {} has no State yet; start an acker with `windhover acker run`"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A value, or why it is unknown.
+
+    Attributes:
+        value: what was read; None where there is no such thing (a group that never committed), or where it is
+            unknown.
+        unknown: why it is unknown, with the cure where there is one; empty: it is known.
+        as_of_ms: wall time up to which the value is true; None: up to now.
+    """
+
+    value: T | None = None
+    unknown: str = ""
+    as_of_ms: int | None = None
+
+    def then(self, use: Callable[[T], U | None]) -> Reading[U]:
+        """Return a reading of what `use` makes of the value; of what is unknown or not there the same."""
+        value = None if self.value is None else use(self.value)
+        return Reading(value, self.unknown, self.as_of_ms)
+
+
+def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
+    """Return a reading of what `use` makes of several values; it is unknown where one of them is.
+
+    It is as old as the oldest of them.
+    """
+    for each in readings:
+        if each.unknown:
+            return Reading(unknown=each.unknown)
+    as_of_ms = min((each.as_of_ms for each in readings if each.as_of_ms is not None), default=None)
+    return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of a partition at the broker: where the logs of its topic and of its copies begin and end.
+
+    `start` is the first offset that could be emitted; `committed` has no value if the group never committed.
+    """
+
+    start: Reading[int]
+    end: Reading[int]
+    copies_end: Reading[int]
+    committed: Reading[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProcesses:
+    """Which processes are alive: whether the group's query ticked recently, and members of other groups."""
+
+    query: Reading[bool]
+    ackers: Reading[int]
+    replay_workers: Reading[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LostRoots:
+    """What became of a partition's lost roots.
+
+    Attributes:
+        due: how many wait for a replay, or to become a dead letter.
+        dead: its dead letters that were not handled.
+        blocked: its blocked records, if the input is ordered.
+        stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
+    """
+
+    due: Reading[int]
+    dead: Reading[int]
+    blocked: Reading[BlockedRecords]
+    stopped: Reading[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far one source was emitted, and which of its roots are open.
+
+    Attributes:
+        was_emitted: whether any session ever emitted from the source or took it.
+        first: the first position of its present generation.
+        emitted_to: behind the last emitted position.
+        ranges: the open ranges, in no order.
+    """
+
+    was_emitted: bool
+    first: int
+    emitted_to: int
+    ranges: Sequence[OpenRange]
+
+    @property
+    def pending(self) -> int:
+        """How many roots are open."""
+        return sum(len(found.at) for found in self.ranges)
+
+    @property
+    def blocking(self) -> OpenRange | None:
+        """The range with the lowest open position of the generation, which no commit can pass."""
+        present = [found for found in self.ranges if found.first >= self.first]
+        return min(present, key=lambda found: found.first, default=None)
+
+
+def source_progress(views: Sequence[Reading[AckerView]], source: int) -> Reading[SourceProgress]:
+    """Join what all acker partitions have about a source; unknown when the State of one cannot be read."""
+    for number, each in enumerate(views):
+        if each.unknown or each.value is None:
+            return Reading(unknown=each.unknown or NO_STATE.format(number))
+    readable = [each.value for each in views if each.value is not None]
+    named = [found for view in readable if (found := view.sources().get(source)) is not None]
+    held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
+    # A State is up to date while no later record has arrived and none of its roots is open.
+    as_of_ms = min(
+        [view.at_ms for view in readable if view.is_behind] + [view.at_ms for view, _ in held], default=None
+    )
+    if not named:
+        return Reading(SourceProgress(False, 0, 0, ()), as_of_ms=as_of_ms)
+    newest = max(named, key=lambda found: found.generation)
+    emitted_to = max([newest.from_, *(view.watermark(source) for view in readable)])
+    progress = SourceProgress(True, newest.from_, emitted_to, [found for _, found in held])
+    return Reading(progress, as_of_ms=as_of_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The state of a partition of an input, as of `now_ms`. Ages and durations are in ms.
+
+    Attributes:
+        source: ``input/partition``; ``input/?`` while the number of partitions is unknown.
+        emitted: positions that its present generation has emitted.
+        emitted_to: offset behind the last emitted one.
+        end: offset at which its log ends.
+        pending: open roots, copies among them.
+        oldest_ms: age of the oldest open root; 0 without one.
+        blocking: the lowest open offset, which no commit can pass.
+        why: what blocks the commit.
+        committed: the group's offset; no value: it never committed.
+        lag: records that are not done, at most: offsets of transaction markers count where nothing was
+            emitted yet.
+        as_of_ms: how old the acker's part of this is.
+        held: blocked records; no value where the input is not ordered.
+        progress: what the ackers have of its records; not in the row. Likewise `copies`, and `start`.
+    """
+
+    source: str
+    group: str
+    emitted: Reading[int]
+    emitted_to: Reading[int]
+    end: Reading[int]
+    pending: Reading[int]
+    pending_max: int
+    oldest_ms: Reading[int]
+    blocking: Reading[int]
+    why: Reading[str]
+    committed: Reading[int]
+    lag: Reading[int]
+    replays_due: Reading[int]
+    held: Reading[int]
+    waits_for: Reading[str]
+    dead_letters: Reading[int]
+    as_of_ms: Reading[int]
+    query_lives: Reading[bool]
+    ackers: Reading[int]
+    replay_workers: Reading[int]
+    replays_wait: Reading[str]
+    input: str
+    partition: int | None
+    now_ms: int
+    start: Reading[int]
+    progress: Reading[SourceProgress]
+    copies: Reading[SourceProgress]
+
+    def readings(self) -> Iterator[tuple[str, Reading[Any]]]:
+        """Yield the values of its row that may be unknown, by name."""
+        for name in ROW:
+            value = getattr(self, name)
+            if isinstance(value, Reading):
+                yield name, value
+
+    def row(self) -> dict[str, Any]:
+        """Return it as a row of ``windhover status``: None where there is no value, `unknown` says why."""
+        row = {name: getattr(self, name) for name in ROW}
+        readings = dict(self.readings())
+        row |= {name: each.value for name, each in readings.items()}
+        return {**row, "unknown": {name: each.unknown for name, each in readings.items() if each.unknown}}
+
+
+_BESIDE_THE_ROW: Final = frozenset({"input", "partition", "now_ms", "start", "progress", "copies"})
+
+ROW: Final = tuple(each.name for each in fields(PartitionState) if each.name not in _BESIDE_THE_ROW)
+"""The fields of a row of ``windhover status``, in their order, without `unknown`."""
+
+
+def partition_state(
+    found: Input, partition: int | None, views: Sequence[Reading[AckerView]], ends: Ends, lost: LostRoots,
+    lives: LiveProcesses, now_ms: int,
+) -> PartitionState:  # fmt: skip
+    """Return the state of a partition of an input.
+
+    Args:
+        found: its input.
+        partition: its number; None: how many partitions its topic has is unknown.
+        views: of all acker partitions.
+        ends: from the broker.
+        lost: what became of its lost roots.
+        lives: which processes are alive.
+        now_ms: wall time.
+    """
+    progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
+    copies = progress
+    if partition is not None:
+        progress = source_progress(views, source_of(found.id, partition))
+        copies = source_progress(views, source_of(found.id, partition, replay=True))
+    emitted_to = progress.then(lambda each: int(offset_of(each.emitted_to)) if each.was_emitted else None)
+    blocked = lost.blocked if found.ordered else Reading()
+    pending = joined(lambda own, other: int(own.pending + other.pending), progress, copies)
+    return PartitionState(
+        source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
+        emitted=progress.then(lambda each: each.emitted_to - each.first), emitted_to=emitted_to, end=ends.end,
+        pending=pending, pending_max=found.max_spout_pending,
+        oldest_ms=joined(lambda *both: _oldest_ms(both, now_ms), progress, copies),
+        blocking=progress.then(lambda each: int(offset_of(each.blocking.first)) if each.blocking else None),
+        why=_why(progress, emitted_to, ends.committed, lives.query, now_ms), committed=ends.committed,
+        lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, lost.due),
+        replays_due=lost.due, held=blocked.then(lambda each: each.blocked),
+        waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
+        dead_letters=lost.dead,
+        as_of_ms=joined(
+            lambda *_: max((now_ms - at for each in (progress, copies) if (at := each.as_of_ms)), default=0),
+            progress, copies,
+        ),
+        query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
+        replays_wait=lost.stopped, input=found.name, partition=partition, now_ms=now_ms, start=ends.start,
+        progress=progress, copies=copies,
+    )  # fmt: skip
+
+
+def _oldest_ms(both: Sequence[SourceProgress], now_ms: int) -> int:
+    return max((now_ms - each.emitted_ms for one in both for each in one.ranges), default=0)
+
+
+def _lag(
+    start: int, end: int, copies_end: int, emitted_to: int | None, copies: SourceProgress, pending: int,
+    due: int,
+) -> int:  # fmt: skip
+    left = end - (start if emitted_to is None else emitted_to)
+    return max(0, left) + max(0, copies_end - int(offset_of(copies.emitted_to))) + pending + due
+
+
+def _waits(blocked: BlockedRecords, now_ms: int) -> str:
+    """Describe which record a partition, or some keys of it, wait for."""
+    if not blocked.first:
+        return ""
+    due = f"due in {span(blocked.due_ms - now_ms)}" if blocked.due_ms > now_ms else "due"
+    return f"{blocked.first} first, {due}"
+
+
+def _why(
+    progress: Reading[SourceProgress], emitted_to: Reading[int], committed: Reading[int],
+    query: Reading[bool], now_ms: int,
+) -> Reading[str]:  # fmt: skip
+    """Describe what blocks the commit; without a query the clock of timeouts stands still."""
+    if progress.value is not None and (blocking := progress.value.blocking) is not None:
+        left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
+        if query.value is False and blocking.left_ms is not None:
+            left = "the clock of its timeout stands still: no query lives"
+        text = f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
+        return Reading(text, as_of_ms=progress.as_of_ms)
+
+    def settled(to: int | None, at: int | None) -> str:
+        is_behind = to is not None and at is not None and at < to
+        return (
+            "all is settled, and not committed yet; if it stays so, no query of the group runs"
+            if is_behind
+            else ""
+        )
+
+    return joined(settled, emitted_to, committed)

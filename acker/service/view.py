@@ -77,6 +77,11 @@ class AckerView:
         """Offset of ``_ack_init`` up to which the view contains the inits."""
         return self._core.init_next
 
+    @property
+    def next_ack(self) -> int:
+        """Offset of ``_ack_ack`` up to which the view's State contains the contributions."""
+        return self._core.ack_next
+
     def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
         return dict(self._core.sessions.sources)

@@ -54,8 +54,8 @@ def inspect(
     place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
     watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
-    """Show everything about one record: every attempt, where it is now, and when it will be replayed."""
-    from spout.inspect.story import story_of
+    """Show everything about one record: every attempt, where it is now, why it is not done, what to do."""
+    from spout.inspect.diagnosis import explained
     from spout.inspect.trail import Trail
 
     if (place is None) is (key is None):
@@ -69,7 +69,10 @@ def inspect(
                 found = trail.origin(place)
             else:
                 found, notes = _with_key(trail, topics, key or "", since, inputs)
-            stories = [story_of(trail.follow(here), wall_ms()) for here in found]
+            stories = []
+            for here in found:
+                evidence = trail.follow(here)
+                stories.append(explained(evidence, trail.around(here, evidence, wall_ms()), wall_ms()))
             _clear(watch, output)
             if output is not OutputFormat.TABLE:
                 typer.echo(encoded(stories, output).rstrip("\n"))
@@ -168,14 +171,15 @@ def _print_story(story: dict[str, Any]) -> None:
     from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
-        if not isinstance(value, list):
+        if not isinstance(value, list | dict):
             typer.echo(f"{name.replace('_', ' '):>14}  {UNKNOWN if value is None else printable(str(value))}")
     write(story["attempts"], ATTEMPTS, OutputFormat.TABLE)
     for name in ("waiting", "dead_letters", "dropped"):
         for row in story[name]:
             text = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value != "")
             typer.echo(f"{name.replace('_', ' '):>14}  {printable(text)}")
-    _print_notes(story["not_read"])
+    unknown = [f"unknown is {name.replace('_', ' ')}: {why}" for name, why in story["unknown"].items()]
+    _print_notes([*story["not_read"], *unknown])
 
 
 def _print_notes(notes: list[str]) -> None:

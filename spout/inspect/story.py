@@ -63,7 +63,8 @@ class TracedEmission:
         watermark: how far the acker has emitted its source, from the acker's State; None: unknown.
         open: the range in which it is open; None: it is not open, or that is unknown.
         announced: whether an Init that is newer than the acker's State has it.
-        batches: how many batches acked part of it, while it is open; None: unknown.
+        batches: how many batches acked part of it, while it is open or where it timed out; None: unknown.
+        is_acked_whole: whether these acked all of it; the acker has not read that yet where it is open.
         former: whether it is of a generation that is over, in which it may never have been emitted.
         verdict: its verdict in the verdict log; None: none was found.
     """
@@ -77,6 +78,7 @@ class TracedEmission:
     open: OpenRange | None = None
     announced: bool = False
     batches: int | None = None
+    is_acked_whole: bool = False
     former: bool = False
     verdict: Verdict | None = None
 
@@ -109,6 +111,7 @@ class Evidence:
         committed: the group's committed offset; None if it has none.
         history: how its emissions were lost, from the copies, dead letters and dues.
         notes: what was not read.
+        paused: why the input is paused in the partition of its waiting emissions; empty: it is not.
     """
 
     place: str
@@ -123,6 +126,7 @@ class Evidence:
     committed: int | None = None
     history: Sequence[Loss] = ()
     notes: Sequence[str] = ()
+    paused: str = ""
 
 
 def story_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
     if due is not None:
         return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
-    letters = [letter for letter in evidence.letters if _is_of(letter, last)]
+    letters = [letter for letter in evidence.letters if is_of(letter, last)]
     if letters:
         letter = letters[-1]
         if letter.is_note:
@@ -215,7 +219,7 @@ def _fate(due: Due) -> str:
     return "its burial as a dead letter" if due.dead else "its replay"
 
 
-def _is_of(letter: Letter, last: TracedEmission) -> bool:
+def is_of(letter: Letter, last: TracedEmission) -> bool:
     """Return whether a letter was written after an emission was lost; True for a letter without history."""
     return not letter.history or any(loss.root == last.place for loss in letter.history)
 

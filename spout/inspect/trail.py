@@ -11,24 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import reduce
+from operator import xor
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from acker.config.settings import AckTopics, Input
 from acker.config.topics import Topics
-from acker.errors import CodecError, OutOfRange, TopicError, UsageError
-from acker.identity import Root, acker_partition, position_at, source_of
+from acker.errors import CodecError, OutOfRange, TopicError, Unreachable, UsageError
+from acker.identity import Root, acker_partition, input_id_of, position_at, root_edge, source_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.view import AckerView, OpenRange, ViewReader
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.codec import wire_codec
-from acker.wire.events import Acks, Init, SourceRun, Verdicts, positions
+from acker.wire.events import Acks, Init, Reason, SourceRun, Verdicts, positions, values
 from replay.handling.letter_box import LetterBox
-from replay.records.due import Due, DueView, Loss, Progress, parse_history, root_key, sound_or_none
+from replay.records.due import Due, DueView, Loss, Pause, Progress, parse_history, root_key, sound_or_none
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage, parse_location
 from replay.records.letters import Filter, Letter
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
+from spout.group.presence import Presence
+from spout.inspect.diagnosis import Circumstances
 from spout.inspect.open_roots import root_name
+from spout.inspect.overview import Questions
+from spout.inspect.readings import NO_STATE
 from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict
+from spout.planning.session import SessionName
 from spout.runtime.tails import RECORDS_MAX, Tails
 
 _TRIES: Final = 3
@@ -58,6 +67,14 @@ class DueRoots(NamedTuple):
 
     dues: Mapping[Root, Due]
     progress: Mapping[int, Progress]
+    pauses: Mapping[int, Pause]
+
+
+class Contributions(NamedTuple):
+    """How many batches acked part of a root, and whether together they acked all of it."""
+
+    batches: int
+    is_whole: bool
 
 
 class AckTopicSearch:
@@ -78,22 +95,43 @@ class AckTopicSearch:
         records = self._tails.rest(self._topics.init, self.acker_of(root), since, lacking)
         return any(isinstance(event, Init) and _holds(event.runs, root) for event in _events(records))
 
-    def contributions(self, root: Root, open_in: OpenRange) -> int | None:
-        """Count the records of ``_ack_ack`` that ack part of an open root; None when some were not read."""
-        if open_in.carried:
-            return None
+    def contributions(self, root: Root, open_in: OpenRange) -> Contributions | None:
+        """Find the records of ``_ack_ack`` that ack an open root; None when some were not read."""
+        return None if open_in.carried else self.contributions_from(root, open_in.ack_from, open_in.session)
+
+    def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
+        """Find the records of ``_ack_ack`` that acked a settled root; None when some were not read.
+
+        They are deleted some day: what is left counts only where the log begins before the root's emission.
+        """
+        where = TopicPartition(self._topics.ack, self.acker_of(root))
+        start = self._tails.log.starts([where])[where]
+        is_older = self._tails.log.offsets_at([where], emitted_ms)[where] > start
+        return self.contributions_from(root, start) if is_older or start == 0 else None
+
+    def contributions_from(self, root: Root, first: int, session: str | None = None) -> Contributions | None:
+        """Find the records from an offset on that ack a root, of one session or any; None as above."""
         acker, unread = self.acker_of(root), len(self._tails.notes)
         lacking = "what was acked there is unknown"
-        records = self._tails.rest(self._topics.ack, acker, open_in.ack_from, lacking)
+        records = self._tails.rest(self._topics.ack, acker, first, lacking)
         if len(self._tails.notes) > unread:
             return None
-        return sum(
-            isinstance(event, Acks)
-            and event.session == open_in.session
-            and not wrong_acks(event, acker, self._partitions)
-            and _contributes(event, root)
-            for event in _events(records)
-        )
+        edge, batches, seen = int(root_edge(*root)), 0, set[tuple[str, int, int]]()
+        for event in _events(records):
+            if (
+                not isinstance(event, Acks)
+                or event.source != root.source
+                or wrong_acks(event, acker, self._partitions)
+            ):
+                continue
+            name = event.lane, event.seq, event.block
+            if session not in (None, event.session) or name in seen:
+                continue
+            seen.add(name)
+            value = _contribution(event, root)
+            batches += value is not None
+            edge ^= value or 0
+        return Contributions(batches, edge == 0)
 
     def verdicts(self, roots: Iterable[Root]) -> dict[Root, Settled]:
         """Find the verdicts of roots, as far back as the log is read."""
@@ -123,7 +161,7 @@ class AckTopicSearch:
                     dues.pop(root, None)
                 elif isinstance(value := sound_or_none(record), Due):
                     dues[root] = value
-        return DueRoots(dues, view.progress)
+        return DueRoots(dues, view.progress, view.pauses())
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
         found: dict[int, list[Root]] = {}
@@ -148,6 +186,7 @@ class Trail:
         1. The record, its copies and its dead letters.
         2. The ackers' state of each emission: open, not emitted, settled.
         3. Verdicts, and the emissions that wait for a replay.
+        4. Of one that timed out, what was acked.
         """
         self._require(here)
         for _ in range(_TRIES - 1):
@@ -173,6 +212,7 @@ class Trail:
             replace(each, verdict=verdicts[each.root].verdict) if each.root in verdicts else each
             for each in emissions
         ]
+        emissions = [_with_acks(each, ack_topics) for each in emissions]
         emissions = [each for each in emissions if not (each.former and each.state in (NOT_EMITTED, SETTLED))]
         last = emissions[-1].root if emissions else None
         place = TopicPartition(one.topic, here.partition)
@@ -185,8 +225,42 @@ class Trail:
                 *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
                 *(letter.history for letter in letters), *(due.history for due in waiting.dues.values()),
             ]),
-            notes=tails.notes,
+            notes=tails.notes, paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
         )  # fmt: skip
+
+    def around(self, here: InputRecord, evidence: Evidence, now_ms: int) -> Circumstances:
+        """Read what is around a record: which processes live, and how much of its input is pending.
+
+        No error of Kafka is raised: what it hides is unknown. `now_ms` is wall time.
+        """
+        one, acker = here.input, self._topics.acker
+        ask = Questions(self._log, acker.topics.state)
+        last = evidence.emissions[-1] if evidence.emissions else None
+        lives = ask(self._lives, one, last.open if last else None, now_ms)
+        return Circumstances(
+            query=lives.then(lambda found: found[0]), session=lives.then(lambda found: found[1]),
+            ackers=ask(self._log.members, acker.group),
+            replay_workers=ask(self._log.members, acker.replay_group),
+            pending=ask(self._pending, one), pending_max=one.max_spout_pending,
+        )  # fmt: skip
+
+    def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool]:
+        """Return whether a query of a group lives, and whether the session of an open root does."""
+        acker = self._topics.acker
+        with closing(Presence(self._log, acker.topics.init, acker.partitions, one.group, now_ms)) as presence:
+            query = presence.last_ms is not None
+            if open_in is None:
+                return query, query
+            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session), now_ms) > 0
+
+    def _pending(self, one: Input) -> int:
+        acker = self._topics.acker
+        reader = ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
+        views = [reader.view(number) for number in range(acker.partitions)]
+        if None in views:
+            raise Unreachable(NO_STATE.format(views.index(None)))
+        ranges = (found for view in views if view is not None for found in view.open_ranges())
+        return sum(len(found.at) for found in ranges if input_id_of(found.source) == one.id)
 
     def origin(self, text: str) -> list[InputRecord]:
         """Find the record of a place: of the record itself, of one of its copies, or of its dead letter.
@@ -275,6 +349,15 @@ class Trail:
         return box.letters
 
 
+def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
+    """Add what was acked of an emission that timed out."""
+    lost = one.verdict.lost if one.verdict is not None else None
+    if lost is None or lost.reason is not Reason.TIMED_OUT:
+        return one
+    acked = ack_topics.former_contributions(one.root, lost.emitted_wall)
+    return replace(one, batches=acked.batches if acked else None)
+
+
 class _Emissions:
     """The ackers' state of a record's emissions."""
 
@@ -313,10 +396,13 @@ class _Emissions:
             return emission
         watermark = view.watermark(root.source)
         open_in = view.find(root.source, root.position)
+        announced = root.position >= watermark and self._ack_topics.announced(root, view.next_init)
+        acked = self._ack_topics.contributions(root, open_in) if open_in else None
+        if announced:
+            acked = self._ack_topics.contributions_from(root, view.next_ack)
         return replace(
-            emission, watermark=watermark, open=open_in,
-            announced=root.position >= watermark and self._ack_topics.announced(root, view.next_init),
-            batches=self._ack_topics.contributions(root, open_in) if open_in else None,
+            emission, watermark=watermark, open=open_in, announced=announced,
+            batches=acked.batches if acked else None, is_acked_whole=bool(acked and acked.is_whole),
         )  # fmt: skip
 
     def _view(self, root: Root) -> AckerView | None:
@@ -350,11 +436,12 @@ def _events(records: Iterable[Record]) -> Iterator[object]:
             continue  # the acker quarantines it
 
 
-def _contributes(event: Acks, root: Root) -> bool:
-    if event.source != root.source:
-        return False
-    in_runs = any(run.start <= root.position < run.end for run in event.runs)
-    return in_runs or bool((positions(event.positions) == root.position).any())
+def _contribution(event: Acks, root: Root) -> int | None:
+    """Return what a record contributes to a root; None: nothing."""
+    at = np.flatnonzero(positions(event.positions) == root.position)
+    parts = [int(value) for value in values(event.values)[at]]
+    parts += [int(root_edge(*root)) for run in event.runs if run.start <= root.position < run.end]
+    return reduce(xor, parts) if parts else None
 
 
 def _holds(runs: Sequence[SourceRun], root: Root) -> bool:

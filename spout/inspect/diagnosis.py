@@ -1,0 +1,351 @@
+"""Why a record is not done, in words, with the next command to type; pure.
+
+`diagnose` looks at the last emission of a record and at what is around it, `Circumstances`: which processes
+live, and how much is pending. The first line of the table whose condition holds names the situation::
+
+    the topic ends before the record                   NOT_WRITTEN
+    no generation of the group emitted it              LEFT_OUT
+    verdict ACKED, or no such record                   DONE
+    it waits in `_ack_due`                             PAUSED, PUT_ASIDE, BLOCKED, TIMED_OUT or DUE
+    a dead letter, or the note that it was dropped     LOST_FROM_LOG, DEAD or DROPPED
+    lost, and in no topic yet                          BLOCKED, TIMED_OUT, DUE or TOO_OLD
+    open                                               ACKED_LATE, SESSION_DEAD or IN_BATCH
+    announced                                          SESSION_DEAD or IN_BATCH
+    not emitted                                        LOST_FROM_LOG, GATE_CLOSED or NOT_EMITTED
+    settled, and its verdict was not found             TOO_OLD
+    else                                               UNKNOWN
+
+Source: docs/operate/night.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from acker.wire.causes import HELD
+from acker.wire.events import Reason
+from replay.policy.disposition import DeadReason
+from replay.records.due import Aside, Due, Loss
+from replay.records.letters import Letter, LetterAction
+from replay.worker.fetch import Absence
+from spout.inspect.readings import Reading
+from spout.inspect.story import (
+    ABSENT,
+    ACKED,
+    ANNOUNCED,
+    NOT_EMITTED,
+    PENDING,
+    SETTLED,
+    Evidence,
+    TracedEmission,
+    is_of,
+    story_of,
+)
+from spout.inspect.tables import span
+
+
+class Situation(StrEnum):
+    """Where a record is, in one word."""
+
+    NOT_WRITTEN = "NOT_WRITTEN"
+    LEFT_OUT = "LEFT_OUT"
+    """The group begins behind it."""
+    NOT_EMITTED = "NOT_EMITTED"
+    GATE_CLOSED = "GATE_CLOSED"
+    """Not emitted, since the input has as many pending roots as it may have."""
+    IN_BATCH = "IN_BATCH"
+    """Emitted, and in a micro-batch that runs; or a bolt neither acked nor failed a tuple of it."""
+    ACKED_LATE = "ACKED_LATE"
+    """All of it is acked in the log, and the acker, which is behind or away, has not read that yet."""
+    SESSION_DEAD = "SESSION_DEAD"
+    """Open, and the process that emitted it is gone: nobody will ack it, and its clock stands still."""
+    DUE = "DUE"
+    """Failed or abandoned, and waits for its replay."""
+    TIMED_OUT = "TIMED_OUT"
+    BLOCKED = "BLOCKED"
+    """Waits behind an earlier record of its key or partition."""
+    PAUSED = "PAUSED"
+    """The input's breaker is open: nothing of it is replayed."""
+    PUT_ASIDE = "PUT_ASIDE"
+    """The replay workers cannot go on with its input."""
+    LOST_FROM_LOG = "LOST_FROM_LOG"
+    """Retention or compaction took it before it was done."""
+    DEAD = "DEAD"
+    DROPPED = "DROPPED"
+    DONE = "DONE"
+    TOO_OLD = "TOO_OLD"
+    """Settled, by a verdict that is no longer in the log, or not in the part that was read."""
+    UNKNOWN = "UNKNOWN"
+
+
+class Diagnosis(NamedTuple):
+    """Why a record is not done.
+
+    Attributes:
+        situation: in one word.
+        text: in sentences.
+        next: the command to type next; empty where there is nothing to do.
+    """
+
+    situation: Situation
+    text: str
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is around a record.
+
+    Attributes:
+        query: whether a query of its group lives.
+        session: whether the process of the session that emitted it last lives.
+        ackers: how many live. Likewise `replay_workers`.
+        pending: open roots of the input.
+        pending_max: how many it may have.
+    """
+
+    query: Reading[bool]
+    session: Reading[bool]
+    ackers: Reading[int]
+    replay_workers: Reading[int]
+    pending: Reading[int]
+    pending_max: int
+
+    def unknown(self) -> dict[str, str]:
+        """Return why each value that is unknown is so, by name."""
+        found: dict[str, Reading[Any]] = {
+            "query_lives": self.query, "session_lives": self.session, "ackers": self.ackers,
+            "replay_workers": self.replay_workers, "pending": self.pending,
+        }  # fmt: skip
+        return {name: each.unknown for name, each in found.items() if each.unknown}
+
+
+def explained(evidence: Evidence, around: Circumstances, now_ms: int) -> dict[str, Any]:
+    """Return a record's story with its diagnosis: what ``windhover inspect`` prints."""
+    story, found = story_of(evidence, now_ms), diagnose(evidence, around, now_ms)
+    first = {name: story.pop(name) for name in ("record", "input", "group", "now")}
+    diagnosis = {"situation": found.situation.value, "why": found.text, "next": found.next}
+    return {**first, **diagnosis, **story, "unknown": around.unknown()}
+
+
+def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosis:
+    """Say why a record is not done, and what to type next. `now_ms` is wall time."""
+    case = _Case(evidence, around, now_ms)
+    if not evidence.written:
+        text = "The topic ends before this offset: nobody has written the record yet."
+        return Diagnosis(Situation.NOT_WRITTEN, text, case.watch)
+    if not evidence.emissions:
+        text = f"Group {evidence.group} begins behind it: a reset, or its first start, left it out."
+        return Diagnosis(Situation.LEFT_OUT, text, f"windhover offsets reset {evidence.input} --help")
+    last = evidence.emissions[-1]
+    if last.state in (ACKED, ABSENT):
+        text = "It is fully processed." if last.state == ACKED else "The log holds no record at this offset."
+        return Diagnosis(Situation.DONE, text)
+    due = evidence.dues.get(last.root)
+    if due is not None:
+        return case.waiting(last, due)
+    letters = [letter for letter in evidence.letters if is_of(letter, last)]
+    if letters:
+        return case.given_up(letters[-1])
+    if last.verdict is not None:
+        return case.lost(last)
+    if last.is_acked_whole and last.state in (PENDING, ANNOUNCED):
+        return case.acked_late()
+    if last.state == PENDING:
+        return case.pending(last)
+    if last.state == ANNOUNCED:
+        return case.announced()
+    if last.state == NOT_EMITTED:
+        return case.not_emitted(last)
+    if last.state == SETTLED:
+        text = (
+            "It was settled so long ago that its verdict is not in the part of the log that was read. Where"
+            " it became a dead letter that may be read as well, the command shows it."
+        )
+        return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {evidence.place} --all")
+    text = "The acker partition of this record has no State: whether it was emitted is unknown."
+    return Diagnosis(Situation.UNKNOWN, text, "windhover acker run")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    evidence: Evidence
+    around: Circumstances
+    now_ms: int
+
+    @property
+    def watch(self) -> str:
+        return f"windhover inspect {self.evidence.place} --watch 2"
+
+    def waiting(self, last: TracedEmission, due: Due) -> Diagnosis:
+        """Explain what waits in `_ack_due`."""
+        evidence, around = self.evidence, self.around
+        why, situation = _how_lost(last, due.history[-1] if due.history else None)
+        fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
+        left_ms = due.due_ms - self.now_ms
+        when = (
+            f"It {fate} in {span(left_ms)}." if left_ms > 0 else f"It {fate} now: due since {span(-left_ms)}."
+        )
+        if isinstance(due, Aside):
+            text = (
+                f"{why} It was put aside: the replay workers cannot go on with its input. Their log says why."
+            )
+            return Diagnosis(Situation.PUT_ASIDE, text, "windhover status")
+        if evidence.paused:
+            text = f"{why} Replays of the input are paused: {evidence.paused}."
+            return Diagnosis(Situation.PAUSED, text, f"windhover replay resume {evidence.input}")
+        if around.replay_workers.value == 0:
+            return Diagnosis(situation, f"{why} {when} But no replay worker lives.", "windhover replay run")
+        if situation is Situation.BLOCKED:
+            text = f"{why} It is looked at again {_in(left_ms)}."
+            return Diagnosis(situation, text, self._inspect_the_first(due.history[-1].message))
+        return Diagnosis(situation, f"{why} {when}", self.watch)
+
+    def given_up(self, letter: Letter) -> Diagnosis:
+        """Explain a dead letter, or the note that a record was dropped."""
+        if letter.is_note:
+            text = f"A rule of `causes` drops what fails by {letter.error}. The note of it is {letter.place}."
+            return Diagnosis(Situation.DROPPED, text, f"windhover dlq show {letter.place}")
+        mark = letter.mark
+        if mark is not None and mark.action is LetterAction.DROPPED:
+            return Diagnosis(Situation.DROPPED, f"{mark.by} gave it up: {mark.why or 'no reason given'}.")
+        if mark is not None:
+            text = f"{mark.by} let it be replayed; its copy is not in the part of the log that was read."
+            return Diagnosis(Situation.TOO_OLD, text, self.watch)
+        if letter.dead in (DeadReason.GONE, DeadReason.RECREATED):
+            text = (
+                f"Retention, compaction or a deleted topic took the record before it was replayed. The dead"
+                f" letter {letter.place} has its history, and no payload."
+            )
+            return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
+        loss = letter.history[-1] if letter.history else None
+        why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
+        text = f"It is a dead letter ({letter.dead}) after {_attempts(letter.lineage.attempt)}.{why}"
+        return Diagnosis(Situation.DEAD, text, f"windhover dlq replay {letter.place}")
+
+    def lost(self, last: TracedEmission) -> Diagnosis:
+        """Explain a root that has a lost verdict, and is not in a later topic."""
+        why, situation = _how_lost(last, None)
+        if self.evidence.taken_over is False:
+            text = f"{why} No replay worker has taken it over yet."
+            idle = self.around.replay_workers.value == 0
+            return Diagnosis(situation, text, "windhover replay run" if idle else self.watch)
+        text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
+        return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {self.evidence.place} --all")
+
+    def acked_late(self) -> Diagnosis:
+        """Explain a root that is acked in the log, and has no verdict."""
+        away = self.around.ackers.value == 0
+        text = "All of it is acked in the log, and its acker has not read that yet: " + (
+            "no acker lives." if away else "the acker is behind."
+        )
+        return Diagnosis(Situation.ACKED_LATE, text, "windhover acker run" if away else self.watch)
+
+    def pending(self, last: TracedEmission) -> Diagnosis:
+        """Explain an open root."""
+        found, around = last.open, self.around
+        age = "" if found is None else f" {span(max(0, self.now_ms - found.emitted_ms))} ago"
+        left_ms = None if found is None else found.left_ms
+        if around.session.value is False:
+            stands = "never times out" if left_ms is None else "the clock of its timeout stands still"
+            text = (
+                f"It was emitted{age} by a process that is gone, so nobody acks it, and {stands}. Start the"
+                f" query again; or give what it left open to others with the command."
+            )
+            return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
+        limit = "It never times out." if left_ms is None else f"It times out in {span(left_ms)}."
+        if last.batches:
+            by = "one batch" if last.batches == 1 else f"{last.batches:,} batches"
+            text = (
+                f"Emitted{age}, and acked in part by {by}: a tuple of it is neither acked nor failed. {limit}"
+            )
+        else:
+            text = (
+                f"Emitted{age}: its micro-batch is running, or its bolts neither acked nor failed it. {limit}"
+            )
+        if around.ackers.value == 0:
+            return Diagnosis(
+                Situation.IN_BATCH, f"{text} No acker lives: nothing gets a verdict.", "windhover acker run"
+            )
+        return Diagnosis(Situation.IN_BATCH, text, self.watch)
+
+    def announced(self) -> Diagnosis:
+        """Explain a root that is in an Init, and not in the acker's State."""
+        if self.around.session.value is False or self.around.query.value is False:
+            text = "It was announced by a process that is gone. Start the query again; it goes on from there."
+            return Diagnosis(Situation.SESSION_DEAD, text, f"windhover release {self.evidence.group}")
+        text = "It is in the micro-batch that was planned last, and is just being emitted."
+        return Diagnosis(Situation.IN_BATCH, text, self.watch)
+
+    def not_emitted(self, last: TracedEmission) -> Diagnosis:
+        """Explain a record, or a copy, that no session has emitted."""
+        evidence, around = self.evidence, self.around
+        if evidence.record is Absence.GONE and not last.copy:
+            text = "Retention or compaction took it before any query emitted it."
+            return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
+        what = "Its copy" if last.copy else "It"
+        if around.query.value is False:
+            text = f"{what} is not emitted yet, and no query of group {evidence.group} lives: start it."
+            return Diagnosis(Situation.NOT_EMITTED, text, "windhover status")
+        if around.pending.value is not None and around.pending.value >= around.pending_max:
+            text = (
+                f"{what} is in the log, not emitted yet: {around.pending.value:,} roots of"
+                f" {evidence.input} are pending, and `max_spout_pending` is {around.pending_max:,}. It is"
+                " emitted when some of them are done."
+            )
+            return Diagnosis(Situation.GATE_CLOSED, text, f"windhover roots --group {evidence.group}")
+        text = f"{what} is in the log, not emitted yet: the query has not come so far."
+        return Diagnosis(Situation.NOT_EMITTED, text, self.watch)
+
+    def _inspect_the_first(self, message: str) -> str:
+        """Return the command that shows the record that a blocked one waits for."""
+        place = message.rpartition(" ")[2]
+        return f"windhover inspect {place}" if "@" in place else self.watch
+
+
+def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situation]:
+    """Describe how an emission was lost, from its verdict or from the history of what came after it."""
+    lost = last.verdict.lost if last is not None and last.verdict is not None else None
+    if lost is not None:
+        reason, operator, error, message = lost.reason, lost.operator, lost.error, lost.message
+        age_ms = max(0, lost.decided_at - lost.emitted_at)
+    elif loss is not None:
+        reason, operator, error, message, age_ms = (
+            loss.reason,
+            loss.operator,
+            loss.error,
+            loss.message,
+            loss.age_ms,
+        )
+    else:
+        return "It was lost.", Situation.DUE
+    if error == HELD:
+        return f"It is blocked: it {message}, and no bolt has seen it since.", Situation.BLOCKED
+    if reason is Reason.TIMED_OUT:
+        return f"It timed out after {span(age_ms)}: {_because(last)}.", Situation.TIMED_OUT
+    if reason is Reason.ABANDONED:
+        return "It was abandoned: another session took the group while it was open.", Situation.DUE
+    detail = f": {message}" if message else ""
+    return f"Bolt {operator or 'unknown'} failed it by {error or 'no error'}{detail}.", Situation.DUE
+
+
+def _because(last: TracedEmission | None) -> str:
+    """Describe what was acked of a root that timed out."""
+    if last is None or last.batches is None:
+        return "what was acked of it can no longer be read"
+    if not last.batches:
+        return (
+            "nothing of it was acked, so its micro-batch took longer, or a bolt neither acked nor failed it"
+        )
+    by = "one batch" if last.batches == 1 else f"{last.batches:,} batches"
+    return f"it was acked in part by {by}, and some tuple of it was neither acked nor failed"
+
+
+def _attempts(count: int) -> str:
+    return "one attempt" if count == 1 else f"{count:,} attempts"
+
+
+def _in(left_ms: int) -> str:
+    return f"in {span(left_ms)}" if left_ms > 0 else "now"

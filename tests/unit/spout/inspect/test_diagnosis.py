@@ -1,0 +1,229 @@
+"""Why a record is not done: each situation is brought about, recognised, and given its next command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acker.errors import Unreachable
+from acker.kafka.port import TopicPartition
+from spout.group.presence import SILENT_MS_MAX
+from spout.inspect.diagnosis import explained
+from spout.inspect.trail import Trail
+from spout.planner.planner import Planner
+from spout.planning.journal import BEGINNING, Journal
+from tests.support.worlds.order_world import OrderWorld
+from tests.support.worlds.planning import World, batch
+
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 4s
+    max_spout_pending: 5
+    retry: {attempts: 2, initial: 1s, jitter: 0}
+    dead_letter: {max_ratio: 1}
+"""
+WATCH = "windhover inspect sentences/0@3 --watch 2"
+
+
+@pytest.fixture
+def world() -> World:
+    return World(YAML)
+
+
+def why(world: World, place: str = "sentences/0@3", **bounds: int) -> tuple[str, str, str]:
+    """Return situation, sentences and next command."""
+    story = story_of(world, place, **bounds)
+    assert story["unknown"] == {}
+    return story["situation"], story["why"], story["next"]
+
+
+def story_of(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[str, Any]:
+    trail = Trail(world.cluster.log(), world.topics, **bounds)
+    (here,) = trail.origin(place)
+    evidence = trail.follow(here)
+    return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+
+
+def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
+    """Let five of ten records be emitted, and acked but for some."""
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.run(1_000)
+    return planner, end
+
+
+def test_a_record_that_nobody_wrote_or_emitted_yet(world: World) -> None:
+    story = story_of(world)
+    assert (story["situation"], story["next"]) == ("NOT_WRITTEN", WATCH)
+    assert story["unknown"]["pending"].startswith("acker partition 0 has no State yet")
+    world.produce(10)
+    planner = world.ready()
+    assert why(world) == (
+        "NOT_EMITTED",
+        "It is in the log, not emitted yet: the query has not come so far.",
+        WATCH,
+    )
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    assert why(world) == (
+        "NOT_EMITTED", "It is not emitted yet, and no query of group g lives: start it.", "windhover status",
+    )  # fmt: skip
+
+
+def test_a_gate_that_is_closed_names_the_limit_and_shows_what_is_pending(world: World) -> None:
+    begin(world, skip=(0, 1, 2, 3, 4))
+    situation, text, then = why(world, "sentences/0@7")
+    assert (situation, then) == ("GATE_CLOSED", "windhover roots --group g")
+    assert "5 roots of sentences are pending, and `max_spout_pending` is 5" in text
+
+
+def test_a_record_in_a_running_micro_batch(world: World) -> None:
+    world.produce(10)
+    planner = world.ready()
+    batch(planner, BEGINNING, world)
+    assert why(world)[0] == "IN_BATCH", "just announced"
+    world.run(1_500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("IN_BATCH", WATCH)
+    assert text.startswith("Emitted 1.5 s ago: its micro-batch is running")
+    assert "It times out in 2." in text
+
+
+@pytest.mark.parametrize("state_ms", [0, 1_500], ids=["announced", "in its State"])
+@pytest.mark.parametrize(
+    ("away", "says", "then"),
+    [(True, "no acker lives.", "windhover acker run"), (False, "the acker is behind.", WATCH)],
+)
+def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, says: str, then: str) -> None:
+    world = World(YAML)
+    world.produce(10)
+    planner = world.ready()
+    world.run(100)
+    end = batch(planner, BEGINNING, world)
+    if state_ms:
+        world.run(state_ms)
+    if away:
+        world.kill_acker()
+    world.publish(BEGINNING, end)
+    situation, text, command = why(world)
+    assert (situation, command) == ("ACKED_LATE", then)
+    assert text.endswith(says)
+
+
+def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
+    begin(world, fail=(3,))
+    failed = "Bolt split failed it by ValueError: boom."
+    assert why(world) == ("DUE", f"{failed} No replay worker has taken it over yet.", "windhover replay run")
+    world.start_replays()
+    world.run(300)
+    situation, text, then = why(world)
+    assert (situation, then) == ("DUE", WATCH)
+    assert text.startswith(f"{failed} It is replayed as attempt 2 in ")
+
+
+def test_a_record_that_timed_out_says_after_how_long_and_what_was_acked_of_it(world: World) -> None:
+    begin(world, skip=(3,))
+    world.run(4_000)
+    situation, text, then = why(world)
+    assert (situation, then) == ("TIMED_OUT", "windhover replay run")
+    assert text.startswith("It timed out after 4.")
+    assert "nothing of it was acked, so its micro-batch took longer, or a bolt neither acked nor" in text
+
+
+def test_an_open_record_whose_session_is_dead(world: World) -> None:
+    planner, _ = begin(world, skip=(3,))
+    world.kill(planner)
+    world.run(SILENT_MS_MAX + 500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("SESSION_DEAD", "windhover release g")
+    assert "by a process that is gone, so nobody acks it, and the clock of its timeout stands still" in text
+
+
+def test_a_record_that_is_blocked_points_to_the_one_that_it_waits_for() -> None:
+    world = OrderWorld("key")
+    world.produce(3, keys=(b"a",))
+    failures = ["ValueError"]
+    world.bolt = lambda _record, _partition, origin: failures.pop() if origin == 0 and failures else ""
+    world.plan()
+    world.execute()
+    found = set()
+    for _ in range(10):
+        world.run(100)
+        found.add(why(world, "sentences/0@2")[::2])
+    assert ("BLOCKED", "windhover inspect sentences/0@0") in found
+
+
+def test_a_record_that_retention_took_before_it_was_done(world: World) -> None:
+    world.produce(10)
+    world.ready()
+    world.log.delete_before({TopicPartition("sentences", 0): 5})
+    assert why(world)[::2] == ("LOST_FROM_LOG", "windhover topics check")
+
+
+def test_a_lost_record_that_retention_took_before_its_replay(world: World) -> None:
+    begin(world, fail=(3,))
+    world.log.delete_before({TopicPartition("sentences", 0): 5})
+    world.start_replays()
+    world.run(2_500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("LOST_FROM_LOG", "windhover topics check")
+    assert "the dead letter sentences.g.dlq/0@0" in text.lower()
+
+
+def test_a_record_whose_verdict_was_not_read_is_too_old_to_know(world: World) -> None:
+    planner, end = begin(world)
+    following = batch(planner, end, world)
+    world.publish(end, following)
+    world.run(1_500)
+    story = story_of(world, records_max=1)
+    assert (story["situation"], story["next"]) == ("TOO_OLD", "windhover dlq list sentences/0@3 --all")
+
+
+def test_a_record_that_is_done_needs_no_command(world: World) -> None:
+    begin(world)
+    assert why(world) == ("DONE", "It is fully processed.", "")
+
+
+def test_a_dead_letter_says_why_it_died_and_how_it_is_replayed(world: World) -> None:
+    world.start_replays()
+    planner, end = begin(world, fail=(3,))
+    world.run(1_500)
+    following = batch(planner, end, world)
+    world.publish(end, following, fail=(0,), of=(1 + 16_384) << 16)
+    world.run(1_500)
+    situation, text, then = why(world)
+    assert (situation, then) == ("DEAD", "windhover dlq replay sentences.g.dlq/0@0")
+    assert (
+        text == "It is a dead letter (ATTEMPTS) after 2 attempts. Bolt split failed it by ValueError: boom."
+    )
+
+
+class NoMembers:
+    """A broker that does not say who is in a group."""
+
+    def before(self, operation: str) -> None:
+        if operation == "members":
+            raise Unreachable("members: the coordinator does not answer")
+
+    def after(self, operation: str) -> None:
+        pass
+
+
+def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_said(world: World) -> None:
+    begin(world, skip=(3,))
+    trail = Trail(world.cluster.log(NoMembers()), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    evidence = trail.follow(here)
+    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    assert story["situation"] == "IN_BATCH"
+    assert story["unknown"] == dict.fromkeys(
+        ("ackers", "replay_workers"), "members: the coordinator does not answer"
+    )

@@ -209,6 +209,16 @@ def test_no_two_modules_import_each_other_by_any_way_round() -> None:
         pytest.fail("a circle: " + " <- ".join(map(short, error.args[1])))
 
 
+def test_a_public_name_lives_in_one_module() -> None:
+    """So that whoever finds a name has found what it means."""
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path.relative_to(PROJECT).as_posix())
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 def test_no_test_imports_from_another_test_or_from_another_ring() -> None:
     a_test = re.compile(r"tests\.(\w+\.)*(test_\w+|conftest)\b")
     a_ring = re.compile(rf"tests\.({'|'.join(RINGS)})\b")

@@ -16,6 +16,7 @@ import numpy as np
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission
 from acker.sorted_arrays import Hits, as_array
+from acker.wire.causes import clipped
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
 
 RUN_BYTES: Final = 24
@@ -41,12 +42,6 @@ class LossCause(NamedTuple):
     error: str
     message: str
     decided_at_ms: int
-
-
-def cut_text(text: str) -> str:
-    """Cut a text to `TEXT_BYTES` bytes of UTF-8, never within a character."""
-    raw = text.encode(errors="replace")
-    return text if len(raw) <= TEXT_BYTES else raw[:TEXT_BYTES].decode(errors="ignore")
 
 
 class RunSet:
@@ -138,7 +133,8 @@ class VerdictSet:
 def _lost(cause: LossCause, emission: InitEmission, source: int, positions: I64) -> Lost:
     return Lost(
         cause.reason, emission.session.group, emission.topic, emission.topic_id,
-        cut_text(cause.operator), cut_text(cause.error), cut_text(cause.message),
+        clipped(cause.operator, TEXT_BYTES), clipped(cause.error, TEXT_BYTES),
+        clipped(cause.message, TEXT_BYTES),
         emission.at_ms, emission.wall_ms, cause.decided_at_ms, source, pack_positions(positions),
     )  # fmt: skip
 

@@ -23,13 +23,13 @@ from typing import Final
 
 from acker.identity import offset_of, partition_of
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
+from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.copies import story_headers
 from replay.records.due import Due
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
     PREFIX,
-    clipped,
     parse_location,
     without_ours,
 )

@@ -22,12 +22,11 @@ from typing import Any, Final, NamedTuple
 from acker.errors import CodecError, UnknownVersion
 from acker.identity import Position, Root, Source, is_replay
 from acker.kafka.port import Record
-from acker.wire.causes import HELD
+from acker.wire.causes import HELD, clipped
 from acker.wire.checks import wrong_source
 from acker.wire.codec import HEADER_BYTES, Codec, load_schema
 from acker.wire.events import Reason
 from replay.policy.disposition import DeadReason
-from replay.records.headers import clipped
 
 PROGRESS_KEY: Final = b"progress"
 PAUSE_KEY: Final = b"pause/"

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from acker.kafka.port import Headers
+from acker.wire.causes import clipped
 
 PREFIX: Final = "windhover."
 ORIGIN: Final = "windhover.origin"
@@ -84,12 +85,6 @@ def parse_location(text: str) -> tuple[str, int, int] | None:
     """Split ``topic/partition@offset``; None when the text is not one."""
     match = _ORIGIN.match(text)
     return match and (match["topic"], int(match["partition"]), int(match["offset"]))
-
-
-def clipped(text: str, bytes_max: int) -> str:
-    """Cut a text so that its UTF-8 form has at most `bytes_max` bytes, never within a character."""
-    data = text.encode("utf-8", "replace")
-    return data[:bytes_max].decode("utf-8", "ignore")
 
 
 def parse_lineage(

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Final
 
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
+from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
 from replay.records.due import Loss, history_json, parse_history
@@ -33,7 +34,6 @@ from replay.records.headers import (
     PREFIX,
     Lineage,
     build_headers,
-    clipped,
     location,
     parse_lineage,
     parse_location,

@@ -62,7 +62,7 @@ class Settled(NamedTuple):
     offset: int
 
 
-class DueRoots(NamedTuple):
+class TracedDues(NamedTuple):
     """The dues of some roots, and how far the verdicts of each acker partition are taken over."""
 
     dues: Mapping[Root, Due]
@@ -147,7 +147,7 @@ class AckTopicSearch:
                         found[root] = Settled(verdict, record.offset)
         return found
 
-    def waiting(self, roots: Iterable[Root]) -> DueRoots:
+    def waiting(self, roots: Iterable[Root]) -> TracedDues:
         """Find the dues of roots in ``_ack_due``."""
         dues: dict[Root, Due] = {}
         view = DueView()
@@ -161,7 +161,7 @@ class AckTopicSearch:
                     dues.pop(root, None)
                 elif isinstance(value := sound_or_none(record), Due):
                     dues[root] = value
-        return DueRoots(dues, view.progress, view.pauses())
+        return TracedDues(dues, view.progress, view.pauses())
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
         found: dict[int, list[Root]] = {}
@@ -414,7 +414,7 @@ class _Emissions:
         return self._views[number]
 
 
-def _taken_over(settled: Settled | None, waiting: DueRoots, acker: int) -> bool | None:
+def _taken_over(settled: Settled | None, waiting: TracedDues, acker: int) -> bool | None:
     if settled is None:
         return None
     progress = waiting.progress.get(acker)

@@ -286,11 +286,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def main() -> None:
+def print_folder() -> None:
     """Fetch Kafka's jars if they are not here yet, and print their folder: `python -m spout.local.jars`."""
     folder = Repository.of(os.environ).fetch(kafka_jars())
     sys.stdout.write(f"{folder}\n")
 
 
 if __name__ == "__main__":
-    main()
+    print_folder()

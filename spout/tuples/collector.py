@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
 from acker.identity import Root
-from acker.wire.causes import error_text, with_place, without_place
+from acker.wire.causes import clipped, error_text, with_place, without_place
 from spout.tuples.culprits import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 
@@ -113,8 +113,7 @@ def cut_text(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
     if len(text.encode("utf-8", "replace")) <= limit:
         return text
     message, place = without_place(text)
-    left = limit - len(place.encode("utf-8", "replace"))
-    return message.encode("utf-8", "replace")[:left].decode("utf-8", "ignore") + place
+    return clipped(message, limit - len(place.encode("utf-8", "replace"))) + place
 
 
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:

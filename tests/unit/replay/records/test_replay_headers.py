@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from acker.wire.causes import clipped
 from replay.records.headers import (
     Lineage,
     build_headers,
-    clipped,
     parse_lineage,
     parse_location,
     without_ours,

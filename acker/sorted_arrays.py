@@ -32,9 +32,9 @@ def distinct(named: I64) -> I64:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def among(named: I64, known: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Tell which of an array's members stand in `known`, which is ascending and distinct."""
-    places = np.searchsorted(known, named)
-    found = places < len(known)
-    found[found] = known[places[found]] == named[found]
+def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Tell which of an array's members are in `members`, which is ascending and distinct."""
+    places = np.searchsorted(members, named)
+    found = places < len(members)
+    found[found] = members[places[found]] == named[found]
     return found

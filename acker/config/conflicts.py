@@ -64,8 +64,8 @@ def _readers(inputs: Inputs) -> Iterator[Problem]:
             f"is read by group {later.group} as input {first.name} already; remove one, or give another group"
         )
         yield _at(later, "topic", later.topic, text)
-    given = {name: found for name, found in inputs.items() if found.partitions is not None}
-    for first, later in _repeated(given, lambda found: found.topic):
+    partitioned = {name: found for name, found in inputs.items() if found.partitions is not None}
+    for first, later in _repeated(partitioned, lambda found: found.topic):
         if first.partitions != later.partitions:
             text = f"differs from inputs.{first.name}.partitions of the same topic; give {first.partitions}"
             yield _at(later, "partitions", later.partitions, text)

@@ -50,7 +50,7 @@ class AckerLimitSettings(_Limits):
 
     poll_ms: DurationMs = _time("How long an idle acker waits for contributions.", "50ms", "1ms", "10s")
     pace_ms: DurationMs = _time(
-        "Steps that read contributions are so far apart, but for some after a rest; verdicts wait as long.",
+        "Steps that read contributions are so far apart, save some after a rest; verdicts wait as long.",
         "100ms", "0ms", "10s",
     )  # fmt: skip
     # A cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
@@ -192,7 +192,7 @@ class ReplayLimits(_Limits):
         "dead letters", 100, 1, 1_000_000_000,
     )  # fmt: skip
     breaker_settled_min: Whole = _count(
-        "Nor do any dead letters where fewer roots than this were acked or buried in that time.",
+        "Nor do any dead letters where fewer roots than this were acked or became dead letters in that time.",
         "roots", 1_000, 1, 1_000_000_000,
     )  # fmt: skip
 

@@ -71,9 +71,9 @@ def show(value: object) -> str:
     return text if len(text) <= VALUE_CHARACTERS_MAX else text[: VALUE_CHARACTERS_MAX - 1] + "…"
 
 
-def unknown_key(path: Path, known: Iterable[str]) -> Problem:
+def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
     """Describe a key that means nothing where it stands, with the nearest one that does."""
-    keys = sorted(known)
+    keys = sorted(allowed)
     near = get_close_matches(path[-1], keys, n=1)
     cure = f"did you mean `{near[0]}`?" if near else f"the keys here are {', '.join(keys)}"
     return Problem(path, f"is not a key of this section; {cure}")

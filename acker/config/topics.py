@@ -93,8 +93,8 @@ class Topics(Section):
         """Return the input of a name; `UsageError` if there is none."""
         found = self.inputs.get(name)
         if found is None:
-            known = ", ".join(self.inputs) or "none"
-            raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {known}")
+            names = ", ".join(self.inputs) or "none"
+            raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {names}")
         return found
 
     def input_by_id(self, input_id: int) -> Input:
@@ -144,8 +144,8 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
     found: list[Problem] = []
     root = _section(data, (), found)
-    known = problems.section_keys(Topics)
-    found += [unknown_key((name,), known) for name in root if name not in known]
+    sections = problems.section_keys(Topics)
+    found += [unknown_key((name,), sections) for name in root if name not in sections]
     kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
     found += wrong
     acker = _model(AckerSettings, _section(root.get("acker"), ("acker",), found), ("acker",), found)

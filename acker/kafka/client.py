@@ -1,6 +1,6 @@
 """What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
 
-librdkafka's error codes fall into eight classes, told apart here and nowhere else:
+librdkafka's error codes fall into eight classes, which are distinguished here and nowhere else:
 
 ==============  ==================================================================================
 class           what happens
@@ -201,7 +201,7 @@ class Background:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether waiting is of no use: nothing was ever heard but that we are not let in."""
+        """Whether waiting is of no use: the only answer so far is that we are not let in."""
         return self.refused is not None and not self._has_answered
 
     def silent_ms(self) -> float:

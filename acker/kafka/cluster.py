@@ -139,13 +139,13 @@ class KafkaLog:
         return {**found, **self.ends([p for p, offset in found.items() if offset < 0])}
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
-        wanted = list(dict.fromkeys(names))
-        if not wanted:
+        requested = list(dict.fromkeys(names))
+        if not requested:
             return {}
         return self._ask(
-            f"describing {', '.join(wanted)}",
-            lambda timeout_s: describe_topics(self._connected(), wanted, timeout_s, settings=settings),
-            Use(Operation.DESCRIBE, topic=", ".join(wanted)),
+            f"describing {', '.join(requested)}",
+            lambda timeout_s: describe_topics(self._connected(), requested, timeout_s, settings=settings),
+            Use(Operation.DESCRIBE, topic=", ".join(requested)),
         )
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -156,17 +156,17 @@ class KafkaLog:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         if not offsets:
             return
-        wanted = [
+        requested = [
             confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata)
             for p, offset in offsets.items()
         ]
-        request = ConsumerGroupTopicPartitions(group, wanted)
+        request = ConsumerGroupTopicPartitions(group, requested)
 
         use = Use(Operation.READ, group=group)
 
         def ask(timeout_s: float) -> None:
-            asked = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
-            _sound(settled(asked[group], timeout_s, use).topic_partitions, Operation.READ)
+            futures = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
+            _sound(settled(futures[group], timeout_s, use).topic_partitions, Operation.READ)
 
         self._ask(f"committing offsets of group {group}", ask, use)
 
@@ -182,9 +182,9 @@ class KafkaLog:
         def ask(timeout_s: float) -> int:
             # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
             admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
-            asked = admin.describe_consumer_groups([group], request_timeout=timeout_s)
+            futures = admin.describe_consumer_groups([group], request_timeout=timeout_s)
             try:
-                return len(settled(asked[group], timeout_s, use).members)
+                return len(settled(futures[group], timeout_s, use).members)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return 0
@@ -195,16 +195,16 @@ class KafkaLog:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets:
             return
-        wanted = [_named(p, offset) for p, offset in offsets.items()]
+        requested = [_named(p, offset) for p, offset in offsets.items()]
 
         def ask(timeout_s: float) -> None:
-            asked = self._connected().delete_records(wanted, request_timeout=timeout_s)
+            futures = self._connected().delete_records(requested, request_timeout=timeout_s)
             try:
-                for place, future in asked.items():
+                for place, future in futures.items():
                     settled(future, timeout_s, Use(Operation.DELETE, topic=place.topic))
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._NOENT:
-                    raise self._leaderless(wanted, timeout_s) from error
+                    raise self._leaderless(requested, timeout_s) from error
                 raise
 
         names = ", ".join(sorted({p.topic for p in offsets}))
@@ -220,28 +220,28 @@ class KafkaLog:
         spec: OffsetSpec,
         isolation: IsolationLevel,
     ) -> dict[TopicPartition, int]:
-        wanted = {_named(p): spec for p in partitions}
-        if not wanted:
+        requested = {_named(p): spec for p in partitions}
+        if not requested:
             return {}
-        topics = sorted({p.topic for p in wanted})
+        topics = sorted({p.topic for p in requested})
 
         def ask(timeout_s: float) -> dict[TopicPartition, int]:
-            asked = self._connected().list_offsets(
-                wanted, isolation_level=isolation, request_timeout=timeout_s
+            futures = self._connected().list_offsets(
+                requested, isolation_level=isolation, request_timeout=timeout_s
             )
             try:
                 found = {
                     TopicPartition(p.topic, p.partition): settled(
                         future, timeout_s, Use(Operation.DESCRIBE, topic=p.topic)
                     ).offset
-                    for p, future in asked.items()
+                    for p, future in futures.items()
                 }
                 _require_answers(found, none_later=spec not in (_LATEST, _EARLIEST))
                 return found
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._NOENT:
-                    raise self._leaderless(wanted, timeout_s) from error
+                    raise self._leaderless(requested, timeout_s) from error
                 if code in _STALE_LEADER:
                     # librdkafka remembers leaders for a quarter of an hour, even when they refuse
                     for topic in topics:
@@ -268,18 +268,18 @@ class KafkaLog:
     def _committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        wanted = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
-        if not wanted:
+        requested = [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+        if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
             asker = self._asker_of(group)
             try:
-                found = asker.committed(wanted, timeout_s)
+                found = asker.committed(requested, timeout_s)
             except KafkaException:
                 self._asker = None
-                event = asker.poll(0)  # that we may not ask, only the consumer's own thread has heard
+                event = asker.poll(0)  # only the consumer's own thread knows that we may not ask
                 refused = None if event is None else event.error()
                 if refused is not None and refused.code() in UNAUTHORIZED:
                     raise Refused(refused, use) from None
@@ -321,13 +321,13 @@ class KafkaLog:
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
 
         def ask(timeout_s: float) -> list[str]:
-            asked = self._connected().describe_topics(
+            futures = self._connected().describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
             )
             use = Use(Operation.DESCRIBE, topic=", ".join(names))
-            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in asked.items()}
-            wanted = AclOperation[operation.name]
-            return [name for name, found in allowed.items() if wanted not in (found or ())]
+            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in futures.items()}
+            requested = AclOperation[operation.name]
+            return [name for name, found in allowed.items() if requested not in (found or ())]
 
         return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
 

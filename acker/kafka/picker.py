@@ -32,8 +32,8 @@ class KafkaPicker(KafkaReader):
         self._offsets: _Offsets = {}
         self._passed = self._passed_bytes = 0
 
-    def pick(self, timeout_ms: int, wanted: _Offsets, max_records: int = 1000) -> Picked:
-        self._offsets, self._passed, self._passed_bytes = wanted, 0, 0
+    def pick(self, timeout_ms: int, offsets: _Offsets, max_records: int = 1000) -> Picked:
+        self._offsets, self._passed, self._passed_bytes = offsets, 0, 0
         return Picked(self.poll(timeout_ms, max_records), self._passed, self._passed_bytes)
 
     def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
@@ -58,8 +58,8 @@ class KafkaPicker(KafkaReader):
         if not messages:
             return {}, []
         (name,) = self._positions
-        wanted = self._offsets.get(name, ())
-        return {name: messages[-1].offset() or 0}, [m for m in messages if m.offset() in wanted]
+        offsets = self._offsets.get(name, ())
+        return {name: messages[-1].offset() or 0}, [m for m in messages if m.offset() in offsets]
 
     def _several(self, messages: list[Message]) -> tuple[_Last, list[Message]]:
         last: dict[tuple[str, int], int] = {}

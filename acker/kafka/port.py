@@ -100,7 +100,7 @@ class Reader(Protocol):
 
 
 class Picked(NamedTuple):
-    """What a picker came by. `records` are the wanted ones; the others are only counted."""
+    """What a picker came by. `records` are those that were asked for; the others are only counted."""
 
     records: Sequence[Record]
     passed: int
@@ -117,12 +117,15 @@ class Picker(Protocol):
         """Replace the assignment, as a reader's."""
 
     def pick(
-        self, timeout_ms: int, wanted: Mapping[TopicPartition, Container[int]], max_records: int = 1000
+        self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
     ) -> Picked:
         """Read on: at most `max_records`, wanted or not, as soon as there are any, none when `timeout_ms` is
         over.
 
-        `wanted` has offsets by partition; a partition that is missing there has none.
+        Args:
+            timeout_ms: how long to wait.
+            offsets: of each partition the offsets of the records to return; where it is missing, none.
+            max_records: those that are returned and the others together.
         """
 
     def position(self, partition: TopicPartition) -> int:
@@ -159,7 +162,11 @@ class Transactions(Protocol):
         """Open a transaction."""
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Queue a record; `placed` gets its offset before `commit` returns, in the order of sending."""
+        """Queue a record into the open transaction.
+
+        Args:
+            placed: gets its offset, before `commit` returns; of one partition in the order of sending.
+        """
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""

@@ -1,4 +1,4 @@
-"""Reads a piece of a partition to a known end, as a restart needs it (docs/design/protocol.md, section 5.3)."""
+"""Reads a piece of a partition to a known end, as a restart needs it (docs/design/protocol.md, 5.3)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a broker says when it does not let us in, or does not let us do something; told by librdkafka's codes.
+"""What a broker says when it does not let us in, or does not let us do something, by librdkafka's codes.
 
-That it does not let us in (`NotAuthenticated`) only librdkafka's own threads hear; whoever waits hears that
+That it does not let us in (`NotAuthenticated`) only librdkafka's own threads learn; whoever waits learns that
 nothing answers. So `Background` keeps it, and the waiting ends with it. That a right is missing comes as the
 answer to a request, which knows what the request was for: its `Use`.
 """
@@ -45,7 +45,7 @@ class Use:
     transactional_id: str = ""
 
     def right(self, code: int) -> Right | None:
-        """Return the right that an error code says is missing; None where that cannot be told.
+        """Return the right that an error code says is missing; None where the code does not say which.
 
         A producer's id is given to whoever may write to any topic; who may not is refused it by the cluster.
         """

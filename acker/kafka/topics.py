@@ -22,12 +22,15 @@ T = TypeVar("T")
 def describe_topics(
     admin: AdminClient, names: Iterable[str], timeout_s: float, *, settings: bool
 ) -> dict[str, TopicInfo]:
-    """Return those of the named topics that exist, in the order of the names, each once."""
-    wanted = list(names)
-    if not wanted:
+    """Return those of the named topics that exist, in the order of the names, each once.
+
+    `timeout_s` is for each of two answers: with `settings` theirs are asked for too.
+    """
+    requested = list(names)
+    if not requested:
         return {}
-    asked = admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
-    described = _existing(asked, timeout_s, Operation.DESCRIBE)
+    futures = admin.describe_topics(TopicCollection(requested), request_timeout=timeout_s)
+    described = _existing(futures, timeout_s, Operation.DESCRIBE)
     configured = _settings(admin, described, timeout_s) if settings and described else {}
     if settings:  # one may have gone between the two questions
         described = {name: found for name, found in described.items() if name in configured}
@@ -39,14 +42,15 @@ def describe_topics(
             replication=min((len(part.replicas) for part in described[name].partitions), default=0),
             settings=configured.get(name, {}),
         )
-        for name in wanted
+        for name in requested
         if name in described
     }
 
 
-def _existing(asked: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:
+def _existing(futures: Mapping[str, Future[T]], timeout_s: float, operation: Operation) -> dict[str, T]:
+    """Return the answers for topics that exist, by topic; `operation` is what was asked of them."""
     found: dict[str, T] = {}
-    for name, future in asked.items():
+    for name, future in futures.items():
         try:
             found[name] = settled(future, timeout_s, Use(operation, topic=name))
         except KafkaException as error:
@@ -57,11 +61,11 @@ def _existing(asked: Mapping[str, Future[T]], timeout_s: float, operation: Opera
 
 def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    asked = {
+    futures = {
         place.name: future
         for place, future in admin.describe_configs(resources, request_timeout=timeout_s).items()
     }
-    found = _existing(asked, timeout_s, Operation.DESCRIBE_CONFIGS)
+    found = _existing(futures, timeout_s, Operation.DESCRIBE_CONFIGS)
     return {
         name: {key: entry.value for key, entry in entries.items() if entry.value is not None}
         for name, entries in found.items()

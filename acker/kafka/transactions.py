@@ -6,7 +6,7 @@ whose outcome is unknown when the deadline is over (`Unreachable`), and one whos
 (`Unreachable` as well: a new owner of the id ends what there is, and looks). The last happens where the abort
 overtakes the request that would have begun the transaction at the coordinator, which then knows of none
 (librdkafka's issue 4849). A refused record makes the transaction one of the first kind; but that a right is
-missing is told as it is, for no other attempt would find it.
+missing is reported as it is, for no other attempt would find it.
 
 What librdkafka had put into a request, but not sent, when a transaction was undone it drops, and counts its
 sequence numbers on: the broker misses them in the next transaction, and refuses it. With one request under
@@ -51,7 +51,7 @@ SERVED_EVERY: Final = 1_000
 
 @dataclass(slots=True)
 class _Reports:
-    """Delivery reports of one transaction: how many are missing, and who is told what if it commits."""
+    """Delivery reports of one transaction: how many are missing, and who gets what if it commits."""
 
     missing: int = 0
     found: list[tuple[Callable[[int], None], int]] = field(default_factory=list)

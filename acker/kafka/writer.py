@@ -144,7 +144,9 @@ class KafkaProducer(KafkaWriter):
             self._await_first(record.topic)
 
     def _await_first(self, topic: str) -> None:
-        """The producer gets its id with it, or is refused one and dead. That must be heard in a poll: a flush
+        """Wait a moment until the first record is durable, or the broker does not let us in.
+
+        The producer gets its id with it, or is refused one and dead. A poll must report that: a flush
         would go on to the delivery callback with the exception set, which Python does not survive.
         """
         deadline = self._client.deadline(CONNECT_MS)

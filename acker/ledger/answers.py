@@ -45,18 +45,21 @@ def accepted(
 
 
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:
-    """Answer a session that does not get a group, in one part, which names the owner; `why` is not empty."""
-    known = sessions.groups.get(group)
-    owner = known.owner if known else Session(group, 0, "")
+    """Answer a session that does not get a group; the answer names the session that owns it.
+
+    A refusal has one part: of more than some 12,000 sources it contains only the first. `why` is not empty.
+    """
+    entry = sessions.groups.get(group)
+    owner = entry.owner if entry else Session(group, 0, "")
     sources, _ = _cut(_sources(sessions.sources_of(group), watermark), ())[0]
     clock_ms = sessions.clock(owner).read_ms
     return Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, tuple(sources), ())
 
 
-def _sources(known: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:
+def _sources(generations: Sequence[tuple[int, SourceGeneration]], watermark: Watermark) -> list[TakenSource]:
     return [
         TakenSource(number, source.topic_id, source.generation, source.from_, watermark(number))
-        for number, source in known
+        for number, source in generations
     ]
 
 

@@ -75,11 +75,11 @@ class Marks:
             return Seen.REPEATED
         if content.seq > mark.seq:
             mark.seq, mark.applied = content.seq, {}
-        known = mark.applied.setdefault((content.source, content.block), -1)
-        if known == -1:
+        applied_crc = mark.applied.setdefault((content.source, content.block), -1)
+        if applied_crc == -1:
             mark.applied[content.source, content.block] = content.crc
             return Seen.NEW
-        return Seen.REPEATED if known == content.crc else Seen.DIFFERENT
+        return Seen.REPEATED if applied_crc == content.crc else Seen.DIFFERENT
 
     def forget(self, session: Session) -> None:
         for lane in [lane for lane in self._lanes if lane.session == session]:

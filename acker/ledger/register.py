@@ -94,10 +94,10 @@ class Register:
         """Return the cohorts of any session that overlap a run of any length."""
         blocks = self._blocks.get(run.source, {})
         first, last = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
-        wanted: Iterable[int] = range(first, last + 1)
+        candidates: Iterable[int] = range(first, last + 1)
         if last - first >= len(blocks):
-            wanted = [block for block in blocks if first <= block <= last]
-        for block in wanted:
+            candidates = [block for block in blocks if first <= block <= last]
+        for block in candidates:
             for cohort in list(blocks.get(block, ())):
                 if cohort.start < run.end and cohort.end > run.start:
                     yield cohort

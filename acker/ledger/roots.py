@@ -240,10 +240,10 @@ class Roots:
 
     def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the places in the sparse arrays of the open roots of `at`, and a mask over `at`."""
-        known = self._at if self._at is not None else np.zeros(0, np.int32)
-        places = np.searchsorted(known, at)
-        kept = places < len(known)
-        kept[kept] = known[places[kept]] == at[kept]
+        indices = self._at if self._at is not None else np.zeros(0, np.int32)
+        places = np.searchsorted(indices, at)
+        kept = places < len(indices)
+        kept[kept] = indices[places[kept]] == at[kept]
         return places[kept], kept
 
     def _remove(self, places: I64) -> None:

@@ -173,34 +173,38 @@ class Sessions:
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
     def sources_of(self, group: str) -> list[tuple[int, SourceGeneration]]:
-        return sorted((number, known) for number, known in self.sources.items() if known.group == group)
+        """Return the sources of a group with their numbers, ascending."""
+        return sorted((number, entry) for number, entry in self.sources.items() if entry.group == group)
 
     def stranger(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a source contradicts earlier records about its input; empty if it does not."""
-        known_group = self._groups_of_inputs.get(input_id_of(source), group)
-        if known_group != group:
-            return f"input {input_id_of(source)} is of group {known_group}, not of {group}"
-        known_topic = self._topics.get(source >> 16, topic)
-        if topic is not None and known_topic != topic:
-            return f"input {input_id_of(source)} is topic {known_topic}, not {topic}"
+        """Return how a source contradicts earlier records about its input; empty if it does not.
+
+        `group` is the one in the record; `topic` is None if the record does not contain it.
+        """
+        own_group = self._groups_of_inputs.get(input_id_of(source), group)
+        if own_group != group:
+            return f"input {input_id_of(source)} is of group {own_group}, not of {group}"
+        own_topic = self._topics.get(source >> 16, topic)
+        if topic is not None and own_topic != topic:
+            return f"input {input_id_of(source)} is topic {own_topic}, not {topic}"
         return ""
 
     # -- reading
 
     def add_source(self, group: str, source: TakeSource) -> None:
         """Keep the description of a source if it is the first of its generation; else ignore it."""
-        known = self.sources.get(source.source)
-        if known is None or source.generation > known.generation:
+        entry = self.sources.get(source.source)
+        if entry is None or source.generation > entry.generation:
             self.set_source(
                 source.source,
                 SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_),
             )
 
-    def set_source(self, source: int, known: SourceGeneration) -> None:
+    def set_source(self, source: int, entry: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
-        self.sources[source] = known
-        self._topics[source >> 16] = known.topic
-        self._groups_of_inputs[input_id_of(source)] = known.group
+        self.sources[source] = entry
+        self._topics[source >> 16] = entry.topic
+        self._groups_of_inputs[input_id_of(source)] = entry.group
 
     def objection(self, take: Take) -> str:
         """Return how the sources of a take contradict earlier records or each other; empty if they do not."""

@@ -43,9 +43,10 @@ class KafkaAdmin:
         self._wait_s = deadline_ms / 1000
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        wanted = list(names)
+        """Return those of the named topics that exist."""
+        requested = list(names)
         return self._ask(
-            "describing topics", lambda: describe_topics(self._admin, wanted, self._wait_s, settings=True)
+            "describing topics", lambda: describe_topics(self._admin, requested, self._wait_s, settings=True)
         )
 
     def holding_records(self, infos: Iterable[TopicInfo]) -> list[str]:
@@ -56,9 +57,9 @@ class KafkaAdmin:
         }
         if not partitions:
             return []
-        asked = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
+        futures = self._admin.list_offsets(partitions, request_timeout=self._wait_s)
         ends = {}
-        for part, future in asked.items():
+        for part, future in futures.items():
             use = Use(Operation.DESCRIBE, topic=part.topic)
             ends[part] = self._ask("listing offsets", partial(settled, future, self._wait_s, use)).offset
         return sorted({part.topic for part, end in ends.items() if end > 0})
@@ -79,8 +80,8 @@ class KafkaAdmin:
         ]
         if new:
             wait = self._wait_s
-            made = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("making", made, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+            futures = self._admin.create_topics(new, operation_timeout=wait, request_timeout=wait)
+            self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
             self._await({topic.topic: topic.num_partitions for topic in new})
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
@@ -109,6 +110,7 @@ class KafkaAdmin:
             raise TopicError("\n".join(refused))
 
     def _await(self, partitions: Mapping[str, int]) -> None:
+        """Wait until the broker that answers us knows what the controller did."""
         deadline = self._client.deadline()
         while True:
             listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
@@ -132,5 +134,6 @@ class KafkaAdmin:
             raise self._error(doing, error.args[0]) from None
 
     def _error(self, doing: str, cause: KafkaError, use: Use | None = None) -> WindhoverError:
+        """Translate an error; where nothing answers, add what the connection itself reported."""
         self._admin.poll(0)
         return self._client.error(cause, doing, self._client.operation_timeout_ms, self._background, use)

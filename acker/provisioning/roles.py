@@ -24,7 +24,7 @@ from acker.kafka.rights import Operation, Resource, Right
 
 
 class Role(StrEnum):
-    """A part of an installation, or who works with it, that comes to the broker under a name of its own."""
+    """A part of an installation, or who works with it, with a name of its own at the broker."""
 
     OPERATOR = "operator"
     ACKER = "acker"

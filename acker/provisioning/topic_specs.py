@@ -155,11 +155,11 @@ def _of_input(
     if not each.tracked:
         return
     count = source.partitions if source else partitions
-    given = source.settings if source else {}
-    size = int(given.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
+    of_source = source.settings if source else {}
+    size = int(of_source.get("max.message.bytes", MESSAGE_BYTES)) + COPY_HEADERS_BYTES
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written.
     kept = {**_LOG, "max.message.bytes": str(size), "message.timestamp.type": "CreateTime"}
-    kept |= {name: given[name] for name in _OF_SOURCE if name in given}
+    kept |= {name: of_source[name] for name in _OF_SOURCE if name in of_source}
     yield TopicSpec(
         each.replay_topic, TopicRole.REPLAY, f"{key}.replay_topic", count, replication, basic | kept
     )

@@ -125,9 +125,9 @@ class PartitionCore:
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         for run in init.runs:
-            known = self.sessions.sources.get(run.source)
+            entry = self.sessions.sources.get(run.source)
             ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
-            if known is not None and ends == {known.generation}:
+            if entry is not None and ends == {entry.generation}:
                 self.ledger.init(emission, run, self.ack_next)
             else:
                 self.ledger.counts.refused += run.end - run.start

@@ -78,10 +78,10 @@ def state_of(core: PartitionCore) -> State:
         judged.verdict_pin.offset if judged and judged.verdict_pin else -1,
         tuple(
             StoredSource(
-                number, known.group, known.topic, known.topic_id, known.generation, known.from_,
+                number, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_,
                 core.ledger.watermark(number),
             )
-            for number, known in sorted(core.sessions.sources.items())
+            for number, entry in sorted(core.sessions.sources.items())
         ),
         index.sessions(), index.pending(),
         index.lanes(core.ack_marks.safe), index.lanes(core.fail_marks),
@@ -116,8 +116,8 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
         if stored.timed:
             core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
     for source in state.sources:
-        known = SourceGeneration(source.group, source.topic, source.topic_id, source.generation, source.from_)
-        core.sessions.set_source(source.source, known)
+        entry = SourceGeneration(source.group, source.topic, source.topic_id, source.generation, source.from_)
+        core.sessions.set_source(source.source, entry)
         core.ledger.set_watermark(source.source, source.next)
     for item in state.pending:
         before_ms = None if item.before == RESTART else item.before

@@ -51,16 +51,19 @@ class StepReader:
         self._paid_ms = 0
 
     def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
-        """Set the partitions to read; new ones start at these offsets of inits, fails and contributions."""
-        wanted: dict[TopicPartition, int] = {}
+        """Set the partitions to read, each with its offsets in ``_ack_init``, ``_ack_fail``, ``_ack_ack``.
+
+        A partition that was assigned before goes on where it is; its offsets here are ignored.
+        """
+        next_offsets: dict[TopicPartition, int] = {}
         for number, (init, fail, ack) in starts.items():
             for where, start in (
                 (self._init(number), init),
                 (self._fail(number), fail),
                 (self._ack(number), ack),
             ):
-                wanted[where] = self._next[where] if number in self.records else start
-        self._next = wanted
+                next_offsets[where] = self._next[where] if number in self.records else start
+        self._next = next_offsets
         self.records = {number: self.records.get(number, StepRecords()) for number in starts}
         self._reassign()
         self._broken = False
@@ -117,9 +120,9 @@ class StepReader:
 
     def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return by partition where ``_ack_ack`` and ``_ack_fail`` end now."""
-        wanted = list(numbers)
-        ends = self._log.ends([where(n) for n in wanted for where in (self._ack, self._fail)])
-        return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in wanted}
+        chosen = list(numbers)
+        ends = self._log.ends([where(n) for n in chosen for where in (self._ack, self._fail)])
+        return {number: (ends[self._ack(number)], ends[self._fail(number)]) for number in chosen}
 
     def close(self) -> None:
         self._acks.close()

@@ -106,7 +106,10 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int) -> s
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read."""
+    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
+
+    Whether packed positions lie in the block is checked by `Contribution.outside`, which reads them anyway.
+    """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"
     if len(acks.positions) % _PACKED:

@@ -1,6 +1,7 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its stable end, since the mark of a letter stands behind it.
+Each partition is read to its stable end, since the mark of a letter stands behind it. A letter's headers
+are kept, never its payload, and of at most `KEPT_MAX` letters.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -31,8 +32,8 @@ class LetterBox:
         others: records that are neither letters nor marks.
     """
 
-    def __init__(self, wanted: Filter, kept_max: int = KEPT_MAX) -> None:
-        self._filter = wanted
+    def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:
+        self._filter = chosen
         self._kept_max = kept_max
         self._letters: dict[str, Letter] = {}
         self.left_out = 0
@@ -66,11 +67,11 @@ class LetterBox:
 
 
 def find_letters(
-    log: Log, found: Input, wanted: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
+    log: Log, found: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> LetterBox:
     """Read the letters of an input that are meant; `TopicError` if its dead-letter topic does not exist."""
-    box = LetterBox(wanted, kept_max)
-    starts = _starts(log, found.dead_letter.topic, found.name, wanted)
+    box = LetterBox(chosen, kept_max)
+    starts = _starts(log, found.dead_letter.topic, found.name, chosen)
     ends = log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
@@ -79,7 +80,7 @@ def find_letters(
     return box
 
 
-def _starts(log: Log, topic: str, name: str, wanted: Filter) -> Mapping[TopicPartition, int]:
+def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPartition, int]:
     info = log.topics([topic]).get(topic)
     if info is None:
         raise TopicError(
@@ -87,18 +88,19 @@ def _starts(log: Log, topic: str, name: str, wanted: Filter) -> Mapping[TopicPar
         )
     places = [TopicPartition(topic, number) for number in range(info.partitions)]
     starts = dict(log.starts(places))
-    if wanted.since_ms is not None:
-        since = log.offsets_at(places, wanted.since_ms)
+    if chosen.since_ms is not None:
+        since = log.offsets_at(places, chosen.since_ms)
         starts = {place: max(start, since[place]) for place, start in starts.items()}
-    if not wanted.places:
+    if not chosen.places:
         return starts
-    first = _first_of(topic, info.partitions, wanted)
+    first = _first_of(topic, info.partitions, chosen)
     return {place: max(starts[place], offset) for place, offset in first.items() if place in starts}
 
 
-def _first_of(topic: str, partitions: int, wanted: Filter) -> dict[TopicPartition, int]:
+def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
+    """Return the partitions that hold the letters that are named, and from where on."""
     first: dict[TopicPartition, int] = {}
-    for text in wanted.places:
+    for text in chosen.places:
         of, partition, offset = parse_location(text) or ("", 0, 0)
         is_own = of == topic
         place = TopicPartition(topic, partition if is_own else partition % partitions)

@@ -81,7 +81,7 @@ class LetterHandling:
         return not self._letters
 
     def open(self) -> int:
-        """Fence whoever is at it, and return how many letters are meant; `TopicError`: a topic is missing."""
+        """Fence other handlers, and return how many letters are meant; `TopicError`: a topic is missing."""
         wait_ms = self._limits.operation_timeout_ms
         topic = self._input.replay_topic
         self._info = self._log.topics([topic], settings=True).get(topic)

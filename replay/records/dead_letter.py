@@ -10,7 +10,7 @@ __dlq.errors.delivery.count      how often it was emitted
 __dlq.errors.message             why it is here, in a sentence
 windhover.dead                   `DeadReason`
 windhover.missing                only where the payload is missing: why
-windhover.timestamp              the record's own timestamp, ms; the letter's is the time of its burial
+windhover.timestamp              the record's own timestamp, ms; the letter's is when it was written
 windhover.origin and the others  as in `replay.records.headers`; the attempt is the last one made
 ===============================  ==============================================================
 

@@ -197,18 +197,22 @@ def entries_of(
     a commit before it writes the markers. Raises `DataLoss` for a missing entry, `UnknownVersion` for a newer
     one.
     """
-    known = {offset: due for offset, due in kept.items() if due is not None}
-    if len(known) == len(kept):
-        return known
+    in_memory = {offset: due for offset, due in kept.items() if due is not None}
+    if len(in_memory) == len(kept):
+        return in_memory
     end = worker.log.stable_ends([place])[place]
-    missing = {RecordPlace(*place, offset) for offset in kept if offset not in known and offset < end}
+    missing = {RecordPlace(*place, offset) for offset in kept if offset not in in_memory and offset < end}
     read: dict[int, Due | None] = {}
     while missing:
         worker.at("reading what is due")
         answers = worker.fetcher.fetch(missing, why=False)
         read.update({where.offset: _read(worker, where, found) for where, found in answers.items()})
         missing -= answers.keys()
-    return {offset: known.get(offset) or read[offset] for offset in kept if offset in known or offset in read}
+    return {
+        offset: in_memory.get(offset) or read[offset]
+        for offset in kept
+        if offset in in_memory or offset in read
+    }
 
 
 def _read(worker: Worker, place: RecordPlace, found: Record | Absence) -> Due | None:

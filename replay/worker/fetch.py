@@ -74,16 +74,20 @@ class Fetcher:
         self.read_records = 0
         self.read_bytes = 0
 
-    def fetch(self, wanted: Iterable[RecordPlace], *, why: bool = True) -> Answers:
-        """Read committed records; return at least one of `wanted`, or why there is none.
+    def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
+        """Read committed records.
 
         With `why` NEVER is distinguished from GONE. For this the settings of the topic are fetched, which
         needs a right of its own. Without it each missing record is GONE.
 
-        Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`, or the log was shortened again
-        and again.
+        Returns:
+            For each record in the answer, the record or why there is none. At least one of `places` is in it.
+
+        Raises:
+            Unreachable: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during each
+                of several tries.
         """
-        targets = list(wanted)
+        targets = list(places)
         offsets = _by_partition(targets)
         for _ in range(_TRIES):
             try:
@@ -157,9 +161,9 @@ class Fetcher:
         return {name: found for name, found in inside.items() if found}
 
 
-def _by_partition(wanted: Iterable[RecordPlace]) -> _Offsets:
+def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for topic, partition, offset in wanted:
+    for topic, partition, offset in places:
         offsets[topic, partition].append(offset)
     return {TopicPartition(*name): sorted(set(found)) for name, found in sorted(offsets.items())}
 

@@ -109,8 +109,8 @@ def _place(due: Due) -> RecordPlace:
 
 
 def _fetch(worker: Worker, targets: Sequence[_Target], there: set[tuple[str, str]]) -> list[_Found]:
-    wanted = [place for _, _, place, topic in targets if topic in there]
-    answers = worker.fetcher.fetch(wanted)
+    places = [place for _, _, place, topic in targets if topic in there]
+    answers = worker.fetcher.fetch(places)
     there = worker.same_topics(there)
     found: list[_Found] = []
     for due, owner, place, topic in targets:
@@ -171,12 +171,12 @@ def bounded(
     dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
     room = {key: worker.breaker_of(found).room(now_ms) for key, found in dying.items()}
     open_ones = [found for key, found in dying.items() if not room[key]]
-    buried: Counter[int] = Counter()
+    letters: Counter[int] = Counter()
     kept: list[RootOutcome] = []
     for outcome in outcomes if dying else ():
         if outcome.dies:
-            if buried[outcome.input.id] >= room[outcome.input.id]:
+            if letters[outcome.input.id] >= room[outcome.input.id]:
                 continue
-            buried[outcome.input.id] += 1
+            letters[outcome.input.id] += 1
         kept.append(outcome)
     return (kept if dying else list(outcomes)), open_ones

@@ -217,10 +217,10 @@ class VerdictPartition:
         if not taken:
             return False
         try:
-            known = entries_of(worker, self._due, self.waiting.kept(taken))
-            asides = {at: due for at, due in known.items() if isinstance(due, Aside)}
+            entries = entries_of(worker, self._due, self.waiting.kept(taken))
+            asides = {at: due for at, due in entries.items() if isinstance(due, Aside)}
             decisions = self._decide(asides, now_ms) if asides else {}
-            dues = [due for at, due in known.items() if due is not None and at not in asides]
+            dues = [due for at, due in entries.items() if due is not None and at not in asides]
             outcomes, open_ones = bounded(worker, outcomes_of(worker, dues, now_ms) if dues else [], now_ms)
         except WindhoverError as error:
             self.waiting.done((), taken)
@@ -237,12 +237,12 @@ class VerdictPartition:
                 self.waiting.done((), taken)
                 self._refused(inputs, error, now_ms)
                 return True
-        done = {*decisions, *(at for at, due in known.items() if due is None)}
+        done = {*decisions, *(at for at, due in entries.items() if due is None)}
         if len(outcomes) + len(done) == len(taken):
             self.waiting.done(taken, ())
         else:
             ended = {id(outcome.due) for outcome in outcomes}
-            done |= {at for at, due in known.items() if id(due) in ended}
+            done |= {at for at, due in entries.items() if id(due) in ended}
             left = [entry for entry in taken if entry.offset not in done]
             self.waiting.done([entry for entry in taken if entry.offset in done], left)
         waiting = [decided for decided in decisions.values() if decided[0] is not None]
@@ -388,6 +388,6 @@ class VerdictPartition:
 def paused_text(name: str, pause: Pause) -> str:
     """Return a text about why an input is paused, and what to do."""
     return (
-        f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is not buried"
-        " yet waits, and nothing is lost"
+        f"{pause.why}; correct what fails them, then run `windhover replay resume {name}`: what is no dead"
+        " letter yet waits, and nothing is lost"
     )

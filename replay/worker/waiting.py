@@ -108,8 +108,8 @@ class Schedule:
     @property
     def next_due_ms(self) -> int | None:
         first = int(self._chunks[0][0, 0]) if self._chunks else None
-        known = [due_ms for due_ms in (first, self._recent_min_ms) if due_ms is not None]
-        return min(known, default=None)
+        times = [due_ms for due_ms in (first, self._recent_min_ms) if due_ms is not None]
+        return min(times, default=None)
 
     def add(self, due_ms: int, offset: int) -> None:
         self._recent.append(due_ms)
@@ -136,15 +136,15 @@ class Schedule:
                 self._recent = array("q", later.tobytes())
                 self._recent_min_ms = int(later[:, 0].min())
             found.append(recent[is_due])
-        wanted = limit
-        while self._chunks and wanted > 0 and self._chunks[0][0, 0] <= now_ms:
+        left = limit
+        while self._chunks and left > 0 and self._chunks[0][0, 0] <= now_ms:
             chunk = self._chunks.popleft()
-            end = min(wanted, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
+            end = min(left, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
             found.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
             self._sorted -= end
-            wanted -= end
+            left -= end
         entries = np.concatenate(found)
         entries = entries[_order(entries)]
         self._merge(entries[limit:])

@@ -244,10 +244,13 @@ class Worker:
     def topics_of(
         self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
-        """Fetch the topics of inputs, or raise `TopicError` if one is missing; and others, if they exist."""
-        wanted = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
-        infos = dict(self.log.topics(wanted | set(also), settings=settings))
-        missing = sorted(wanted - set(infos))
+        """Fetch the replay and dead-letter topics of some inputs, and others, which may be missing.
+
+        Raises `TopicError` if a replay or dead-letter topic is missing.
+        """
+        required = {name for found in inputs for name in (found.replay_topic, found.dead_letter.topic)}
+        infos = dict(self.log.topics(required | set(also), settings=settings))
+        missing = sorted(required - set(infos))
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos

@@ -21,7 +21,7 @@ COMMIT_EVERY_MS = 3_000
 COMMIT_IDLE_MS = 500
 """With nothing pending a commit does not wait long: the process may be killed at any moment, and often is."""
 
-LOOK_EVERY_MS = 30_000
+VERIFY_EVERY_MS = 30_000
 """An earlier process of the session that wakes up may commit a lower offset; then we commit ours again."""
 
 
@@ -54,7 +54,7 @@ class Committer:
         self._tried_ms = now_ms
         if self._looked_ms is None:
             self._looked_ms = now_ms
-        elif not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+        elif not 0 <= now_ms - self._looked_ms < VERIFY_EVERY_MS:
             self._looked_ms = now_ms
             try:
                 # without those that somebody else has moved

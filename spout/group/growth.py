@@ -12,12 +12,12 @@ from __future__ import annotations
 from acker.wire.events import Taken
 from spout.group.announce import REPEAT_MS, Announcer
 from spout.group.context import PlannerContext
-from spout.group.sources import SourceSpec, look_for_sources
+from spout.group.sources import SourceSpec, find_sources
 from spout.group.starting import check_topic, re_created
 from spout.planning.intake import SourceCursor, cursor_of
 from spout.planning.session import Answers, SessionName
 
-LOOK_EVERY_MS = 2_000
+SOURCES_EVERY_MS = 2_000
 """How often this process requests the partitions and Kafka's ids of the topics from the broker."""
 
 
@@ -25,6 +25,7 @@ class Growth:
     """Finds new partitions and adds them to a running session."""
 
     def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
+        """Begin; the first check is `SOURCES_EVERY_MS` from now."""
         self._context = context
         self._name = name
         self._looked_ms = now_ms
@@ -44,18 +45,18 @@ class Growth:
         """
         if self._found:
             return self._taken(now, now_ms)
-        if not 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+        if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
             self._looked_ms = now_ms
-            self._found = self._look()
+            self._found = self._find()
             if self._found:
                 return self._ask(now, now_ms)
         return []
 
-    def _look(self) -> dict[int, SourceSpec]:
+    def _find(self) -> dict[int, SourceSpec]:
         """Return the new sources, once their replay topics have partitions for copies."""
         context = self._context
         tracked = context.announcer is not None
-        found, lack = look_for_sources(context.log, context.spec.inputs, tracked=tracked)
+        found, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
         for source, former in context.sources.items():
             if source in found and found[source].topic_id != former.topic_id:
                 raise re_created(found[source], former.topic_id, tracked=tracked)

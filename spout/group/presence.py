@@ -38,7 +38,7 @@ SILENT_MS_MAX: Final = 10_000
 CLIPPED_MS: Final = 2 * SIGN_EVERY_MS
 """After an acker has shortened the log, signs may be missing: a new session waits so long for new ones."""
 
-LOOK_EVERY_MS: Final = 250
+SIGNS_EVERY_MS: Final = 250
 
 TEXT_MAX: Final = 200
 """A host's and an application's name are cut to so many characters in the header."""
@@ -143,8 +143,8 @@ class Presence:
             self._read(record, now_ms)
 
     def look(self, now_ms: int) -> None:
-        """Read new signs, at most once in `LOOK_EVERY_MS`."""
-        if 0 <= now_ms - self._looked_ms < LOOK_EVERY_MS:
+        """Read new signs, at most once in `SIGNS_EVERY_MS`."""
+        if 0 <= now_ms - self._looked_ms < SIGNS_EVERY_MS:
             return
         self._looked_ms = now_ms
         for record in self._follower.read():

@@ -85,15 +85,13 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 
     Raises `TopicError`: a topic is missing, or a replay topic has fewer partitions than its topic.
     """
-    found, lack = look_for_sources(log, inputs, tracked=tracked)
+    found, lack = find_sources(log, inputs, tracked=tracked)
     if lack:
         raise TopicError(lack)
     return found
 
 
-def look_for_sources(
-    log: Log, inputs: Sequence[Input], *, tracked: bool
-) -> tuple[dict[int, SourceSpec], str]:
+def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
     """Get the sources, and what is wrong where a replay topic has fewer partitions than its topic."""
     # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
     replays = [found.replay_topic for found in inputs if tracked]

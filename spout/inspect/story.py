@@ -197,7 +197,7 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
     if letters:
         letter = letters[-1]
         if letter.is_note:
-            return f"dropped: a rule drops what fails by {letter.error}; the note of it is at {letter.place}"
+            return f"dropped: a rule drops what fails by {letter.error}; its note is {letter.place}"
         if letter.mark is None:
             return f"dead letter at {letter.place}"
         if letter.mark.action is LetterAction.DROPPED:
@@ -216,7 +216,7 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
 def _fate(due: Due) -> str:
     if due.dead == DeadReason.DROPPED:
         return "the note that a rule drops it"
-    return "its burial as a dead letter" if due.dead else "its replay"
+    return "its dead letter" if due.dead else "its replay"
 
 
 def is_of(letter: Letter, last: TracedEmission) -> bool:

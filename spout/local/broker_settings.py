@@ -11,7 +11,7 @@ HOST = "127.0.0.1"
 
 
 class Listener(NamedTuple):
-    """A further listener: its name, its port, and the port that clients are told to use."""
+    """A further listener: its name, its port, and the port that clients are to use."""
 
     name: str
     port: int

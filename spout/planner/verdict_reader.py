@@ -32,7 +32,7 @@ class VerdictReader:
         self._counts = PartitionCounts(log, names, partitions)
         self.undecodable = 0
         self._report = report
-        self._told = LogOnce()
+        self._logged = LogOnce()
         self._codec = wire_codec()
         self._log = log
         self._reader = log.reader(committed=True)
@@ -80,7 +80,7 @@ class VerdictReader:
 
     def _pass_over(self, record: Record, why: str) -> None:
         self.undecodable += 1
-        if self._told.is_first(record.topic, why):
+        if self._logged.is_first(record.topic, why):
             place = f"{record.topic}/{record.partition}@{record.offset}"
             self._report("undecodable", {"record": place, "error": why})
 

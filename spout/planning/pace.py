@@ -1,4 +1,4 @@
-"""How many records a batch may have so that it ends within a quarter of the timeout; pure (protocol.md, 5.1)."""
+"""How many records a batch may have to end within a quarter of the timeout; pure (protocol.md, 5.1)."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class BatchPace:
                 self._seen[size] = self._count, took_ms
                 self._batches += 1
                 self._ends[size] = self._batches
-                known_from = self._batches - REMEMBERED_BATCHES
-                stale = [each for each in self._seen if each > size and self._ends[each] <= known_from]
+                kept_from = self._batches - REMEMBERED_BATCHES
+                stale = [each for each in self._seen if each > size and self._ends[each] <= kept_from]
                 fixed_ms = _line_through_newest(list(self._seen.values()))[0]
                 self._is_probe = bool(stale) and took_ms <= 2 * min(
                     fixed_ms, self._timeout_ms / TIMEOUT_SHARE

@@ -102,7 +102,7 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What a batch comes to, ready to be published.
+    """The outcome of a batch, ready to be published.
 
     Attributes:
         failed: failed roots by cause, as ascending indices; each root under one cause.

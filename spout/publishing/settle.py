@@ -1,4 +1,4 @@
-"""From the reports of a micro-batch's tasks to what the batch comes to.
+"""From the reports of a micro-batch's tasks to the outcome of the batch.
 
 What could hide a lost tuple is checked instead of folded:
 
@@ -45,7 +45,7 @@ def settle(
     tasks_of: Callable[[int], int | None],
     moment: Moment | None = None,
 ) -> BatchOutcome:
-    """Work out what a batch comes to.
+    """Work out the outcome of a batch.
 
     Args:
         evaluations: every report of the batch that arrived.

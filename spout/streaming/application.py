@@ -81,7 +81,7 @@ def refuse_workers(python: str, shipped: str) -> None:
             f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
             f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
             " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
-            " same relative path, or name an interpreter that is at the same path on every machine"
+            " same relative path, or name an interpreter that has the same path on every machine"
         )
 
 

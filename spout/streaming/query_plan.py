@@ -129,11 +129,11 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
     The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
     """
-    known: dict[str, str] = {}
+    identities: dict[str, str] = {}
     for each in labels:
         operator, _, identity = each.removeprefix(_LABEL).rpartition(" #")
         for name in operator.split("+"):
-            if known.setdefault(name, identity) != identity:
+            if identities.setdefault(name, identity) != identity:
                 raise UsageError(namesakes(name))
 
 

@@ -83,7 +83,7 @@ class _Reading:
         first = self._first(share)
         for messages, positions in self._read(share):
             indices = positions - share.start + first
-            free, refused = self._asked(messages, share.source, positions)
+            free, refused = self._apply_tracked_when(messages, share.source, positions)
             if refused:
                 self._held += [(int(indices[row]), cause) for row, cause in refused.items()]
             kept = [row for row in range(len(messages)) if row not in refused] if refused else None
@@ -134,8 +134,8 @@ class _Reading:
         """Read a range; return its records with their positions, and note those that the log lacks."""
         offsets = offset_of(share.start), offset_of(share.start) + share.end - share.start
         place = self._task.topics[share.source], partition_of(share.source)
-        wanted = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
-        reader = RangeReader(self._options.topics.kafka, wanted)
+        exact = Share(*place, *offsets, skips_loss=self._options.skips_loss(share.source))
+        reader = RangeReader(self._options.topics.kafka, exact)
         expected = share.start
         for messages in reader.chunks():
             positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
@@ -167,7 +167,7 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
         indices = self._task.plan.index_of(source, positions)
-        free, refused = self._asked(messages, source, positions)
+        free, refused = self._apply_tracked_when(messages, source, positions)
         kept: list[int] = []
         named = zip(indices.tolist(), messages, origins, strict=True)
         for row, (index, message, origin) in enumerate(named):
@@ -181,22 +181,22 @@ class _Reading:
                 self._held.append((index, cause))
         yield from self._feed_kept(messages, source, positions, indices, kept, free)
 
-    def _asked(
+    def _apply_tracked_when(
         self, messages: Sequence[Message], source: int, positions: I64
     ) -> tuple[set[int], dict[int, Cause]]:
         """Call `tracked_when`: return the rows that are best effort, and causes of those for which it raised.
 
         Rows for which it raised are tracked, since they may need it.
         """
-        wanted = self._options.tracked_when
+        predicate = self._options.tracked_when
         free: set[int] = set()
         refused: dict[int, Cause] = {}
-        if wanted is None or not self.tracked:
+        if predicate is None or not self.tracked:
             return free, refused
         rows = MessageRows(messages, source, positions)
         for row in range(len(messages)):
             try:
-                if not wanted(Tuple(rows, row)):
+                if not predicate(Tuple(rows, row)):
                     free.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
                 cause = cause_of(self._input_of(source), error, self._tracebacks)

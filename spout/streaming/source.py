@@ -65,7 +65,7 @@ class WindhoverSource(DataSource):
     """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
 
     FORMAT: ClassVar[str] = "windhover"
-    given: ClassVar[SourceOptions | None] = None
+    source_options: ClassVar[SourceOptions | None] = None
     session: ClassVar[int] = 1
 
     @classmethod
@@ -74,7 +74,7 @@ class WindhoverSource(DataSource):
 
         It is for one Spark `session`, numbered from 1: a format name is registered in only one session.
         """
-        return type(cls.__name__, (cls,), {"given": options, "session": session})
+        return type(cls.__name__, (cls,), {"source_options": options, "session": session})
 
     @classmethod
     def name(cls) -> str:
@@ -82,19 +82,19 @@ class WindhoverSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the rows, as Spark DDL."""
-        return self._given.schema
+        return self._source_options.schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Create the reader; Spark creates one in the planning process and one for the workers."""
-        return WindhoverReader(self._given)
+        return WindhoverReader(self._source_options)
 
     @property
-    def _given(self) -> SourceOptions:
-        if self.given is None:
+    def _source_options(self) -> SourceOptions:
+        if self.source_options is None:
             raise UsageError(
                 'format("windhover") is built by spout.read_stream(spark, topics, "input"); call that'
             )
-        return self.given
+        return self.source_options
 
 
 class SparkTask(InputPartition):

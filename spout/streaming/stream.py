@@ -112,13 +112,13 @@ def read_stream(
             application reads the group already.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    wanted = _source_options(topics, names, options)
+    chosen = _source_options(topics, names, options)
     let_workers_be_this_python(spark.sparkContext)
     application = Application.of(spark)
     context = spark.sparkContext
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
-    stream = application.new_stream(spark, topics, wanted["group"], tracked=wanted["tracked"], carry=carry)
+    stream = application.new_stream(spark, topics, chosen["group"], tracked=chosen["tracked"], carry=carry)
     mailbox = Mailbox(application.sink_folder, stream.id)
     stream.inputs = tuple(topics.input(name) for name in names)
     stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
@@ -177,16 +177,16 @@ def let_workers_be_this_python(context: SparkContext) -> None:
     context.pythonExec = sys.executable
 
 
-def status_path_of(application: Application, stream: Stream, wanted: str | Path | None) -> Path:
-    """Return the file of the planner's status: `wanted`, or one in the application's folder."""
-    return Path(wanted) if wanted is not None else Mailbox(application.sink_folder, stream.id).status_path
+def status_path_of(application: Application, stream: Stream, path: str | Path | None) -> Path:
+    """Return the file of the planner's status: `path`, or one in the application's folder."""
+    return Path(path) if path is not None else Mailbox(application.sink_folder, stream.id).status_path
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
-        known = ", ".join(ReadOptions.__annotations__)
-        raise UsageError(f"read_stream has no option {', '.join(unknown)}; it has {known}")
+        allowed = ", ".join(ReadOptions.__annotations__)
+        raise UsageError(f"read_stream has no option {', '.join(unknown)}; it has {allowed}")
     if options.get("tracked_when") is not None:
         check_runs("tracked_when", options["tracked_when"])
     if not names:

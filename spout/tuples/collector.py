@@ -308,8 +308,8 @@ class Tuple:
         size = len(self.fields)
         if field in self.fields or (isinstance(field, int) and -size <= field < size):
             return error
-        known = ", ".join(self.fields)
-        return type(error)(f"no field {field!r} in a tuple of {self.came_from}; its fields are: {known}")
+        names = ", ".join(self.fields)
+        return type(error)(f"no field {field!r} in a tuple of {self.came_from}; its fields are: {names}")
 
     def __repr__(self) -> str:
         return f"Tuple({dict(zip(self.fields, self.values, strict=True))})"

@@ -125,7 +125,7 @@ class Search:
         self._left = sorted(suspects)
         self._dies, self._survives = 0, len(self._left)
         self._tried = len(self._left)
-        self._is_known = False
+        self._is_found = False
 
     @property
     def condemned(self) -> frozenset[int]:
@@ -134,7 +134,7 @@ class Search:
 
     def died(self) -> bool:
         """Note that the child died; False: it dies even with all suspects condemned, so end the search."""
-        if not self._is_known or not self._survives:
+        if not self._is_found or not self._survives:
             return False
         self._dies = self._tried
         self._choose()
@@ -144,7 +144,7 @@ class Search:
         """Note that the child finished its work; True: only culprits were condemned, the search is over."""
         if not self._tried:
             return True
-        self._is_known = True
+        self._is_found = True
         self._survives = self._tried
         self._choose()
         return False

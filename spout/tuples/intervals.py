@@ -77,15 +77,15 @@ class IntervalSet:
         The intervals between the first and the last run are rebuilt once, so that a million single
         positions cost one pass, not a million shifts of the lists.
         """
-        wanted = [(start, end) for start, end in runs if start < end]
-        if not wanted:
+        parts = [(start, end) for start, end in runs if start < end]
+        if not parts:
             return 0
-        low = bisect_right(self._ends, wanted[0][0])
-        high = bisect_left(self._starts, wanted[-1][1])
+        low = bisect_right(self._ends, parts[0][0])
+        high = bisect_left(self._starts, parts[-1][1])
         if low >= high:
             return 0
         old = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
-        kept = list(difference(old, wanted))
+        kept = list(difference(old, parts))
         removed = sum(end - start for start, end in old) - sum(end - start for start, end in kept)
         self._starts[low:high] = [start for start, _ in kept]
         self._ends[low:high] = [end for _, end in kept]

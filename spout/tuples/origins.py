@@ -24,16 +24,21 @@ class Origins:
     """Sources and positions of the roots of one task's input, by their index."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int]] = {}
+        """Begin with none."""
+        self._places: dict[int, tuple[int, int]] = {}
 
     def learn(self, indices: I64, named: pa.StructArray) -> None:
         """Remember roots of the input: their indices, `(n,) int64`, -1: none, and sources and positions."""
         places = zip(_numbers(named.field("source")), _numbers(named.field("position")), strict=True)
-        self._known.update(zip(indices.tolist(), places, strict=True))
+        self._places.update(zip(indices.tolist(), places, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
-        """Return `source` and `position` of each root, null for -1; `KeyError`: not in the task's input."""
-        found = [self._known[index] if index >= 0 else (0, 0) for index in indices.tolist()]
+        """Return `source` and `position` of each root; null for -1.
+
+        Raises:
+            KeyError: one of them was not in the task's input.
+        """
+        found = [self._places[index] if index >= 0 else (0, 0) for index in indices.tolist()]
         sources, positions = np.array(found, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
         return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=pa.array(indices < 0))

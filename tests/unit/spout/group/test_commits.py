@@ -6,7 +6,7 @@ import pytest
 
 from acker.identity import position_at, source_of
 from acker.kafka.port import TopicPartition
-from spout.group.commits import LOOK_EVERY_MS, Committer
+from spout.group.commits import VERIFY_EVERY_MS, Committer
 from spout.group.sources import sources_of
 from spout.group.starting import COMMITTED_BY
 from tests.support.worlds.planning import World
@@ -36,7 +36,7 @@ def test_what_a_zombie_commits_is_put_right_and_what_a_person_moves_stays(text: 
     done = {A: position_at(0, 9)}
     assert committer.step(lambda: done, 0, idle=True)
     world.log.commit("g", {TopicPartition("sentences", 0): 4}, text)
-    committer.step(lambda: done, LOOK_EVERY_MS - 1, idle=True)
+    committer.step(lambda: done, VERIFY_EVERY_MS - 1, idle=True)
     assert world.committed() == 4
-    committer.step(lambda: done, LOOK_EVERY_MS + 1_000, idle=True)
+    committer.step(lambda: done, VERIFY_EVERY_MS + 1_000, idle=True)
     assert world.committed() == stands

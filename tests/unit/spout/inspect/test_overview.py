@@ -230,7 +230,7 @@ def test_a_timeout_is_not_announced_while_the_clock_stands_still() -> None:
     world.kill(planner)
     world.run(SILENT_MS_MAX + 500)
     row = first(world)
-    assert row["why"] == "open for 11.5 s, the clock of its timeout stands still: no query lives"
+    assert row["why"] == "open for 11.5 s, the clock of its timeout is stopped: no query lives"
     assert next(notes_on([row])).startswith("sentences/0: offset 2 blocks the commit: open for 11.5 s, the")
 
 

@@ -214,7 +214,7 @@ def test_what_a_rule_drops_is_dropped_and_no_dead_letter() -> None:
     begin(world, fail=(3,))
     story = inspected(world)
     place = "sentences.g.dlq/0@0"
-    assert story["now"] == f"dropped: a rule drops what fails by ValueError; the note of it is at {place}"
+    assert story["now"] == f"dropped: a rule drops what fails by ValueError; its note is {place}"
     assert (story["dead_letters"], [row["letter"] for row in story["dropped"]]) == ([], [place])
 
 

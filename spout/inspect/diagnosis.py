@@ -249,7 +249,7 @@ class _Case:
         age = "" if found is None else f" {span(max(0, self.now_ms - found.emitted_ms))} ago"
         left_ms = None if found is None else found.left_ms
         if around.session.value is False:
-            stands = "never times out" if left_ms is None else "the clock of its timeout stands still"
+            stands = "never times out" if left_ms is None else "the clock of its timeout is stopped"
             text = (
                 f"It was emitted{age} by a process that is gone, so nobody acks it, and {stands}. Start the"
                 f" query again; or give what it left open to others with the command."

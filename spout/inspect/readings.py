@@ -287,7 +287,7 @@ def _why(
     if progress.value is not None and (blocking := progress.value.blocking) is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
         if query.value is False and blocking.left_ms is not None:
-            left = "the clock of its timeout stands still: no query lives"
+            left = "the clock of its timeout is stopped: no query lives"
         text = f"open for {span(max(0, now_ms - blocking.emitted_ms))}, {left}"
         return Reading(text, as_of_ms=progress.as_of_ms)
 

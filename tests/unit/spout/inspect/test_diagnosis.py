@@ -144,7 +144,7 @@ def test_an_open_record_whose_session_is_dead(world: World) -> None:
     world.run(SILENT_MS_MAX + 500)
     situation, text, then = why(world)
     assert (situation, then) == ("SESSION_DEAD", "windhover release g")
-    assert "by a process that is gone, so nobody acks it, and the clock of its timeout stands still" in text
+    assert "by a process that is gone, so nobody acks it, and the clock of its timeout is stopped" in text
 
 
 def test_a_record_that_is_blocked_points_to_the_one_that_it_waits_for() -> None:

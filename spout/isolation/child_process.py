@@ -46,6 +46,14 @@ _STDERR: Final = 2
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
+ClockMs = Callable[[], int]
+
+
+def monotonic_ms() -> int:
+    """Read a steady clock, ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class Why(Enum):
     """Why a child ended."""
 
@@ -94,19 +102,27 @@ class Channel:
 class ChildProcess:
     """The parent's end of one child."""
 
-    def __init__(self, serve: Callable[[Channel], None], memory: CallMemory, limit_ms: int) -> None:
+    def __init__(
+        self,
+        serve: Callable[[Channel], None],
+        memory: CallMemory,
+        limit_ms: int,
+        clock_ms: ClockMs = monotonic_ms,
+    ) -> None:
         """Fork a child.
 
         Args:
             serve: what it does; it ends when this returns or raises.
             memory: where it writes down what it is at.
-            limit_ms: how long one call of a bolt may last; 0: for ever.
+            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
+            clock_ms: a steady clock.
         """
+        self._clock_ms = clock_ms
         self._memory = memory
         self._limit_ms = limit_ms
         self._inbox = bytearray()
         self._seen: tuple[int, Phase] = (-1, Phase.IDLE)
-        self._since_ms = _now_ms()
+        self._since_ms = self._clock_ms()
         self.pid, self._end = _fork(serve)
         self._ended: str | None = None
         self._poll = select.poll()
@@ -120,7 +136,7 @@ class ChildProcess:
             ChildEnded: there is none, since the child has ended, or was ended.
         """
         left = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
-        self._since_ms = _now_ms()
+        self._since_ms = self._clock_ms()
         while True:
             if not self._closed_ms:
                 self._poll.modify(self._end, select.POLLIN | (select.POLLOUT if left else 0))
@@ -165,7 +181,7 @@ class ChildProcess:
                 part = b""
             self._inbox += part
             if not part:
-                self._closed_ms = _now_ms()
+                self._closed_ms = self._clock_ms()
                 self._poll.unregister(self._end)
 
     def _answer(self) -> bytes | None:
@@ -192,7 +208,7 @@ class ChildProcess:
 
     def _refuse_late(self) -> None:
         """End a child whose bolt hangs, or that does nothing any more."""
-        now_ms = _now_ms()
+        now_ms = self._clock_ms()
         seen = self._memory.progress
         if seen != self._seen:
             self._seen, self._since_ms = seen, now_ms
@@ -271,7 +287,3 @@ def _tie(parent: int) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     faulthandler.enable(file=_STDERR)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

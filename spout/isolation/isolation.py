@@ -39,7 +39,7 @@ from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, Bolt
 from spout.bolts.hooks import BoltContext
 from spout.execution.guards import CallMemory, Guarded, guarded_bolt
 from spout.execution.stage_run import StageRun
-from spout.isolation.child_process import Channel, ChildEnded, ChildProcess
+from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, ClockMs, monotonic_ms
 from spout.isolation.feeds import (
     BLOCK_ROWS,
     Feed,
@@ -73,19 +73,28 @@ Begin = Callable[[StagePass], StageRun]
 class IsolatedRun:
     """A stage at work in one task, in a child of this process."""
 
-    def __init__(self, pass_: StagePass, context: BoltContext, limit_ms: int, begin: Begin) -> None:
+    def __init__(
+        self,
+        pass_: StagePass,
+        context: BoltContext,
+        limit_ms: int,
+        begin: Begin,
+        *,
+        clock_ms: ClockMs = monotonic_ms,
+    ) -> None:
         """Prepare; a child is forked when there are rows.
 
         Args:
             pass_: the stage; its bolts were not prepared.
             context: the task.
-            limit_ms: how long one call of a bolt may last; 0: for ever.
+            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
             begin: starts the stage, in the child.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
         self._pass = pass_
         self._limit_ms = limit_ms
+        self._clock_ms = clock_ms
         self._begin = begin
         self._reports: list[TaskReport] = []
         self._memory = CallMemory([each.name for each in pass_.bolts])
@@ -167,7 +176,7 @@ class IsolatedRun:
 
     def _ask(self, number: int, packed: bytes) -> Worked:
         if self._child is None:
-            self._child = ChildProcess(self._serve, self._memory, self._limit_ms)
+            self._child = ChildProcess(self._serve, self._memory, self._limit_ms, self._clock_ms)
             unpack_worked(self._child.ask())
         return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
 

@@ -170,11 +170,11 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class Runner:
     """Drives a planner: a daemon thread steps it, Spark's callbacks plan with it, under one lock."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        """Connect to Kafka; the thread starts with `begin`."""
+    def __init__(self, options: SourceOptions, planner: Planner | None = None) -> None:
+        """Connect to Kafka; the thread starts with `begin`. It drives `planner`, or a new one."""
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
-        self._planner = Planner(
+        self._planner = planner or Planner(
             self._log, planner_spec(options), new_id=uuid.uuid4().hex[:16], report=_report,
             who=Who.here(options.application, _now_ms()),
         )  # fmt: skip

@@ -29,8 +29,8 @@ def lose_until_dead(world: World, worker: ReplayService, *reasons: Reason) -> Re
         assert world.letters() == []
         before = len(world.copies())
         world.lose(root, reason=reason)
-        while len(world.copies()) == before and not world.letters():
-            world.settle(worker, until_ms=world.now_ms + 100)
+        world.settle(worker)
+        world.settle(worker, until_ms=worker.status().next_due_ms)
         if len(world.copies()) > before:
             root = world.emission_of(world.copies()[-1])
     (letter,) = world.letters()

@@ -9,7 +9,7 @@ import pytest
 from acker.errors import ConfigError, UsageError
 from spout.builder.flux import load_topology
 from spout.cli import main as cli
-from spout.cli import submit as cli_submit
+from spout.local import spark_session
 
 PROJECT = Path(__file__).resolve().parents[4]
 TOPICS = "inputs: {sentences: {id: 1, group: g}}\n"
@@ -156,7 +156,7 @@ def test_a_file_that_asks_for_spark_connect_is_refused_before_spark_is_started(
 ) -> None:
     monkeypatch.setenv("FOLDER", "/var")
     monkeypatch.chdir(PROJECT)
-    monkeypatch.setattr(cli_submit, "_session", None)
+    monkeypatch.setattr(spark_session, "local_session", None)
     path = write(tmp_path, GOOD + f"spark: {{{asks}}}\n")
     assert cli.run(["submit", str(path)]) == UsageError.exit_code
     printed = capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import threading
@@ -22,7 +23,7 @@ from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bol
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun, TaskRun
-from spout.isolation import child_process, inquest
+from spout.isolation import inquest
 from spout.isolation.isolation import IsolatedRun, goes_on
 from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
@@ -326,18 +327,23 @@ def test_a_bolt_that_writes_in_the_end_writes_all_that_is_acked(tmp_path: Path) 
     assert sorted(done.failed) == [2]
 
 
-def test_slow_tuples_below_the_limit_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_tuples_below_the_limit_are_left_alone() -> None:
+    calls = multiprocessing.Value("q", 0)  # which the child shares
+
     class Slow(BasicBolt):
         def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+            calls.value += 1
             threading.Event().wait(0.05)
             collector.emit([tuple[0]])
 
-    pass_ = pass_of(Slow())
-    with closing(IsolatedRun(pass_, CONTEXT, LIMIT_MS, partial(StageRun, context=CONTEXT))) as run:
-        # a clock that goes on with each call alone, however long the machine stands still
-        monkeypatch.setattr(child_process, "_now_ms", lambda: 50 * run._memory.progress[0])
+    def clock_ms() -> int:
+        """Go on with each call alone, however long the machine stands still."""
+        return 50 * calls.value
+
+    begin = partial(StageRun, context=CONTEXT)
+    with closing(IsolatedRun(pass_of(Slow()), CONTEXT, LIMIT_MS, begin, clock_ms=clock_ms)) as run:
         done = Done(run, [[str(n) for n in range(25)]])
-        assert child_process._now_ms() > LIMIT_MS
+    assert clock_ms() > LIMIT_MS
     assert done.words == [str(n) for n in range(25)]
     assert not done.failed
 

@@ -39,14 +39,14 @@ class Planner:
     ("pending", "inactive", "commits"), [(0, True, True), (1, True, False), (0, False, False)]
 )
 def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
-    pending: int, inactive: bool, commits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pending: int, inactive: bool, commits: bool, tmp_path: Path
 ) -> None:
     """The driver ends the query as soon as it reads so, and Spark kills this process then."""
     topics = parse(YAML, file="topics.yaml", environ={})
     path = tmp_path / "status.json"
-    runner = Runner(SourceOptions(topics, ("a",), "s", status_path=str(path), sink_folder=str(tmp_path)))
     planner: Any = Planner(pending)
-    monkeypatch.setattr(runner, "_planner", planner)
+    options = SourceOptions(topics, ("a",), "s", status_path=str(path), sink_folder=str(tmp_path))
+    runner = Runner(options, planner)
     if inactive:
         runner._mailbox.deactivate()
     runner._publish(1_000)

@@ -1,7 +1,7 @@
 """How far one process may go: the sections ``acker.limits`` and ``replay.limits``, as its parts read them.
 
-A key is called as its field, without its ``_ms``. A file can set it within its range, which leaves the parts
-what they need to get on; code may go further.
+A key is called as its field, without its ``_ms``. Fields without a description are constants: a file that
+sets one gets a warning. Ranges bind files; code may go further.
 
 Source: docs/design/protocol.md, rule 10.
 """
@@ -16,22 +16,19 @@ from pydantic import field_validator as validates
 from acker.config.keys import FROM_FILE, DurationMs, Section, Whole, key
 from acker.units import duration_ms
 
-VERDICT_RETENTION: Final = "7d"
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
-def _time(description: str, default: str, low: str, high: str) -> Any:
-    return key(
-        description, unit="duration", range=f"a duration, {low} to {high}", default=default,
-        ge=duration_ms(low), le=duration_ms(high),
-    )  # fmt: skip
+def _time(default: str, between: str, description: str) -> Any:
+    low, high = map(duration_ms, between.split(" to "))
+    return key(description, unit="duration", range=f"a duration, {between}", default=default, ge=low, le=high)
 
 
-def _count(description: str, unit: str, default: int, low: int, high: int) -> Any:
-    return key(
-        description, unit=unit, range=f"a whole number, {low} to {high}", default=default, ge=low, le=high
-    )
+def _count(default: int, between: tuple[int, int], unit: str, description: str) -> Any:
+    low, high = between
+    whole = f"a whole number, {low} to {high}"
+    return key(description, unit=unit, range=whole, default=default, ge=low, le=high)
 
 
 class _Limits(Section):
@@ -45,70 +42,63 @@ class _Limits(Section):
         return value if isinstance(value, int) and info.context != FROM_FILE else check(value)
 
 
-class AckerLimitSettings(_Limits):
+class AckerLimits(_Limits):
     """The section ``limits`` of ``acker``: for each acker process."""
 
-    poll_ms: DurationMs = _time("How long an idle acker waits for contributions.", "50ms", "1ms", "10s")
     pace_ms: DurationMs = _time(
+        "100ms",
+        "0ms to 10s",
         "Steps that read contributions are so far apart, save some after a rest; verdicts wait as long.",
-        "100ms", "0ms", "10s",
-    )  # fmt: skip
+    )
     # A cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
-    operation_ms: DurationMs = _time("How long one answer of the broker is waited for.", "15s", "1s", "10m")
+    operation_ms: DurationMs = _time("15s", "1s to 10m", "How long one answer of the broker is waited for.")
     unreachable_ms: DurationMs = _time(
-        "How long the broker may be away before an acker ends.", "5m", "1s", "1d"
+        "5m", "1s to 1d", "How long the broker may be away before an acker ends."
     )
     step_ms: DurationMs = _time(
+        "1m",
+        "1s to 1h",
         "How long one thing, such as a partition's transaction, may take before the acker counts as hung and "
         "ends with exit code 70; at least four times operation.",
-        "1m", "1s", "1h",
-    )  # fmt: skip
+    )
     stop_ms: DurationMs = _time(
+        "20s",
+        "1s to 10m",
         "How long an acker may take to end after a signal; then it ends with exit code 70.",
-        "20s", "1s", "10m",
-    )  # fmt: skip
-    step_records: Whole = _count(
-        "Records of _ack_ack in one transaction; more wait for the next.",
-        "records", 2_000, 1, 1_000_000,
-    )  # fmt: skip
-    step_bytes: Whole = _count(
-        "Bytes of _ack_ack after which one transaction takes no more.",
-        "bytes", 64 * _MIB, _MIB, _GIB,
-    )  # fmt: skip
-    lanes: Whole = _count(
-        "Writers whose marks a partition keeps; a record of a further one is quarantined.",
-        "lanes", 10_000, 100, 10_000_000,
-    )  # fmt: skip
-    pending_ticks: Whole = _count(
-        "Ticks of a session that wait at once; a further one replaces the last, so deadlines come late.",
-        "ticks", 1_000, 1, 1_000_000,
-    )  # fmt: skip
-    init_roots: Whole = _count(
-        "Positions in one Init; a larger one is quarantined. No max_spout_pending may be larger.",
-        "roots", 100_000_000, 100_000_000, 10_000_000_000,
-    )  # fmt: skip
+    )
     # A record counts as 4,096 bytes at least.
     refold_bytes: Whole = _count(
+        128 * _MIB,
+        (0, 64 * _GIB),
+        "bytes",
         "How much of _ack_ack and of _ack_verdict a restart reads again; older open roots are kept in the "
         "state with their values.",
-        "bytes", 128 * _MIB, 0, 64 * _GIB,
-    )  # fmt: skip
-    fenced_ms: DurationMs = _time(
-        "How long a partition is left alone that another process took.", "10s", "100ms", "10m"
     )
-    restore_attempts: Whole = _count(
-        "Restores of a partition in a row, without a commit between them, before the acker ends.",
-        "restores", 5, 1, 1000,
-    )  # fmt: skip
-    commit_attempts: Whole = _count(
-        "How often a transaction is written before its partition is restored.",
-        "transactions", 3, 1, 100,
-    )  # fmt: skip
-    put_off_ms: DurationMs = _time(
-        "How long the transaction of steps is put off that only read inits and ticks.",
-        "1s", "0ms", "1m",
-    )  # fmt: skip
-    retention_interval_ms: DurationMs = _time("How often logs are shortened.", "1m", "1s", "1d")
+    retention_interval_ms: DurationMs = _time("1m", "1s to 1d", "How often logs are shortened.")
+
+    poll_ms: Whole = 50
+    """An idle acker waits so long for contributions: half of `pace_ms`, so that nothing waits for it."""
+    step_records: Whole = 2_000
+    """Records of ``_ack_ack`` in one transaction, ten fetches of 200; more wait for the next."""
+    step_bytes: Whole = 64 * _MIB
+    """Bytes of ``_ack_ack`` after which a transaction takes no more: 74 records of the largest size."""
+    lanes: Whole = 10_000
+    """Writers whose marks a partition keeps, at some 100 bytes 1 MB of State; a record of one more is
+    quarantined. A query is one writer."""
+    pending_ticks: Whole = 1_000
+    """Ticks of a session that wait at once: 500 s of them, one each 500 ms. A further one replaces the last,
+    so deadlines come late."""
+    init_roots: Whole = 100_000_000
+    """Positions in one Init, as many as `max_spout_pending` can be; a larger one is quarantined."""
+    fenced_ms: Whole = 10_000
+    """A partition that another process took is left alone so long, in which the group hands it over."""
+    restore_attempts: Whole = 5
+    """Restores of a partition in a row, without a commit between them; one more ends the acker."""
+    commit_attempts: Whole = 3
+    """How often a transaction is written before its partition is restored: an election aborts one, and the
+    second try may meet its end."""
+    put_off_ms: Whole = 1_000
+    """Transactions of steps that read only inits and ticks are put off so long: two ticks share one."""
 
     @property
     def hung_ms(self) -> int:
@@ -116,85 +106,83 @@ class AckerLimitSettings(_Limits):
         return max(self.step_ms, 4 * self.operation_ms)
 
 
-class AckerLimits(AckerLimitSettings):
-    """All limits of an acker: its section, and ``acker.verdict_retention``."""
-
-    verdict_retention_ms: DurationMs = duration_ms(VERDICT_RETENTION)
-
-
 class ReplayLimits(_Limits):
     """The section ``limits`` of ``replay``: for each replay worker, or for each partition of it."""
 
-    poll_ms: DurationMs = _time("How long an idle worker waits for verdicts.", "200ms", "1ms", "10s")
     operation_timeout_ms: DurationMs = _time(
-        "How long one answer of the broker is waited for.", "30s", "1s", "10m"
+        "30s", "1s to 10m", "How long one answer of the broker is waited for."
     )
     unreachable_ms: DurationMs = _time(
-        "How long the broker may be away before a worker ends.", "5m", "1s", "1d"
+        "5m", "1s to 1d", "How long the broker may be away before a worker ends."
     )
     step_ms: DurationMs = _time(
+        "2m",
+        "1s to 1h",
         "How long one thing, such as a partition's transaction, may take before the worker counts as hung "
         "and ends with exit code 70; at least four times operation_timeout.",
-        "2m", "1s", "1h",
-    )  # fmt: skip
-    stop_ms: DurationMs = _time(
-        "How long a worker may take to end after a signal; then it ends with exit code 70.",
-        "20s", "1s", "10m",
-    )  # fmt: skip
-    verdict_records_max: Whole = _count("Verdict records read at once.", "records", 100, 1, 100_000)
-    intake_max: Whole = _count(
-        "Lost roots taken over in one transaction; more wait for the next.", "roots", 2_000, 1, 100_000
     )
-    fire_max: Whole = _count(
-        "Copies and dead letters in one transaction; more wait for the next.", "records", 20_000, 1, 100_000
+    stop_ms: DurationMs = _time(
+        "20s",
+        "1s to 10m",
+        "How long a worker may take to end after a signal; then it ends with exit code 70.",
     )
     waiting_max: Whole = _count(
+        10_000_000,
+        (1, 1_000_000_000),
+        "roots",
         "Roots of a partition that wait for their replay, 16 bytes each; no further verdicts are read until "
         "some have left.",
-        "roots", 10_000_000, 1, 1_000_000_000,
-    )  # fmt: skip
-    waiting_bytes_max: Whole = _count(
-        "Memory for what else is known of those roots; what does not fit is read again when it is due.",
-        "bytes",
-        64 * _MIB,
-        0,
-        64 * _GIB,
     )
-    position_interval_ms: DurationMs = _time(
-        "How often verdicts without a lost root are committed.", "1s", "0s", "10m"
+    waiting_bytes_max: Whole = _count(
+        64 * _MIB,
+        (0, 64 * _GIB),
+        "bytes",
+        "Memory for what else is known of those roots; what does not fit is read again when it is due.",
     )
     fetch_bytes_max: Whole = _count(
-        "Payload fetched at once, and at least one record.", "bytes", 16 * _MIB, 1, _GIB
-    )
-    fetch_gap_bytes: Whole = _count(
-        "What lies between two wanted records is read when it is less, else skipped.",
-        "bytes", 64 << 10, 0, 64 * _MIB,
-    )  # fmt: skip
-    fetch_patience_ms: DurationMs = _time(
-        "How long a fetch may bring nothing; then the broker counts as away.", "30s", "1s", "10m"
-    )
-    aborts_max: Whole = _count(
-        "Aborted transactions of a partition in a row; one more ends the worker.", "transactions", 20, 1, 1000
-    )
-    fenced_pause_ms: DurationMs = _time(
-        "How long a partition is left alone that another worker took.", "10s", "100ms", "10m"
+        16 * _MIB, (1, _GIB), "bytes", "Payload fetched at once, and at least one record."
     )
     input_retry_ms: DurationMs = _time(
+        "1m",
+        "1s to 1h",
         "An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of "
         "this, then after twice as long each time up to this; others go on. So often a line tells of it.",
-        "1m", "1s", "1h",
-    )  # fmt: skip
+    )
     breaker_window_ms: DurationMs = _time(
-        "The time over which dead_letter.max_ratio is taken.", "1m", "1s", "1d"
+        "1m", "1s to 1d", "The time over which dead_letter.max_ratio is taken."
     )
     breaker_dead_min: Whole = _count(
+        100,
+        (1, 1_000_000_000),
+        "dead letters",
         "Fewer dead letters in that time never pause an input by their share.",
-        "dead letters", 100, 1, 1_000_000_000,
-    )  # fmt: skip
+    )
     breaker_settled_min: Whole = _count(
+        1_000,
+        (1, 1_000_000_000),
+        "roots",
         "Nor do any dead letters where fewer roots than this were acked or became dead letters in that time.",
-        "roots", 1_000, 1, 1_000_000_000,
-    )  # fmt: skip
+    )
+
+    poll_ms: Whole = 200
+    """An idle worker waits so long for verdicts, a fifth of the shortest usual back-off."""
+    verdict_records_max: Whole = 100
+    """Verdict records read at once; at most 900,000 bytes each, so 90 MB."""
+    intake_max: Whole = 2_000
+    """Lost roots taken over in one transaction; more wait for the next."""
+    fire_max: Whole = 20_000
+    """Copies and dead letters in one transaction: 20 MB of records of 1 kB, which take a second."""
+    position_interval_ms: Whole = 1_000
+    """Verdicts without a lost root are committed so often, as an acker commits ticks."""
+    fetch_gap_bytes: Whole = 64 << 10
+    """What lies between two wanted records is read when it is less, else skipped: at 100 MB/s it takes
+    0.7 ms, as long as the request that a skip costs."""
+    fetch_patience_ms: Whole = 30_000
+    """A fetch may bring nothing for so long, as one answer of the broker; then the broker counts as away."""
+    aborts_max: Whole = 20
+    """Aborted transactions of a partition in a row; one more ends the worker."""
+    fenced_pause_ms: Whole = 10_000
+    """A partition that another worker took is left alone so long, as an acker does."""
 
     @property
     def hung_ms(self) -> int:

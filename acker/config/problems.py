@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from acker.errors import ConfigError
+from acker.units import duration_text
 
 Path = tuple[str, ...]
 
@@ -82,7 +83,17 @@ def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
 def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in fields.items() if not key.startswith("(")}
+    return {key: field for key, field in fields.items() if field.description and not key.startswith("(")}
+
+
+def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> list[Problem]:
+    """Return what to say of those keys of a section that are constants, with the values that hold."""
+    settable, found = section_keys(model), []
+    for name, field in model.model_fields.items():
+        if (key := field.alias or name) in data and key not in settable and not key.startswith("("):
+            value = duration_text(field.default) if name.endswith("_ms") else f"{field.default:,}"
+            found.append(Problem((*above, key), f"is a constant now, {value}; remove the key"))
+    return found
 
 
 def allowed(field: FieldInfo) -> str:

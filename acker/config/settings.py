@@ -33,13 +33,14 @@ from acker.config.keys import (
     Whole,
     key,
 )
-from acker.config.limits import VERDICT_RETENTION, AckerLimits, AckerLimitSettings
+from acker.config.limits import AckerLimits
 from acker.config.retry_settings import Retry
 from acker.identity import INPUT_ID_MAX, PARTITION_MAX
-from acker.units import UNITS_MS
+from acker.units import UNITS_MS, duration_text
 
 _ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")
 _DAY: Final = UNITS_MS["d"]
+VERDICT_RETENTION_MS: Final = 7 * _DAY
 UNREACHABLE_MS: Final = 5 * UNITS_MS["m"]
 """How long a query's writes wait at most for a broker; librdkafka gives a record up after as long."""
 
@@ -97,11 +98,9 @@ class AckerSettings(Section):
     verdict_retention_ms: DurationMs = key(
         "How long verdicts are kept beyond the time at which nothing needs them any more.",
         unit="duration", range="a duration, 1h to 365d", alias="verdict_retention",
-        default=VERDICT_RETENTION, ge=UNITS_MS["h"], le=365 * _DAY,
+        default=duration_text(VERDICT_RETENTION_MS), ge=UNITS_MS["h"], le=365 * _DAY,
     )  # fmt: skip
-    limits: AckerLimitSettings = key(
-        "How far one acker may go.", range="a section", default_factory=AckerLimitSettings
-    )
+    limits: AckerLimits = key("How far one acker may go.", range="a section", default_factory=AckerLimits)
 
     @validates("replication_factor")
     @classmethod
@@ -109,11 +108,6 @@ class AckerSettings(Section):
         if value == 0:
             raise ValueError("keeps no copy")
         return value
-
-    @property
-    def all_limits(self) -> AckerLimits:
-        """The limits of an acker, `verdict_retention` among them."""
-        return AckerLimits(verdict_retention_ms=self.verdict_retention_ms, **self.limits.model_dump())
 
     @property
     def topics(self) -> AckTopics:

@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 2 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +18,7 @@ from acker.config import problems
 from acker.config.conflicts import conflicts
 from acker.config.kafka_settings import KafkaSettings, kafka_settings
 from acker.config.keys import FROM_FILE, NAME_KEY, Section, key
-from acker.config.limits import ReplaySettings
+from acker.config.limits import AckerLimits, ReplayLimits, ReplaySettings
 from acker.config.problems import Problem, problems_of, unknown_key
 from acker.config.retry_settings import CauseRule, Retry
 from acker.config.settings import AckerSettings, AckTopics, DeadLetter, Input
@@ -109,8 +109,12 @@ class Topics(Section):
         return tuple(found for found in self.inputs.values() if found.group == group)
 
 
-def load_topics(path: Path, environ: Mapping[str, str]) -> Topics:
+def load_topics(
+    path: Path, environ: Mapping[str, str], warn: Callable[[str], None] = lambda _line: None
+) -> Topics:
     """Read a file, UTF-8; ``${NAME}`` in it is a variable of `environ`.
+
+    `warn` is called with a line for each key that means nothing any more.
 
     Raises:
         UsageError: there is no such file, or it cannot be read.
@@ -125,22 +129,27 @@ def load_topics(path: Path, environ: Mapping[str, str]) -> Topics:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problems.refuse([Problem((), f"is not UTF-8 at byte {error.start}; save it as UTF-8")], str(path), {})
-    return parse(text, file=str(path), environ=environ)
+    return parse(text, file=str(path), environ=environ, warn=warn)
 
 
-def parse(text: str, *, file: str, environ: Mapping[str, str]) -> Topics:
+def parse(
+    text: str, *, file: str, environ: Mapping[str, str], warn: Callable[[str], None] = lambda _line: None
+) -> Topics:
     """Read a text of YAML, as `load_topics` does; `file` is its name in messages."""
     document = read_yaml(text, environ)
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines)
-    found, parts = _validate(document.data)
+    ignored: list[Problem] = []
+    found, parts = _validate(document.data, ignored)
     refused = {problem.path for problem in document.problems}
     found = [problem for problem in found if problem.path not in refused] + document.problems
     problems.refuse(found, file, document.lines)
+    for problem in ignored:
+        warn(problem.line(file, document.lines))
     return Topics(**parts)
 
 
-def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
+def _validate(data: Any, ignored: list[Problem]) -> tuple[list[Problem], dict[str, Any]]:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
     found: list[Problem] = []
     root = _section(data, (), found)
@@ -148,8 +157,13 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
     found += [unknown_key((name,), sections) for name in root if name not in sections]
     kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
     found += wrong
-    acker = _model(AckerSettings, _section(root.get("acker"), ("acker",), found), ("acker",), found)
-    replay = _model(ReplaySettings, _section(root.get("replay"), ("replay",), found), ("replay",), found)
+    shared = {"acker": _section(root.get("acker"), ("acker",), found)}
+    shared["replay"] = _section(root.get("replay"), ("replay",), found)
+    for part, model in (("acker", AckerLimits), ("replay", ReplayLimits)):
+        shared[part], unused = _without_constants(model, shared[part], (part, "limits"))
+        ignored += unused
+    acker = _model(AckerSettings, shared["acker"], ("acker",), found)
+    replay = _model(ReplaySettings, shared["replay"], ("replay",), found)
     inputs: dict[str, Input] = {}
     for name, body in _section(root.get("inputs"), ("inputs",), found).items():
         path = ("inputs", name)
@@ -161,6 +175,17 @@ def _validate(data: Any) -> tuple[list[Problem], dict[str, Any]]:
             inputs[name] = one
     found += conflicts(acker or AckerSettings(), inputs)
     return found, {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
+
+
+def _without_constants(
+    model: type[Section], section: dict[str, Any], path: problems.Path
+) -> tuple[dict[str, Any], list[Problem]]:
+    limits = section.get("limits")
+    if not isinstance(limits, dict):
+        return section, []
+    unused = problems.constants(model, limits, path)
+    names = {problem.path[-1] for problem in unused}
+    return {**section, "limits": {k: v for k, v in limits.items() if k not in names}}, unused
 
 
 def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str, Any]:

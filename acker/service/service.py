@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from acker.config.limits import AckerLimits
-from acker.config.settings import AckTopics
+from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
@@ -34,25 +34,26 @@ from acker.wire.codec import wire_codec
 
 @dataclass(slots=True)
 class Retention:
-    """Deletes, every `retention_interval_ms`, records below those that are still needed.
+    """Deletes, every `interval_ms`, records below those that are still needed.
 
-    Verdicts above the commit of the `replay_group` stay; without a commit all stay.
+    Verdicts younger than `keep_ms` or above the commit of the `replay_group` stay; without a commit all.
     """
 
     log: Log
     topics: AckTopics
     replay_group: str
-    limits: AckerLimits
+    interval_ms: int
+    keep_ms: int
     _next_ms: int | None = None
     _deleted: dict[TopicPartition, int] = field(default_factory=dict)
 
     def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
         """Delete records, if it is due, from the partitions that this process owns."""
         if self._next_ms is None:
-            self._next_ms = now_ms + self.limits.retention_interval_ms
+            self._next_ms = now_ms + self.interval_ms
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + self.limits.retention_interval_ms
+        self._next_ms = now_ms + self.interval_ms
         bounds: dict[TopicPartition, int] = {}
         for acker in ackers:
             bounds |= acker.needed
@@ -68,7 +69,7 @@ class Retention:
         if not verdicts:
             return {}
         replayed = self.log.committed(self.replay_group, verdicts)
-        young = self.log.offsets_at(verdicts, max(0, now_ms - self.limits.verdict_retention_ms))
+        young = self.log.offsets_at(verdicts, max(0, now_ms - self.keep_ms))
         return {where: min(replayed.get(where, 0), young[where]) for where in verdicts}
 
 
@@ -90,6 +91,7 @@ class AckerService:
         *,
         group: str,
         replay_group: str = "windhover-replay",
+        verdict_retention_ms: int = VERDICT_RETENTION_MS,
         limits: AckerLimits | None = None,
         report: Callable[[AckerEvent], None] = lambda _event: None,
         at: Callable[[str], None] = lambda _operation: None,
@@ -113,7 +115,8 @@ class AckerService:
         counted = (topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine)
         self._counts = PartitionCounts(log, counted, partitions)
         self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec(), at)
-        self._retention = Retention(log, topics, replay_group, self._limits)
+        interval_ms = self._limits.retention_interval_ms
+        self._retention = Retention(log, topics, replay_group, interval_ms, verdict_retention_ms)
         self._owned: dict[int, PartitionAcker] = {}
         self._fenced_ms: dict[int, int] = {}
         self._restores: dict[int, int] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -27,11 +28,14 @@ Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this no
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
 
 
-def loaded(config: Path) -> Topics:
-    """Load a topics.yaml with this process's environment."""
+_log = logging.getLogger(__name__)
+
+
+def loaded(config: Path, warn: Callable[[str], None] = _log.warning) -> Topics:
+    """Load a topics.yaml with this process's environment; `warn` gets what means nothing any more."""
     from acker.config.topics import load_topics
 
-    return load_topics(config, os.environ)
+    return load_topics(config, os.environ, warn)
 
 
 @contextmanager

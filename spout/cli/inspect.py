@@ -99,7 +99,7 @@ def roots(
         raise typer.BadParameter(f"--older-than {older_than}: {error}; give 10s or 5m") from error
     with opened(config, "roots") as (topics, log):
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
-        observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
+        observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         total = 0
         for _ in _rounds(watch):
             found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())

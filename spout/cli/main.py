@@ -147,9 +147,12 @@ def validate(file: File = DEFAULT_CONFIG) -> int:
     from acker.provisioning.topic_times import long_needs
     from spout.inspect.describe import describe
 
-    topics = loaded(file)
+    ignored: list[str] = []
+    topics = loaded(file, ignored.append)
     for line in describe(topics):
         typer.echo(line)
+    for line in ignored:
+        typer.echo(f"warning: {line}")
     for finding in long_needs(topics):
         typer.echo(f"warning: {finding.topic}: {finding.text}")
     return 0
@@ -253,14 +256,15 @@ def acker_run(
                 topics.acker.partitions,
                 group=topics.acker.group,
                 replay_group=topics.acker.replay_group,
-                limits=topics.acker.all_limits,
+                verdict_retention_ms=topics.acker.verdict_retention_ms,
+                limits=topics.acker.limits,
                 report=lambda event: log_event(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
                 at=at,
             )
 
-        return _serve("acker", make, log_event, metrics_port, topics.acker.all_limits)
+        return _serve("acker", make, log_event, metrics_port, topics.acker.limits)
 
 
 @replay_app.command("run")

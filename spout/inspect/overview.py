@@ -126,7 +126,7 @@ class Overview:
         self._topics = topics
         self._inputs = [one for one in topics.inputs.values() if one.tracked]
         self._numbers = range(topics.acker.partitions)
-        self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.all_limits)
+        self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
         self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
         self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}

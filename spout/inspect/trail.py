@@ -204,7 +204,7 @@ class Trail:
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
         acker = self._topics.acker
-        observer = ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
+        observer = ViewReader(self._log, acker.topics, acker.partitions, acker.limits)
         emissions = _Emissions(observer, ack_topics, tails).of(here, copies)
         verdicts = ack_topics.verdicts(each.root for each in emissions)
         waiting = ack_topics.waiting(each.root for each in emissions)
@@ -255,7 +255,7 @@ class Trail:
 
     def _pending(self, one: Input) -> int:
         acker = self._topics.acker
-        reader = ViewReader(self._log, acker.topics, acker.partitions, acker.all_limits)
+        reader = ViewReader(self._log, acker.topics, acker.partitions, acker.limits)
         views = [reader.view(number) for number in range(acker.partitions)]
         if None in views:
             raise Unreachable(NO_STATE.format(views.index(None)))

@@ -76,7 +76,8 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
     `environ` has the values for ``${NAME}`` in the file; None: the environment of this process. Raises
     `ConfigError`: a value is not possible; the message has the file, the key, the value and the cure.
     """
-    return topics_yaml.load_topics(Path(path), os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    return topics_yaml.load_topics(Path(path), environ, _LOGGER.warning)
 
 
 def read_stream(

@@ -35,9 +35,9 @@ class AckerProcess(Process):
             fenced_ms=500,
             restore_attempts=1_000,
             retention_interval_ms=1_000 if shortens else HOUR_MS,
-            verdict_retention_ms=30_000 if shortens else HOUR_MS,
             unreachable_ms=HOUR_MS,
         )
+        self._verdict_retention_ms = 30_000 if shortens else HOUR_MS
         self._service: AckerService | None = None
 
     def step(self) -> None:
@@ -47,6 +47,7 @@ class AckerProcess(Process):
             self._service = AckerService(
                 self.client, topics.ack_topics, topics.acker.partitions, group=topics.acker.group,
                 replay_group=topics.acker.replay_group, limits=self._limits,
+                verdict_retention_ms=self._verdict_retention_ms,
             )  # fmt: skip
             return
         worked = self._service.step(self.wall_ms)

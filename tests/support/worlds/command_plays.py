@@ -106,7 +106,7 @@ def _inspect(log: Log, topics: Topics, stagehand: Stagehand) -> None:
 
 def _open_root(log: Log, topics: Topics) -> str:
     acker = topics.acker
-    observer = ViewReader(log, acker.topics, acker.partitions, acker.all_limits)
+    observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
     found = open_roots(observer, topics.inputs.values(), older_than_ms=0, limit=1, now_ms=now_ms())
     return str(found.rows[0]["root"])
 

@@ -171,16 +171,14 @@ class Stagehand:
 def play_acker(topics: Topics, stagehand: Stagehand) -> None:
     """Restore, answer a question, quarantine garbage, and delete what nothing needs."""
     stagehand.write(stagehand.names.init, b"garbage", Take(stagehand.input.group, "q?", 0, now_ms(), 1, ()))
-    limits = topics.acker.all_limits.model_copy(
-        update={"retention_interval_ms": 200, "verdict_retention_ms": 0}
-    )
+    limits = topics.acker.limits.model_copy(update={"retention_interval_ms": 200})
     verdict = TopicPartition(stagehand.names.verdict, 0)
     stagehand.log.commit(topics.acker.replay_group, {verdict: stagehand.log.ends([verdict])[verdict]})
     before = _starts(stagehand)
     with closing(KafkaLog(topics.kafka)) as log, ExitStack() as undo:
         acker = AckerService(
             log, topics.ack_topics, 1, group=topics.acker.group, replay_group=topics.acker.replay_group,
-            limits=limits,
+            verdict_retention_ms=0, limits=limits,
         )  # fmt: skip
         undo.callback(acker.close)
         until(lambda: _starts(stagehand) != before, lambda: acker.step(now_ms()))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from acker.config.limits import AckerLimits
+from acker.config.settings import VERDICT_RETENTION_MS
 from acker.errors import Aborted, DataLoss, Disagreement, LogError, TopicError, Unreachable
 from acker.identity import U64, root_edges_of_run
 from acker.kafka.port import Outgoing, TopicPartition
@@ -451,7 +452,7 @@ def test_logs_are_shortened_to_what_a_restart_needs(world: World) -> None:
     log = world.writer_log
     verdict = TopicPartition(TOPICS.verdict, 0)
     log.commit("windhover-replay", {verdict: log.stable_ends([verdict])[verdict]})
-    world.now_ms = limits.verdict_retention_ms + 10
+    world.now_ms = VERDICT_RETENTION_MS + 10
     world.step()
     world.now_ms += limits.retention_interval_ms
     world.step()
@@ -471,7 +472,7 @@ def test_logs_are_shortened_to_what_a_restart_needs(world: World) -> None:
 def test_no_verdict_is_deleted_before_a_replay_worker_has_read_it(world: World) -> None:
     """Without a commit of the replay group nothing of the verdict log goes."""
     half_done(world)
-    world.now_ms = world.limits.verdict_retention_ms + 10
+    world.now_ms = VERDICT_RETENTION_MS + 10
     world.step()
     world.now_ms += 2 * world.limits.retention_interval_ms
     world.step()

@@ -106,12 +106,22 @@ def test_validate_says_what_a_right_file_means(capsys: pytest.CaptureFixture[str
         "    start: committed",
         "  verdict_retention: 7d",
         "  limits:",
-        "    step_records: 2000",
+        "    refold_bytes: 134217728",
         "replay:",
         "    breaker_window: 1m",
         "    # topic sentences has to keep its records for 68s: so long one may live, with all its replays",
     ):
         assert line in printed
+
+
+def test_validate_warns_of_a_limit_that_is_a_constant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("acker: {limits: {lanes: 500}}")
+
+    assert cli.run(["validate", str(file)]) == 0
+
+    printed = capsys.readouterr().out.splitlines()
+    assert f"warning: {file}:1: acker.limits.lanes: is a constant now, 10,000; remove the key" in printed
+    assert not any("lanes: 10000" in line for line in printed)
 
 
 def test_validate_warns_of_records_that_may_be_needed_longer_than_topics_keep_them(

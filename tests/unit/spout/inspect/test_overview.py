@@ -28,7 +28,7 @@ from tests.support.worlds.planning import World, batch
 def observer(world: World, topics: Topics | None = None) -> ViewReader:
     """Look from outside."""
     acker = (topics or world.topics).acker
-    return ViewReader(world.cluster.log(), acker.topics, acker.partitions, acker.all_limits)
+    return ViewReader(world.cluster.log(), acker.topics, acker.partitions, acker.limits)
 
 
 def rows(world: World, *, read_max: int = 1_000_000) -> list[dict[str, Any]]:
@@ -313,7 +313,7 @@ def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
     ten(world)
     with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
         ViewReader(
-            world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.all_limits
+            world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.limits
         ).view(0)  # fmt: skip
 
 

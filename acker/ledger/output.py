@@ -62,6 +62,8 @@ class AckerStatus:
     """The state of an acker service at one moment. `counts` is a copy.
 
     Attributes:
+        partitions: those that the acker owns and has restored, ascending.
+        assigned: how many partitions the group has assigned to it.
         ranges: emitted ranges with open roots.
         never_expiring: open roots without a timeout.
         sessions: sessions that own a group, as ``group/session``.
@@ -69,6 +71,7 @@ class AckerStatus:
     """
 
     partitions: tuple[int, ...]
+    assigned: int
     open_roots: int
     ranges: int
     never_expiring: int

@@ -118,6 +118,7 @@ class AckerService:
         interval_ms = self._limits.retention_interval_ms
         self._retention = Retention(log, topics, replay_group, interval_ms, verdict_retention_ms)
         self._owned: dict[int, PartitionAcker] = {}
+        self._assigned = 0
         self._fenced_ms: dict[int, int] = {}
         self._restores: dict[int, int] = {}
         self._past = Counts()
@@ -177,6 +178,7 @@ class AckerService:
         owners = {group.owner for core in cores for group in core.sessions.groups.values()}
         return AckerStatus(
             partitions=tuple(sorted(self._owned)),
+            assigned=self._assigned,
             open_roots=sum(core.ledger.open for core in cores),
             ranges=len(cohorts),
             never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
@@ -246,6 +248,7 @@ class AckerService:
         """Give up what the group took back, restore one partition it assigned; whether there was any."""
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)
+        self._assigned = len(ours)
         gone = [number for number in self._owned if number not in ours]
         for number in gone:
             self._give_up(number)

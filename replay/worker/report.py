@@ -52,6 +52,7 @@ class ReplayStatus:
 
     Attributes:
         partitions: verdict partitions that the worker owns and has restored, ascending.
+        assigned: how many verdict partitions the group has assigned to it.
         waiting: roots that wait for their due time, or for their input to go on.
         next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
         lost: lost roots taken over.
@@ -70,6 +71,7 @@ class ReplayStatus:
     """
 
     partitions: tuple[int, ...]
+    assigned: int
     waiting: int
     waiting_bytes: int
     next_due_ms: int | None

@@ -57,6 +57,7 @@ class ReplayService:
         self._reader: Reader | None = None
         self._partitions: dict[int, VerdictPartition] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()
+        self._share = 0
         self._is_assignment_stale = False
         self._is_unchecked = True
         self._status_ms = 0
@@ -158,6 +159,7 @@ class ReplayService:
             aside.update({worker.name_of(of): count for of, count in each.aside(self._status_ms).items()})
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
+            assigned=self._share,
             waiting=sum(map(len, waiting)),
             waiting_bytes=sum(each.memory_bytes for each in waiting),
             next_due_ms=min(next_due, default=None),
@@ -203,6 +205,7 @@ class ReplayService:
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
         owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
         self._worker.check_counts(owned, now_ms)
+        self._share = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._fenced_until_ms = {n: until for n, until in self._fenced_until_ms.items() if n in owned}

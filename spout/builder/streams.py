@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.errors import UsageError
 from spout.builder.tuple_metrics import Labels, status_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
-from spout.runtime.metrics import Scraped, serve
+from spout.runtime.endpoints import serve
+from spout.runtime.metrics import Scraped
 from spout.streaming.application import Application, Stream
 from spout.streaming.query_plan import streams_read
 from spout.tuples.collector import Cause

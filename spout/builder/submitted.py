@@ -20,7 +20,8 @@ from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.stage_frames import TopologyFrame, frame_of
 from spout.builder.tuple_metrics import status_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
-from spout.runtime.metrics import Scraped, serve
+from spout.runtime.endpoints import serve
+from spout.runtime.metrics import Scraped
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic

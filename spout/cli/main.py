@@ -363,14 +363,21 @@ def _serve(
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:
-    from spout.runtime import metrics, process
+    from spout.runtime import endpoints, metrics, process
     from spout.runtime.step_watch import StepWatch
 
-    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event)
+    systemd = endpoints.SystemdNotifier(os.environ)
+    steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
     collector = metrics.StatusCollector(part, lambda: steps.age_s)
+    health = endpoints.Health(lambda: steps.quiet_s)
+
+    def publish(status: Any) -> None:
+        collector.update(status)
+        health.update(status)
+
     if metrics_port:
-        metrics.serve(collector, metrics_port)
-    around = process.Surroundings(part, wall_ms, log_event, collector.update, steps, reload)
+        endpoints.serve(collector, metrics_port, health.probes())
+    around = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
     return process.run_until_signalled(lambda: make(steps.at), around)
 
 

@@ -27,7 +27,7 @@ Explain = Annotated[
 def _checked_address(address: str | None) -> str | None:
     """Refuse a wrong address before anything is started."""
     if address is not None:
-        from spout.runtime.metrics import address_of
+        from spout.runtime.endpoints import address_of
 
         address_of(address)
     return address

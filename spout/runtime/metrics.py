@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from acker.errors import UsageError
-
-EVERY_ADDRESS: Final = "0.0.0.0"
-PORT_MAX: Final = 65_535
 GAUGES: Final = frozenset(
-    {"partitions", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
+    {"partitions", "assigned", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
      "waiting_bytes", "next_due_ms", "aside", "aside_by_input", "paused"}
 )  # fmt: skip
 """Fields that rise and fall; all others only rise."""
@@ -74,37 +69,3 @@ class StatusCollector(Collector):
                 yield kind(full, text, value=len(value))
             elif isinstance(value, int | float):
                 yield kind(full, text, value=value)
-
-
-def address_of(address: int | str) -> tuple[str, int]:
-    """Parse the value of ``--metrics-port`` to host and port; a port alone means all addresses.
-
-    >>> address_of("[::1]:9100"), address_of(9100)
-    (('::1', 9100), ('0.0.0.0', 9100))
-
-    Raises `UsageError`: it is no port, and no address with a port.
-    """
-    host, colon, port = str(address).rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    is_bracketed = host != bare
-    if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
-        port = ""
-    if not port or not 1 <= int(port) <= PORT_MAX:
-        raise UsageError(
-            f"--metrics-port {address}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
-            " 127.0.0.1:9100, [::1]:9100"
-        )
-    return bare or EVERY_ADDRESS, int(port)
-
-
-def serve(collector: Collector, address: int | str) -> None:
-    """Serve a collector's metrics over HTTP on a thread; `UsageError`: `address_of`, or it is in use."""
-    host, port = address_of(address)
-    registry = CollectorRegistry()
-    registry.register(collector)
-    try:
-        start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        raise UsageError(
-            f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
-        ) from error

@@ -58,7 +58,7 @@ class Surroundings:
     steps.
 
     `part`, acker or replay, begins each event's name; `reload` takes the present topics.yaml, None: it
-    cannot.
+    cannot; `notify` gets ``READY=1`` and ``STOPPING=1`` for systemd.
     """
 
     part: str
@@ -67,6 +67,7 @@ class Surroundings:
     publish: Callable[[Any], None]
     steps: StepWatch
     reload: Callable[[Any], None] | None = None
+    notify: Callable[[str], None] = lambda _state: None
 
 
 class Signals:
@@ -106,6 +107,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
     with Signals() as signals, around.steps as steps:
         service = make()
         watch = _Watch(around)
+        around.notify("READY=1")
         try:
             while signals.received is None:
                 if signals.hung_up:
@@ -120,6 +122,7 @@ def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> in
             with suppress(WindhoverError):
                 service.close()
             raise
+        around.notify("STOPPING=1")
         around.log(f"{around.part}.stopping", signal=signal.Signals(signals.received).name)
         service.close()
         around.log(f"{around.part}.stopped")

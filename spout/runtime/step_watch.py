@@ -63,6 +63,7 @@ class StepWatch:
         *,
         end: Callable[[int], None] = end_process,
         clock: Callable[[], float] = time.monotonic,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare to watch a `part`, acker or replay; watching begins with the context.
 
@@ -70,6 +71,7 @@ class StepWatch:
             limit_ms: how long one thing may take.
             grace_ms: how long the loop may take to end after a signal.
             log: logs an event with fields; called from the watching thread.
+            alive: called by the loop itself whenever it goes on.
         """
         self._part = part
         self._limit_s = limit_ms / 1000
@@ -77,14 +79,17 @@ class StepWatch:
         self._log = log
         self._end = end
         self._clock = clock
+        self._alive = alive
         self._at = ("starting", 0)
-        self._stepped_s = self._checked_s = clock()
+        self._stepped_s = self._moved_s = self._checked_s = clock()
         self._signals_in, self._signals_out = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="windhover-steps", daemon=True)
 
     def at(self, what: str) -> None:
         """Write down what the loop begins now: one bounded thing, such as a partition's transaction."""
         self._at = (what, self._at[1] + 1)
+        self._moved_s = self._clock()
+        self._alive()
 
     def stepped(self) -> None:
         """Write down that a step has ended."""
@@ -95,6 +100,11 @@ class StepWatch:
     def age_s(self) -> float:
         """Seconds since the last step ended; it also grows during a step."""
         return max(0.0, self._clock() - self._stepped_s)
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since the loop ended a step or began an operation; a long restore has many of them."""
+        return max(0.0, self._clock() - self._moved_s)
 
     def __enter__(self) -> Self:
         """Begin to watch; call it from the main thread, since only that may set where signals are written."""

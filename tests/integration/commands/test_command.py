@@ -115,6 +115,9 @@ def test_a_part_says_that_it_is_ready_serves_metrics_and_ends_cleanly_on_a_signa
         ready = wait_for(started, f"{part}.ready")
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             metrics = answer.read().decode()
+        for probe in ("livez", "readyz"):
+            with urlopen(f"http://127.0.0.1:{port}/{probe}", timeout=10) as answer:
+                assert answer.read() == b"ok\n"
         started.send_signal(number)
         wait_for(started, f"{part}.stopped")
 

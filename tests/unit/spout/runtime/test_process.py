@@ -51,6 +51,7 @@ class Watched:
         self.told: list[str] = []
         self.fields: dict[str, dict[str, object]] = {}
         self.published: list[Owned] = []
+        self.notified: list[str] = []
         self._now_ms = 0
         self._tick_ms = tick_ms
 
@@ -64,7 +65,9 @@ class Watched:
 
     def run(self, make: Callable[[], Scripted], reload: Callable[[Scripted], None] | None = None) -> int:
         steps = StepWatch("acker", 60_000, 20_000, self.tell)
-        around = Surroundings("acker", self.clock, self.tell, self.published.append, steps, reload)
+        around = Surroundings(
+            "acker", self.clock, self.tell, self.published.append, steps, reload, self.notified.append
+        )  # fmt: skip
         return run_until_signalled(make, around)
 
 
@@ -77,6 +80,7 @@ def test_a_signal_lets_the_step_finish_closes_the_service_and_gives_its_exit_cod
     assert watched.run(lambda: service) == exit_code
     assert (service.script, service.closed) == ([], 1)
     assert watched.told == ["acker.ready", "acker.stopping", "acker.stopped"]
+    assert watched.notified == ["READY=1", "STOPPING=1"]
 
 
 def test_signal_handlers_are_put_back() -> None:

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 PROGRAM = """
 import ctypes, json, sys
 from dataclasses import dataclass
-from spout.runtime import metrics, process
+from spout.runtime import endpoints, metrics, process
 from spout.runtime.step_watch import StepWatch
 
 library, hang_at, limit_ms, grace_ms, port = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -58,7 +58,7 @@ def tell(event, **fields):
 steps = StepWatch("acker", limit_ms, grace_ms, tell)
 collector = metrics.StatusCollector("acker", lambda: steps.age_s)
 if port:
-    metrics.serve(collector, port)
+    endpoints.serve(collector, port)
 around = process.Surroundings("acker", lambda: 0, tell, collector.update, steps)
 sys.exit(process.run_until_signalled(Service, around))
 """
@@ -177,6 +177,22 @@ def test_a_check_counts_for_little_however_long_nobody_could_check() -> None:
     watch.check(look)
     assert look.since_s == CHECK_S_MAX
     assert watch.age_s == 3_600
+
+
+def test_a_loop_goes_on_where_it_begins_an_operation_though_its_step_is_long() -> None:
+    now_s, signs = [0.0], [0]
+
+    def alive() -> None:
+        signs[0] += 1
+
+    watch = StepWatch("acker", 60_000, 20_000, print, clock=lambda: now_s[0], alive=alive)
+    now_s[0] = 40.0
+    assert watch.quiet_s == 40
+    watch.at("restoring partition 1")
+    now_s[0] = 45.0
+    assert (watch.quiet_s, watch.age_s, signs) == (5, 45, [1])
+    watch.stepped()
+    assert (watch.quiet_s, watch.age_s, signs) == (0, 0, [2])
 
 
 def test_who_does_not_know_the_age_of_a_step_serves_none() -> None:

@@ -1,0 +1,193 @@
+"""What a process answers to its supervisor: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP, and systemd.
+
+No answer asks Kafka: the loop writes down what it does, and a thread reads it. So a broker that is away
+restarts no process.
+
+Source: docs/operate/deploy.md.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any, Final, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from acker.errors import UsageError
+
+EVERY_ADDRESS: Final = "0.0.0.0"
+PORT_MAX: Final = 65_535
+
+LIVE_S: Final = 30.0
+"""A loop that neither ended a step nor began an operation for so many seconds is not live."""
+
+STANDBY_S: Final = 10.0
+"""A process that the group assigns nothing for so many seconds is a standby, and ready; a rebalance takes
+less."""
+
+NOTIFY_EVERY_S: Final = 1.0
+"""systemd is notified at most so often."""
+
+Probe = Callable[[], str]
+"""Returns why a probe fails; empty: it succeeds."""
+
+
+class OwnedPartitions(Protocol):
+    """What readiness needs from a status."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are restored."""
+
+    @property
+    def assigned(self) -> int:
+        """How many partitions the group has assigned."""
+
+
+class Health:
+    """Whether a service is live, and whether it is ready; read by the serving thread."""
+
+    def __init__(self, moved_s: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without a status; `moved_s` returns the seconds since the loop last went on."""
+        self._moved_s = moved_s
+        self._clock = clock
+        self._since_s = clock()
+        self._status: OwnedPartitions | None = None
+
+    def update(self, status: OwnedPartitions) -> None:
+        """Keep a status for the next questions."""
+        self._status = status
+
+    def live(self) -> str:
+        """Return why the loop is not live; empty: it is."""
+        quiet_s = self._moved_s()
+        return f"the loop has not gone on for {quiet_s:.0f} s" if quiet_s > LIVE_S else ""
+
+    def ready(self) -> str:
+        """Return why the partitions are not served; empty: all that are assigned are restored."""
+        if why := self.live():
+            return why
+        status = self._status
+        if status is None:
+            return "no step has ended yet"
+        if status.assigned > len(status.partitions):
+            return f"{len(status.partitions)} of {status.assigned} partitions are restored"
+        if not status.assigned and self._clock() - self._since_s < STANDBY_S:
+            return "the group has assigned no partition yet"
+        return ""
+
+    def probes(self) -> dict[str, Probe]:
+        return {"/livez": self.live, "/readyz": self.ready}
+
+
+class SystemdNotifier:
+    """Tells systemd that the service runs, goes on and stops; does nothing elsewhere.
+
+    Source: the manual page sd_notify(3).
+    """
+
+    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        path = environ.get("NOTIFY_SOCKET", "")
+        self._path = f"\0{path[1:]}" if path.startswith("@") else path
+        self._clock = clock
+        self._next_s = clock()
+
+    def alive(self) -> None:
+        """Say that the loop goes on, which puts the watchdog off; at most every `NOTIFY_EVERY_S`."""
+        if self._path and (now_s := self._clock()) >= self._next_s:
+            self._next_s = now_s + NOTIFY_EVERY_S
+            self.notify("WATCHDOG=1")
+
+    def notify(self, state: str) -> None:
+        """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``; raise UsageError if systemd is not there."""
+        if not self._path:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.sendto(state.encode(), self._path)
+        except OSError as error:
+            raise UsageError(
+                f"NOTIFY_SOCKET {self._path!r}: {error.strerror}; systemd sets it for Type=notify,"
+                " elsewhere unset it"
+            ) from error
+
+
+def address_of(address: int | str) -> tuple[str, int]:
+    """Parse the value of ``--metrics-port`` to host and port; a port alone means all addresses.
+
+    >>> address_of("[::1]:9100"), address_of(9100)
+    (('::1', 9100), ('0.0.0.0', 9100))
+
+    Raises `UsageError`: it is no port, and no address with a port.
+    """
+    host, colon, port = str(address).rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_bracketed = host != bare
+    if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
+        port = ""
+    if not port or not 1 <= int(port) <= PORT_MAX:
+        raise UsageError(
+            f"--metrics-port {address}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
+            " 127.0.0.1:9100, [::1]:9100"
+        )
+    return bare or EVERY_ADDRESS, int(port)
+
+
+def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] | None = None) -> None:
+    """Serve a collector's metrics, and probes by path, over HTTP on a thread.
+
+    `UsageError`: `address_of`, or it is in use.
+    """
+    host, port = address_of(address)
+    server_class = _ServerV6 if ":" in host else _Server
+    application = _application(collector, dict(probes or {}))
+    try:
+        server = make_server(host, port, application, server_class, _SilentHandler)
+    except OSError as error:
+        raise UsageError(
+            f"--metrics-port {address}: {error.strerror}; give another port, or an address of this machine"
+        ) from error
+    Thread(target=server.serve_forever, name="windhover-metrics", daemon=True).start()
+
+
+def _application(
+    collector: Collector, probes: Mapping[str, Probe]
+) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+    registry = CollectorRegistry()
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    metrics: Callable[[dict[str, Any], Any], Iterable[bytes]] = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        if path in probes:
+            why = probes[path]()
+            status, text = ("503 Service Unavailable", why) if why else ("200 OK", "ok")
+        else:
+            status, text = "404 Not Found", f"here are {', '.join(['/metrics', *probes])}"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{text}\n".encode()]
+
+    return answer
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a probe comes every few seconds."""

@@ -8,7 +8,7 @@ windhover.origin             ``topic/partition@offset`` of the first emission
 windhover.attempt            which emission this is; the first is 1
 windhover.abandoned          how many of the emissions before ended because a session was taken over
 windhover.timed-out          how many of them timed out; 0 where it is missing
-windhover.held               how many of them were held back, behind a record that waited; 0 where missing
+windhover.held               how many of them were blocked behind a record that waited; 0 where missing
 windhover.reason             why the emission before this one was lost: FAILED, TIMED_OUT, ABANDONED
 windhover.cause              its error class and message
 windhover.operator           the operator that failed it; empty when none did

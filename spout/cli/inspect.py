@@ -55,6 +55,7 @@ def inspect(
     watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Show everything about one record: every attempt, where it is now, why it is not done, what to do."""
+    from acker.errors import TopicError
     from spout.inspect.diagnosis import explained
     from spout.inspect.trail import Trail
 
@@ -69,9 +70,10 @@ def inspect(
                 found = trail.origin(place)
             else:
                 found, notes = _with_key(trail, topics, key or "", since, inputs)
-            stories = []
+            stories, missing = [], False
             for here in found:
                 evidence = trail.follow(here)
+                missing |= bool(evidence.missing)
                 stories.append(explained(evidence, trail.around(here, evidence, wall_ms()), wall_ms()))
             _clear(watch, output)
             if output is not OutputFormat.TABLE:
@@ -80,7 +82,7 @@ def inspect(
                 for story in stories:
                     _print_story(story)
             _print_notes([*notes, *([] if stories else [f"no record with key {key} was found"])])
-    return 0
+    return TopicError.exit_code if missing else 0
 
 
 def roots(
@@ -110,7 +112,7 @@ def roots(
             _print_notes([*([f"{hidden:,} more are not shown; see --limit"] if hidden else []), *unknown])
             if output is OutputFormat.TABLE:
                 more = ", and those that are unknown" if found.unknown else ""
-                typer.echo(f"{total:,} open roots{more}")
+                typer.echo(f"{total:,} open root{'' if total == 1 else 's'}{more}")
     return FOUND if exit_code and total else 0
 
 

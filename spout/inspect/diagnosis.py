@@ -43,7 +43,7 @@ from spout.inspect.story import (
     is_of,
     story_of,
 )
-from spout.inspect.tables import span
+from spout.inspect.tables import UNKNOWN, span
 
 
 class Situation(StrEnum):
@@ -124,7 +124,8 @@ class Circumstances:
 
 def explained(evidence: Evidence, around: Circumstances, now_ms: int) -> dict[str, Any]:
     """Return a record's story with its diagnosis: what ``windhover inspect`` prints."""
-    story, found = story_of(evidence, now_ms), diagnose(evidence, around, now_ms)
+    story = story_of(evidence, now_ms, session_lives=around.session.value)
+    found = diagnose(evidence, around, now_ms)
     first = {name: story.pop(name) for name in ("record", "input", "group", "now")}
     diagnosis = {"situation": found.situation.value, "why": found.text, "next": found.next}
     return {**first, **diagnosis, **story, "unknown": around.unknown()}
@@ -149,6 +150,8 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
     letters = [letter for letter in evidence.letters if is_of(letter, last)]
     if letters:
         return case.given_up(letters[-1])
+    if evidence.missing and (last.verdict is not None or last.state in (SETTLED, UNKNOWN)):
+        return case.hidden(last)
     if last.verdict is not None:
         return case.lost(last)
     if last.is_acked_whole and last.state in (PENDING, ANNOUNCED):
@@ -165,8 +168,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
             " it became a dead letter that may be read as well, the command shows it."
         )
         return Diagnosis(Situation.TOO_OLD, text, f"windhover dlq list {evidence.place} --all")
-    text = "The acker partition of this record has no State: whether it was emitted is unknown."
-    return Diagnosis(Situation.UNKNOWN, text, "windhover acker run")
+    return case.without_state()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,24 @@ class _Case:
     @property
     def watch(self) -> str:
         return f"windhover inspect {self.evidence.place} --watch 2"
+
+    def hidden(self, last: TracedEmission) -> Diagnosis:
+        """Explain what cannot be read, since topics are missing."""
+        why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
+        names = self.evidence.missing
+        which = "these topics are" if len(names) > 1 else "a topic is"
+        text = f"{why}What became of it is unknown, since {which} missing: {', '.join(names)}."
+        return Diagnosis(Situation.UNKNOWN, text, "windhover topics create")
+
+    def without_state(self) -> Diagnosis:
+        """Explain a record of an acker partition that has no State: nobody took it, or no acker lives."""
+        text = "The acker partition of this record has no State: whether it was emitted is unknown."
+        if self.around.ackers.value == 0:
+            return Diagnosis(Situation.UNKNOWN, f"{text} No acker lives.", "windhover acker run")
+        if self.around.query.value is False:
+            query = f"No query of group {self.evidence.group} lives, and State begins with one: start it."
+            return Diagnosis(Situation.UNKNOWN, f"{text} {query}", "windhover status")
+        return Diagnosis(Situation.UNKNOWN, text, self.watch)
 
     def waiting(self, last: TracedEmission, due: Due) -> Diagnosis:
         """Explain what waits in `_ack_due`."""
@@ -222,7 +242,10 @@ class _Case:
             return Diagnosis(Situation.LOST_FROM_LOG, text, "windhover topics check")
         loss = letter.history[-1] if letter.history else None
         why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
-        text = f"It is a dead letter ({letter.dead}) after {_attempts(letter.lineage.attempt)}.{why}"
+        text = (
+            f"It is a dead letter ({letter.dead}) after {_attempts(letter.lineage.attempt)}.{why} Repair"
+            " what failed it first, then replay it."
+        )
         return Diagnosis(Situation.DEAD, text, f"windhover dlq replay {letter.place}")
 
     def lost(self, last: TracedEmission) -> Diagnosis:
@@ -327,8 +350,9 @@ def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situ
         return f"It timed out after {span(age_ms)}: {_because(last)}.", Situation.TIMED_OUT
     if reason is Reason.ABANDONED:
         return "It was abandoned: another session took the group while it was open.", Situation.DUE
+    by = f" by {error}" if error else ""
     detail = f": {message}" if message else ""
-    return f"Bolt {operator or 'unknown'} failed it by {error or 'no error'}{detail}.", Situation.DUE
+    return f"Bolt {operator or 'unknown'} failed it{by}{detail}.", Situation.DUE
 
 
 def _because(last: TracedEmission | None) -> str:

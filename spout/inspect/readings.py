@@ -22,7 +22,7 @@ from spout.inspect.waiting_roots import BlockedRecords
 T = TypeVar("T")
 U = TypeVar("U")
 
-NO_STATE: Final = "acker partition {} has no State yet; start an acker with `windhover acker run`"
+NO_STATE: Final = "acker partition {} has no State yet: start an acker and a query, whichever does not run"
 
 
 @dataclass(frozen=True, slots=True)

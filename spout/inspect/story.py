@@ -102,8 +102,8 @@ class Evidence:
 
     Attributes:
         place: ``topic/partition@offset`` of the record.
-        record: the record from its topic, or why it is absent.
-        written: whether the log has reached its offset.
+        record: the record from its topic, or why it is absent; None: unknown, the topic is missing.
+        written: whether the log has reached its offset; True where that is unknown.
         emissions: of the record itself, then of its copies, in the order of the log.
         letters: its dead letters, in the order of the log, with their marks.
         dues: its emissions that wait for a replay, or to become a dead letter.
@@ -112,12 +112,13 @@ class Evidence:
         history: how its emissions were lost, from the copies, dead letters and dues.
         notes: what was not read.
         paused: why the input is paused in the partition of its waiting emissions; empty: it is not.
+        missing: the topics that do not exist; what they would have is unknown.
     """
 
     place: str
     input: str
     group: str
-    record: Record | Absence
+    record: Record | Absence | None
     written: bool
     emissions: Sequence[TracedEmission]
     letters: Sequence[Letter] = ()
@@ -127,22 +128,27 @@ class Evidence:
     history: Sequence[Loss] = ()
     notes: Sequence[str] = ()
     paused: str = ""
+    missing: Sequence[str] = ()
 
 
-def story_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
-    """Return what ``windhover inspect`` prints: where the record is now, and a row for each attempt."""
+def story_of(evidence: Evidence, now_ms: int, *, session_lives: bool | None = None) -> dict[str, Any]:
+    """Return what ``windhover inspect`` prints: where the record is now, and a row for each attempt.
+
+    `session_lives`: whether the process that emitted it last lives; without one the clock of timeouts is
+    stopped. None: unknown.
+    """
     record = evidence.record if isinstance(evidence.record, Record) else None
     return {
         "record": evidence.place,
         "input": evidence.input,
         "group": evidence.group,
-        "now": where_now(evidence, now_ms),
+        "now": where_now(evidence, now_ms, session_lives),
         "in_the_log": _in_the_log(evidence),
         "key": None if record is None else bytes_text(record.key),
         "timestamp": None if record is None else moment(record.timestamp_ms),
         "payload": None if record is None else bytes_text(record.value),
         "payload_bytes": None if record is None else len(record.value or b""),
-        "committed": "none" if evidence.committed is None else evidence.committed,
+        "committed": "none" if evidence.committed is None and evidence.record else evidence.committed,
         "attempts": _attempts(evidence, now_ms),
         "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
         "dead_letters": [_letter(letter) for letter in evidence.letters if not letter.is_note],
@@ -151,7 +157,7 @@ def story_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
     }
 
 
-def where_now(evidence: Evidence, now_ms: int) -> str:
+def where_now(evidence: Evidence, now_ms: int, session_lives: bool | None = None) -> str:
     """Describe in a sentence where the record is."""
     if not evidence.written:
         return "not written yet: the topic ends before it"
@@ -164,10 +170,14 @@ def where_now(evidence: Evidence, now_ms: int) -> str:
     if last.open is not None and last.state == PENDING:
         left_ms = last.open.left_ms
         limit = "never times out" if left_ms is None else f"times out in {span(left_ms)}"
+        if session_lives is False and left_ms is not None:
+            limit = "the clock of its timeout is stopped"
         return (
             f"pending: open for {span(max(0, now_ms - last.open.emitted_ms))}, {limit}; {_outstanding(last)}"
         )
     if last.state == ANNOUNCED:
+        if last.is_acked_whole:
+            return f"announced to the ackers; {_outstanding(last)}"
         return "planned: announced to the ackers, and just being emitted"
     if last.state in (ACKED, ABSENT):
         done = "fully processed" if last.state == ACKED else "the log holds no such record"
@@ -180,6 +190,8 @@ def _outstanding(last: TracedEmission) -> str:
         return "what was acked of it is unknown"
     if not last.batches:
         return "nothing of it was acked yet"
+    if last.is_acked_whole:
+        return "all of it is acked in the log, and its acker has not read that yet"
     by = "a batch" if last.batches == 1 else f"{last.batches:,} batches"
     return f"acked in part by {by}: some tuple of it is outstanding"
 
@@ -190,7 +202,7 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         return "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
     if due is not None and due.last_was_blocked and not due.dead:
         behind = due.history[-1].message
-        return f"held back: {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
+        return f"blocked: it {behind}; no bolt has seen it since. It looks again {_in(due.due_ms - now_ms)}"
     if due is not None:
         return f"waiting for {_fate(due)}, due {_in(due.due_ms - now_ms)}"
     letters = [letter for letter in evidence.letters if is_of(letter, last)]
@@ -205,9 +217,11 @@ def _after_a_loss(evidence: Evidence, last: TracedEmission, now_ms: int) -> str:
         return f"dead letter at {letter.place}, replayed by {letter.mark.by}; its copy was not read"
     lost = last.verdict.lost if last.verdict is not None else None
     if lost is not None and lost.error == HELD and evidence.taken_over is False:
-        return f"held back: {lost.message}; no replay worker has taken it over yet"
+        return f"blocked: it {lost.message}; no replay worker has taken it over yet"
     if last.verdict is not None and evidence.taken_over is False:
         return f"lost ({last.state}); no replay worker has taken it over yet"
+    if last.verdict is not None and evidence.missing:
+        return f"lost ({last.state}); what became of it is unknown: {', '.join(evidence.missing)} missing"
     if last.verdict is not None and evidence.taken_over:
         return f"lost ({last.state}) and taken over; its copy or dead letter was not read"
     return last.state
@@ -304,6 +318,8 @@ def _letter(letter: Letter) -> dict[str, Any]:
 def _in_the_log(evidence: Evidence) -> str:
     if not evidence.written:
         return "not written yet"
+    if evidence.record is None:
+        return "unknown: its topic is missing"
     if evidence.record is Absence.NEVER:
         return "no record: a transaction's marker, or aborted"
     return "gone: retention or compaction took it" if evidence.record is Absence.GONE else "there"

@@ -34,7 +34,7 @@ from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from spout.group.presence import Presence
 from spout.inspect.diagnosis import Circumstances
 from spout.inspect.open_roots import root_name
-from spout.inspect.overview import Questions
+from spout.inspect.overview import MISSING, Questions
 from spout.inspect.readings import NO_STATE
 from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, Verdict
 from spout.planning.session import SessionName
@@ -181,25 +181,28 @@ class Trail:
         self._records_max = records_max
 
     def follow(self, here: InputRecord) -> Evidence:
-        """Read everything about one record.
+        """Read everything about one record; what a missing topic would have is unknown.
 
         1. The record, its copies and its dead letters.
         2. The ackers' state of each emission: open, not emitted, settled.
         3. Verdicts, and the emissions that wait for a replay.
         4. Of one that timed out, what was acked.
         """
-        self._require(here)
+        missing = self._missing(here)
         for _ in range(_TRIES - 1):
             try:
-                return self._follow(here)
+                return self._follow(here, missing)
             except OutOfRange:
                 continue
-        return self._follow(here)
+        return self._follow(here, missing)
 
-    def _follow(self, here: InputRecord) -> Evidence:
-        tails = self._tails()
+    def _follow(self, here: InputRecord, missing: frozenset[str]) -> Evidence:
+        tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
         one = here.input
-        record, end = self._record(one.topic, here.partition, here.offset)
+        record: Record | Absence | None = None
+        end = here.offset + 1
+        if one.topic not in missing:
+            record, end = self._record(one.topic, here.partition, here.offset)
         copies = self._copies(here, tails)
         letters = self._letters(here, tails)
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
@@ -219,13 +222,19 @@ class Trail:
         return Evidence(
             place=str(here), input=one.name, group=one.group, record=record, written=here.offset < end,
             emissions=emissions, letters=letters, dues=waiting.dues,
-            taken_over=_taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last)) if last else None,
-            committed=self._log.committed(one.group, [place]).get(place),
+            taken_over=(
+                _taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last))
+                if last and self._topics.ack_topics.due not in missing
+                else None
+            ),
+            committed=None if one.topic in missing else self._log.committed(one.group, [place]).get(place),
             history=_joined([
                 *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
                 *(letter.history for letter in letters), *(due.history for due in waiting.dues.values()),
             ]),
-            notes=tails.notes, paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
+            notes=[*tails.notes, *_not_named(missing, tails.notes)],
+            paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
+            missing=sorted(missing),
         )  # fmt: skip
 
     def around(self, here: InputRecord, evidence: Evidence, now_ms: int) -> Circumstances:
@@ -314,17 +323,16 @@ class Trail:
     def _tails(self) -> Tails:
         return Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
 
-    def _require(self, here: InputRecord) -> None:
+    def _missing(self, here: InputRecord) -> frozenset[str]:
+        """Return which topics of a record's story do not exist."""
         one = here.input
         ours = self._topics.ack_topics
         names = [one.topic, one.replay_topic, one.dead_letter.topic]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
-        missing = sorted(set(names) - set(infos))
-        if missing:
-            raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
-        if here.partition >= infos[one.topic].partitions:
+        if one.topic in infos and here.partition >= infos[one.topic].partitions:
             raise UsageError(f"topic {one.topic} has partitions 0 to {infos[one.topic].partitions - 1} only")
+        return frozenset(names) - set(infos)
 
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
         place = TopicPartition(topic, partition)
@@ -342,7 +350,8 @@ class Trail:
 
     def _letters(self, here: InputRecord, tails: Tails) -> list[Letter]:
         topic = here.input.dead_letter.topic
-        number = here.partition % self._log.topics([topic])[topic].partitions
+        info = self._log.topics([topic]).get(topic)
+        number = here.partition % info.partitions if info else 0
         box = LetterBox(Filter(places=frozenset((str(here),)), handled=True))
         for record in tails.last(topic, number, "older dead letters are unknown"):
             box.put(record)
@@ -408,10 +417,19 @@ class _Emissions:
     def _view(self, root: Root) -> AckerView | None:
         number = self._ack_topics.acker_of(root)
         if number not in self._views:
-            self._views[number] = self._observer.view(number)
-            if self._views[number] is None:
+            names = self._observer.topics
+            lacking = sorted(self._tails.missing & {names.state, names.verdict, names.init})
+            self._views[number] = None if lacking else self._observer.view(number)
+            if lacking:
+                self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(lacking)}")
+            elif self._views[number] is None:
                 self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
         return self._views[number]
+
+
+def _not_named(missing: Iterable[str], notes: Sequence[str]) -> list[str]:
+    """Return a note on each missing topic that no note names."""
+    return [MISSING.format(name) for name in sorted(missing) if not any(name in note for note in notes)]
 
 
 def _taken_over(settled: Settled | None, waiting: TracedDues, acker: int) -> bool | None:

@@ -234,7 +234,7 @@ class PlannerStatus:
         batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
             timeout; 0: any number.
         committed: offset committed last, by ``topic/partition``.
-        held: roots that were held back behind a record that waits (`ordering`); they are among `failed`.
+        held: roots that were blocked behind a record that waits (`ordering`); they are among `failed`.
         held_now: of each partition of an ordered input how many of its records wait behind another, by
             ``topic/partition``, when it was last looked at.
         waits: what partitions of ordered inputs wait for, those that go on left out.

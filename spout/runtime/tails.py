@@ -20,16 +20,20 @@ RECORDS_MAX: Final = 200_000
 class Tails:
     """Reads at most `records_max` of a partition's records.
 
-    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`).
+    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`). Of a topic in
+    `missing` nothing is read.
     """
 
     log: Log
     wait_ms: int
     records_max: int = RECORDS_MAX
     notes: list[str] = field(default_factory=list)
+    missing: frozenset[str] = frozenset()
 
     def last(self, topic: str, partition: int, lacking: str) -> Iterator[Record]:
         """Read the last committed records of a partition."""
+        if self._lacks(topic, lacking):
+            return iter(())
         where = TopicPartition(topic, partition)
         start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
         first = max(start, end - self.records_max)
@@ -49,6 +53,8 @@ class Tails:
 
         Records that an acker has deleted concern no open root, so they are not missed.
         """
+        if self._lacks(topic, lacking):
+            return iter(())
         where = TopicPartition(topic, partition)
         start, end = max(first, self.log.starts([where])[where]), self.log.ends([where])[where]
         read_from = max(start, end - self.records_max)
@@ -57,6 +63,14 @@ class Tails:
 
     def _read(self, where: TopicPartition, first: int, end: int, *, committed: bool) -> Iterator[Record]:
         return read_piece(self.log, where, first, end, committed=committed, wait_ms=self.wait_ms)
+
+    def _lacks(self, topic: str, lacking: str) -> bool:
+        if topic not in self.missing:
+            return False
+        note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
+        if note not in self.notes:
+            self.notes.append(note)
+        return True
 
     def _note(self, where: TopicPartition, first: int, end: int, lacking: str) -> None:
         if first < end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from acker.errors import Unreachable
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
-from spout.inspect.diagnosis import explained
+from spout.inspect.diagnosis import diagnose, explained
 from spout.inspect.trail import Trail
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
@@ -50,6 +51,12 @@ def story_of(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[
     return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
 
 
+def why_unknown(world: World, place: str = "sentences/0@0") -> tuple[str, str, str]:
+    """Return the same of a record while what is around it may be unknown."""
+    story = story_of(world, place)
+    return story["situation"], story["why"], story["next"]
+
+
 def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
     """Let five of ten records be emitted, and acked but for some."""
     world.produce(10)
@@ -64,6 +71,12 @@ def test_a_record_that_nobody_wrote_or_emitted_yet(world: World) -> None:
     story = story_of(world)
     assert (story["situation"], story["next"]) == ("NOT_WRITTEN", WATCH)
     assert story["unknown"]["pending"].startswith("acker partition 0 has no State yet")
+    world.produce(1)
+    world.run(100)
+    assert why_unknown(world)[0::2] == ("UNKNOWN", "windhover status"), "an acker lives, and no query"
+    world.kill_acker()
+    assert why_unknown(world)[0::2] == ("UNKNOWN", "windhover acker run")
+    world.start_acker()
     world.produce(10)
     planner = world.ready()
     assert why(world) == (
@@ -116,6 +129,9 @@ def test_a_record_whose_acks_the_acker_has_not_read(state_ms: int, away: bool, s
     situation, text, command = why(world)
     assert (situation, command) == ("ACKED_LATE", then)
     assert text.endswith(says)
+    now = story_of(world)["now"]
+    assert "all of it is acked in the log, and its acker has not read that yet" in now
+    assert "just being emitted" not in now
 
 
 def test_a_failed_record_names_bolt_cause_and_when_it_is_due(world: World) -> None:
@@ -145,6 +161,9 @@ def test_an_open_record_whose_session_is_dead(world: World) -> None:
     situation, text, then = why(world)
     assert (situation, then) == ("SESSION_DEAD", "windhover release g")
     assert "by a process that is gone, so nobody acks it, and the clock of its timeout is stopped" in text
+    now = story_of(world)["now"]
+    assert "the clock of its timeout is stopped" in now
+    assert "times out in" not in now
 
 
 def test_a_record_that_is_blocked_points_to_the_one_that_it_waits_for() -> None:
@@ -201,9 +220,33 @@ def test_a_dead_letter_says_why_it_died_and_how_it_is_replayed(world: World) -> 
     world.run(1_500)
     situation, text, then = why(world)
     assert (situation, then) == ("DEAD", "windhover dlq replay sentences.g.dlq/0@0")
-    assert (
-        text == "It is a dead letter (ATTEMPTS) after 2 attempts. Bolt split failed it by ValueError: boom."
+    assert text == (
+        "It is a dead letter (ATTEMPTS) after 2 attempts. Bolt split failed it by ValueError: boom. Repair"
+        " what failed it first, then replay it."
     )
+
+
+def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
+    begin(world, fail=(3,))
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@3")
+    evidence = trail.follow(here)
+    (one,) = evidence.emissions
+    assert one.verdict is not None
+    assert one.verdict.lost is not None
+    verdict = replace(one.verdict, lost=one.verdict.lost._replace(error="", message="comma"))
+    evidence = replace(evidence, emissions=[replace(one, verdict=verdict)])
+    found = diagnose(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    assert found.text.startswith("Bolt split failed it: comma.")
+
+
+@pytest.mark.parametrize("topic", ["_ack_due", "_ack_verdict", "_ack_state"])
+def test_what_a_missing_topic_would_show_is_unknown_and_the_cure_creates_it(world: World, topic: str) -> None:
+    begin(world, fail=(3,))
+    world.cluster.delete_topic(topic)
+    situation, text, then = why_unknown(world, "sentences/0@3")
+    assert (situation, then) == ("UNKNOWN", "windhover topics create")
+    assert text.endswith(f"is unknown, since a topic is missing: {topic}.")
 
 
 class NoMembers:

@@ -332,6 +332,7 @@ def test_commands_that_read_print_the_same_in_json_and_yaml_and_a_table_for_peop
         assert (exit_code, "sentences/0" in table) == (0, True)
     (root,) = json.loads(printed(capsys, *LOOKS[1], "-o", "json")[1])
     assert root["root"] == "sentences/0@3"
+    assert printed(capsys, "roots")[1].endswith("\n1 open root\n")
     assert printed(capsys, "roots", "--older-than", "1h", "--exit-code")[0] == 0
     (story,) = json.loads(printed(capsys, *LOOKS[3], "-o", "json")[1])
     assert (story["record"], story["key"], story["now"]) == (

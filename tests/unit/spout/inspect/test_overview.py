@@ -411,7 +411,7 @@ def test_what_is_unknown_is_said_once_for_each_reason() -> None:
     [note] = unknown_values(rows(world))
     assert note.startswith("sentences/0, sentences/1: unknown are emitted, emitted_to, pending, oldest_ms")
     assert note.endswith(
-        "since acker partition 0 has no State yet; start an acker with `windhover acker run`"
+        "since acker partition 0 has no State yet: start an acker and a query, whichever does not run"
     )
 
 

@@ -351,14 +351,14 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
     world.execute()
     world.run(100)
     told: list[str] = []
-    while not told or told[-1].startswith("held back"):
+    while not told or told[-1].startswith("blocked"):
         trail = Trail(world.cluster.log(), world.topics)
         (here,) = trail.origin("sentences/0@2")
         told.append(str(story_of(trail.follow(here), world.now_ms)["now"]))
         world.run(100)
-    assert told[0] == "held back: waits for sentences/0@0; no replay worker has taken it over yet"
+    assert told[0] == "blocked: it waits for sentences/0@0; no replay worker has taken it over yet"
     assert told[1].startswith(
-        "held back: waits for sentences/0@0; no bolt has seen it since. It looks again in "
+        "blocked: it waits for sentences/0@0; no bolt has seen it since. It looks again in "
     )
 
 

@@ -26,6 +26,8 @@ from typing import NamedTuple, NewType
 import numpy as np
 import numpy.typing as npt
 
+from acker.id_ranges import INPUT_ID_MAX, PARTITION_MAX
+
 Source = NewType("Source", int)
 Position = NewType("Position", int)
 Offset = NewType("Offset", int)
@@ -34,9 +36,7 @@ Edge = NewType("Edge", int)
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
-INPUT_ID_MAX = 16_383
 REPLAY_ID_OFFSET = 16_384
-PARTITION_MAX = (1 << 16) - 1
 GENERATION_MAX = (1 << 15) - 1
 OFFSET_BITS = 48
 OFFSET_MAX = (1 << OFFSET_BITS) - 1

@@ -23,7 +23,7 @@ ROOMS = [
     "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group", "spout/planner",
     "spout/publishing", "spout/topology", "spout/execution", "spout/isolation", "spout/streaming",
     "spout/held", "spout/sinks", "spout/builder", "spout/standalone", "spout/inspect", "spout/local",
-    "spout/demo", "spout/cli",
+    "spout/demo", "spout/doctor", "spout/cli",
 ]  # fmt: skip
 """A room may import from those before it, and from the files of its package and of the packages before."""
 
@@ -55,7 +55,7 @@ PURE = [
     "spout/topology/routing.py", "spout/topology/chain.py", "spout/bolts/collectors.py",
     "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
-    "spout/topology/keyed_graph.py", "spout/tuples/origins.py",
+    "spout/topology/keyed_graph.py", "spout/tuples/origins.py", "spout/doctor/codes.py", "acker/id_ranges.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 

@@ -35,7 +35,7 @@ from acker.config.keys import (
 )
 from acker.config.limits import AckerLimits
 from acker.config.retry_settings import Retry
-from acker.identity import INPUT_ID_MAX, PARTITION_MAX
+from acker.id_ranges import INPUT_ID_MAX, PARTITION_MAX
 from acker.units import UNITS_MS, duration_text
 
 _ACK_TOPICS: Final = ("init", "ack", "fail", "verdict", "state", "due", "quarantine")

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from acker.errors import CodecError
+from acker.id_ranges import INPUT_ID_MAX
 from acker.identity import (
     ACKER_BLOCK_BITS,
     GENERATION_MAX,
-    INPUT_ID_MAX,
     REPLAY_ID_OFFSET,
     WIRE_BLOCK_BITS,
     acker_partition,

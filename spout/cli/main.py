@@ -33,6 +33,7 @@ import typer
 from acker.errors import WindhoverError
 from spout.cli.common import DEFAULT_CONFIG, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
+from spout.cli.doctor import doctor
 from spout.cli.inspect import inspect, roots, status
 from spout.cli.operate import offsets_app, release
 from spout.cli.submit import MetricsPort, submit_topology
@@ -63,6 +64,7 @@ app.add_typer(dlq_app, name="dlq")
 app.command()(inspect)
 app.command()(roots)
 app.command()(status)
+app.command()(doctor)
 app.command()(release)
 app.command("submit")(submit_topology)
 

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
-import structlog
-
 from spout.runtime.recurring import RECURRING_EVERY_S, OncePerKind
 
 SECRET_NAMES: Final = re.compile(r"password|secret|token|jaas|credential|private|sasl|ssl", re.IGNORECASE)
@@ -35,6 +33,8 @@ _FIRST: Final = ("event", "level", "time")
 
 def configure(*, debug: bool = False) -> None:
     """Send the logs of this process, and of the libraries in it, to stderr. `debug` shows more of them."""
+    import structlog  # only here: most commands only call `silence`
+
     level = logging.DEBUG if debug else logging.INFO
     first: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -90,6 +90,8 @@ def silence() -> None:
 
 def log_event(event: str, **fields: Any) -> None:
     """Log an event, ``<part>.<what happened>``, at its level."""
+    import structlog
+
     logger = structlog.get_logger()
     if event.partition(".")[2] in WARNINGS:
         logger.warning(event, **fields)

@@ -1,0 +1,21 @@
+"""``python3 -m spout.doctor`` in a checkout is ``windhover doctor --pre`` before anything is installed."""
+
+import os
+import sys
+
+MINIMUM = (3, 11)
+"""What the other modules need to be imported at all."""
+
+if sys.version_info < MINIMUM:
+    found = ".".join(map(str, sys.version_info[:3]))
+    sys.stdout.write(f"failed   WH001 Python: {found}; expected is 3.11 to 3.13: uv python install 3.12\n")
+    sys.exit(1)
+
+from spout.doctor.codes import CheckHealth, closing_line  # noqa: E402  # an older Python cannot import it
+from spout.doctor.machine import judge_machine, machine_facts  # noqa: E402  # the same
+
+results = list(judge_machine(machine_facts(os.environ)))
+for result in results:
+    sys.stdout.write("\n".join(result.lines()) + "\n")
+sys.stdout.write(closing_line(results) + "\n")
+sys.exit(any(result.health is CheckHealth.FAILED for result in results))

@@ -1,0 +1,121 @@
+"""What `windhover doctor` checks: one declaration for each code, and the result of one check; pure.
+
+It uses the standard library alone, so that a machine can be judged before anything is installed.
+The page docs/operate/doctor.md has a section for each code, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+PAGE: Final = "docs/operate/doctor.md"
+
+
+class CheckHealth(StrEnum):
+    """What a check has found out."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCode:
+    """A check. `expected` is what must be the case, `cure` a command to copy; results may say it better."""
+
+    code: str
+    title: str
+    expected: str
+    cure: str
+
+    @property
+    def docs(self) -> str:
+        """Return the page and the anchor that explain the check."""
+        return f"{PAGE}#{self.code.lower()}"
+
+    def ok(self, subject: str, observed: str) -> CheckResult:
+        """Return the result of a check that holds."""
+        return CheckResult(self, CheckHealth.OK, subject, observed, self.expected)
+
+    def unknown(self, subject: str, reason: str) -> CheckResult:
+        """Return the result of a check that could not be made, with the reason."""
+        return CheckResult(self, CheckHealth.UNKNOWN, subject, f"could not tell: {reason}", self.expected)
+
+    def warning(self, subject: str, observed: str, *, expected: str = "", cure: str = "") -> CheckResult:
+        """Return a result that does harm under some conditions only."""
+        return CheckResult(
+            self, CheckHealth.WARNING, subject, observed, expected or self.expected, cure or self.cure
+        )
+
+    def failed(self, subject: str, observed: str, *, expected: str = "", cure: str = "") -> CheckResult:
+        """Return a result with which something does not work, or loses records."""
+        return CheckResult(
+            self, CheckHealth.FAILED, subject, observed, expected or self.expected, cure or self.cure
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check found out about one object; `cure` is empty where there is nothing to cure."""
+
+    code: CheckCode
+    health: CheckHealth
+    subject: str
+    observed: str
+    expected: str
+    cure: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON and YAML have it."""
+        return {
+            "code": self.code.code, "title": self.code.title, "health": str(self.health),
+            "object": self.subject, "observed": self.observed, "expected": self.expected, "cure": self.cure,
+            "docs": self.code.docs,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """Return it for people: one line, and where something is wrong what to do."""
+        first, *more = self.observed.splitlines() or [""]
+        lines = [
+            f"{self.health:<8} {self.code.code} {self.code.title}, {self.subject}: {first}",
+            *(f"         {line}" for line in more),
+        ]
+        if self.cure:
+            parts = (("expected", self.expected), ("cure", self.cure), ("docs", self.code.docs))
+            lines += [f"         {name}: {text}" for name, text in parts]
+        return lines
+
+
+def closing_line(results: Iterable[CheckResult]) -> str:
+    """Return the last line of a report: how many checks came out how."""
+    counts = Counter(each.health for each in results)
+    listed = ", ".join(f"{counts[health]} {health}" for health in CheckHealth)
+    checks = "1 check" if counts.total() == 1 else f"{counts.total()} checks"
+    return f"{checks}: {listed}"
+
+
+PYTHON: Final = CheckCode("WH001", "Python", "Python 3.11, 3.12 or 3.13", "uv python install 3.12")
+PLATFORM: Final = CheckCode(
+    "WH002", "platform", "Linux on a 64-bit processor", "docker run --rm -it python:3.12 bash"
+)
+JAVA: Final = CheckCode("WH003", "Java", "Java 17, 21 or 25", "apt-get install openjdk-17-jre-headless")
+
+TOPICS_FILE: Final = CheckCode(
+    "WH010", "topics.yaml", "a file without problems", "windhover validate {file}"
+)  # fmt: skip
+SPARK: Final = CheckCode("WH011", "Spark", "PySpark 4.2 or 4.3", "pip install 'pyspark>=4.2,<4.4'")
+NAMES: Final = CheckCode(
+    "WH012", "import names", "spout, acker and replay belong to windhover alone", "pip uninstall {other}"
+)
+HORIZON: Final = CheckCode(
+    "WH013", "replay horizon", "records may be needed for 7 days at most, Kafka's default retention",
+    "windhover doctor --only live",
+)  # fmt: skip
+
+CODES: Final = (PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON)
+"""Every check, by its number."""

@@ -1,0 +1,53 @@
+"""What a machine must have: judged from facts, and gathered from a machine that lacks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from spout.doctor.codes import JAVA, PLATFORM, PYTHON, CheckCode, CheckHealth
+from spout.doctor.machine import MachineFacts, judge_machine, machine_facts
+
+ROOT = Path(__file__).resolve().parents[4]
+RIGHT = MachineFacts((3, 12, 4), "/usr/bin/python3", "Linux", "x86_64", "Java 21 from PATH (/opt/java)")
+
+
+def judged(facts: MachineFacts) -> dict[CheckCode, CheckHealth]:
+    return {each.code: each.health for each in judge_machine(facts)}
+
+
+def test_a_right_machine_passes() -> None:
+    assert set(judged(RIGHT).values()) == {CheckHealth.OK}
+
+
+def test_an_old_python_fails_and_a_later_one_is_a_warning() -> None:
+    assert (PYTHON, CheckHealth.FAILED) in judged(replace(RIGHT, python=(3, 10, 9))).items()
+    assert (PYTHON, CheckHealth.WARNING) in judged(replace(RIGHT, python=(3, 14, 0))).items()
+
+
+def test_another_system_and_another_processor_fail() -> None:
+    assert (PLATFORM, CheckHealth.FAILED) in judged(replace(RIGHT, system="Windows")).items()
+    assert (PLATFORM, CheckHealth.FAILED) in judged(replace(RIGHT, processor="i686")).items()
+
+
+def test_a_java_of_another_version_fails_with_what_was_found(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    program.chmod(0o755)
+    facts = machine_facts({"JAVA_HOME": str(tmp_path), "PATH": ""}, packaged=False)
+
+    assert (JAVA, CheckHealth.FAILED) in judged(facts).items()
+    assert f"JAVA_HOME ({tmp_path}) is Java 11" in facts.no_java
+
+
+def test_a_machine_without_our_packages_can_be_judged() -> None:
+    """As before an installation: no package of site-packages is found, not even `typer`."""
+    ended = subprocess.run(
+        [sys.executable, "-S", "-m", "spout.doctor"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert "WH001 Python" in ended.stdout, ended.stderr
+    assert ended.stdout.splitlines()[-1].startswith("3 checks: ")
+    assert ended.returncode == ("failed  " in ended.stdout)

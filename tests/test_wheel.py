@@ -16,10 +16,12 @@ PACKAGES = ("acker", "replay", "spout")
 BUILD_SECONDS_MAX = 120
 
 DATA = {
-    "acker/py.typed", "replay/py.typed", "spout/py.typed",  # the packages carry their types
-    "spout/local/jars.lock",                                # the broker that `up` and the demo start
-    "spout/demo/topics.yaml",                               # what the demo runs
-}  # fmt: skip
+    "acker/py.typed",
+    "replay/py.typed",
+    "spout/py.typed",  # the packages carry their types
+    "spout/local/jars.lock",  # the broker that `up` and the demo start
+    "spout/demo/topics.yaml",  # what the demo runs
+}
 """What is neither code nor a schema."""
 
 
@@ -37,5 +39,6 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     schemas = {name for name in names if name.endswith(".avsc")}
     assert names == code | schemas | DATA
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
-        "acker/wire/schemas": 10, "replay/records/schemas": 6,
-    }  # fmt: skip
+        "acker/wire/schemas": 10,
+        "replay/records/schemas": 6,
+    }

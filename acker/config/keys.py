@@ -25,17 +25,47 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]*")
 
 
 class Section(BaseModel):
-    """A section of the file: frozen, without unknown keys, and silent about values in errors."""
+    """A section of the file: frozen, without unknown keys, and silent about values in errors.
+
+    A key is called as its field, without its ``_ms``.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, populate_by_name=True, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+        alias_generator=lambda name: name.removesuffix("_ms"),
     )
 
 
-def key(description: str, *, range: str, unit: str = "", storm: str = "", **field: Any) -> Any:
-    """Describe one key; `description` and `storm` are for the reference, `range` for messages too."""
-    extra: dict[str, Any] = {"unit": unit, "range": range, "storm": storm}
-    return Field(description=description, json_schema_extra=extra, **field)
+def key(*, range: str, unit: str = "", storm: str = "", **field: Any) -> Any:
+    """Make one key of a file; its docstring and `storm` are for the reference, `range` for messages too."""
+    return Field(json_schema_extra={"unit": unit, "range": range, "storm": storm}, **field)
+
+
+def duration(default: str | int, between: str, *, or_never: bool = False, storm: str = "") -> Any:
+    """Make a key of a duration, `between` such as ``1s to 7d``; `or_never`: 0 is possible too, for never."""
+    low, high = between.split(" to ")
+    least = 0 if or_never or not low[:-1] or low.isalpha() else duration_ms(low)
+    text, most = f"a duration, {between}{', or 0 for never' if or_never else ''}", duration_ms(high)
+    return key(unit="duration", range=text, storm=storm, default=default, ge=least, le=most)
+
+
+def whole(default: int | None, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
+    """Make a key of a whole number in a range."""
+    low, high = between
+    text = f"a whole number, {low} to {high}"
+    return key(unit=unit, range=text, storm=storm, default=default, ge=low, le=high)
+
+
+def ratio(default: float, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
+    """Make a key of a number in a range."""
+    low, high = between
+    bounds = {"ge": low, "le": high, "allow_inf_nan": False}
+    return key(unit=unit, range=f"a number, {low} to {high}", storm=storm, default=default, **bounds)
 
 
 def _duration(value: object, info: ValidationInfo) -> object:

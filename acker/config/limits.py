@@ -1,39 +1,25 @@
 """How far one process may go: the sections ``acker.limits`` and ``replay.limits``, as its parts read them.
 
-A key is called as its field, without its ``_ms``. Fields without a description are constants: a file that
-sets one gets a warning. Ranges bind files; code may go further.
+Fields without a range are constants: a file that sets one gets a warning. Ranges bind files; code may
+go further.
 
 Source: docs/design/protocol.md, rule 10.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from pydantic import ConfigDict, ValidationInfo, ValidatorFunctionWrapHandler
+from pydantic import ValidationInfo, ValidatorFunctionWrapHandler
 from pydantic import field_validator as validates
 
-from acker.config.keys import FROM_FILE, DurationMs, Section, Whole, key
-from acker.units import duration_ms
+from acker.config.keys import FROM_FILE, DurationMs, Section, Whole, duration, key, whole
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
-def _time(default: str, between: str, description: str) -> Any:
-    low, high = map(duration_ms, between.split(" to "))
-    return key(description, unit="duration", range=f"a duration, {between}", default=default, ge=low, le=high)
-
-
-def _count(default: int, between: tuple[int, int], unit: str, description: str) -> Any:
-    low, high = between
-    whole = f"a whole number, {low} to {high}"
-    return key(description, unit=unit, range=whole, default=default, ge=low, le=high)
-
-
 class _Limits(Section):
-    model_config = ConfigDict(alias_generator=lambda name: name.removesuffix("_ms"))
-
     @validates("*", mode="wrap")
     @classmethod
     def _ranges_bind_files(
@@ -45,36 +31,24 @@ class _Limits(Section):
 class AckerLimits(_Limits):
     """The section ``limits`` of ``acker``: for each acker process."""
 
-    pace_ms: DurationMs = _time(
-        "100ms",
-        "0ms to 10s",
-        "Steps that read contributions are so far apart, save some after a rest; verdicts wait as long.",
-    )
+    pace_ms: DurationMs = duration("100ms", "0ms to 10s")
+    """Steps that read contributions are so far apart, save some after a rest; verdicts wait as long."""
     # A cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
-    operation_ms: DurationMs = _time("15s", "1s to 10m", "How long one answer of the broker is waited for.")
-    unreachable_ms: DurationMs = _time(
-        "5m", "1s to 1d", "How long the broker may be away before an acker ends."
-    )
-    step_ms: DurationMs = _time(
-        "1m",
-        "1s to 1h",
-        "How long one thing, such as a partition's transaction, may take before the acker counts as hung and "
-        "ends with exit code 70; at least four times operation.",
-    )
-    stop_ms: DurationMs = _time(
-        "20s",
-        "1s to 10m",
-        "How long an acker may take to end after a signal; then it ends with exit code 70.",
-    )
+    operation_ms: DurationMs = duration("15s", "1s to 10m")
+    """How long one answer of the broker is waited for."""
+    unreachable_ms: DurationMs = duration("5m", "1s to 1d")
+    """How long the broker may be away before an acker ends."""
+    step_ms: DurationMs = duration("1m", "1s to 1h")
+    """How long one thing, such as a partition's transaction, may take before the acker counts as hung and
+    ends with exit code 70; at least four times operation."""
+    stop_ms: DurationMs = duration("20s", "1s to 10m")
+    """How long an acker may take to end after a signal; then it ends with exit code 70."""
     # A record counts as 4,096 bytes at least.
-    refold_bytes: Whole = _count(
-        128 * _MIB,
-        (0, 64 * _GIB),
-        "bytes",
-        "How much of _ack_ack and of _ack_verdict a restart reads again; older open roots are kept in the "
-        "state with their values.",
-    )
-    retention_interval_ms: DurationMs = _time("1m", "1s to 1d", "How often logs are shortened.")
+    refold_bytes: Whole = whole(128 * _MIB, (0, 64 * _GIB), "bytes")
+    """How much of _ack_ack and of _ack_verdict a restart reads again; older open roots are kept in the state
+    with their values."""
+    retention_interval_ms: DurationMs = duration("1m", "1s to 1d")
+    """How often logs are shortened."""
 
     poll_ms: Whole = 50
     """An idle acker waits so long for contributions: half of `pace_ms`, so that nothing waits for it."""
@@ -109,60 +83,31 @@ class AckerLimits(_Limits):
 class ReplayLimits(_Limits):
     """The section ``limits`` of ``replay``: for each replay worker, or for each partition of it."""
 
-    operation_timeout_ms: DurationMs = _time(
-        "30s", "1s to 10m", "How long one answer of the broker is waited for."
-    )
-    unreachable_ms: DurationMs = _time(
-        "5m", "1s to 1d", "How long the broker may be away before a worker ends."
-    )
-    step_ms: DurationMs = _time(
-        "2m",
-        "1s to 1h",
-        "How long one thing, such as a partition's transaction, may take before the worker counts as hung "
-        "and ends with exit code 70; at least four times operation_timeout.",
-    )
-    stop_ms: DurationMs = _time(
-        "20s",
-        "1s to 10m",
-        "How long a worker may take to end after a signal; then it ends with exit code 70.",
-    )
-    waiting_max: Whole = _count(
-        10_000_000,
-        (1, 1_000_000_000),
-        "roots",
-        "Roots of a partition that wait for their replay, 16 bytes each; no further verdicts are read until "
-        "some have left.",
-    )
-    waiting_bytes_max: Whole = _count(
-        64 * _MIB,
-        (0, 64 * _GIB),
-        "bytes",
-        "Memory for what else is known of those roots; what does not fit is read again when it is due.",
-    )
-    fetch_bytes_max: Whole = _count(
-        16 * _MIB, (1, _GIB), "bytes", "Payload fetched at once, and at least one record."
-    )
-    input_retry_ms: DurationMs = _time(
-        "1m",
-        "1s to 1h",
-        "An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of "
-        "this, then after twice as long each time up to this; others go on. So often a line tells of it.",
-    )
-    breaker_window_ms: DurationMs = _time(
-        "1m", "1s to 1d", "The time over which dead_letter.max_ratio is taken."
-    )
-    breaker_dead_min: Whole = _count(
-        100,
-        (1, 1_000_000_000),
-        "dead letters",
-        "Fewer dead letters in that time never pause an input by their share.",
-    )
-    breaker_settled_min: Whole = _count(
-        1_000,
-        (1, 1_000_000_000),
-        "roots",
-        "Nor do any dead letters where fewer roots than this were acked or became dead letters in that time.",
-    )
+    operation_timeout_ms: DurationMs = duration("30s", "1s to 10m")
+    """How long one answer of the broker is waited for."""
+    unreachable_ms: DurationMs = duration("5m", "1s to 1d")
+    """How long the broker may be away before a worker ends."""
+    step_ms: DurationMs = duration("2m", "1s to 1h")
+    """How long one thing, such as a partition's transaction, may take before the worker counts as hung and
+    ends with exit code 70; at least four times operation_timeout."""
+    stop_ms: DurationMs = duration("20s", "1s to 10m")
+    """How long a worker may take to end after a signal; then it ends with exit code 70."""
+    waiting_max: Whole = whole(10_000_000, (1, 1_000_000_000), "roots")
+    """Roots of a partition that wait for their replay, 16 bytes each; no further verdicts are read until some
+    have left."""
+    waiting_bytes_max: Whole = whole(64 * _MIB, (0, 64 * _GIB), "bytes")
+    """Memory for what else is known of those roots; what does not fit is read again when it is due."""
+    fetch_bytes_max: Whole = whole(16 * _MIB, (1, _GIB), "bytes")
+    """Payload fetched at once, and at least one record."""
+    input_retry_ms: DurationMs = duration("1m", "1s to 1h")
+    """An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of this,
+    then after twice as long each time up to this; others go on. So often a line tells of it."""
+    breaker_window_ms: DurationMs = duration("1m", "1s to 1d")
+    """The time over which dead_letter.max_ratio is taken."""
+    breaker_dead_min: Whole = whole(100, (1, 1_000_000_000), "dead letters")
+    """Fewer dead letters in that time never pause an input by their share."""
+    breaker_settled_min: Whole = whole(1_000, (1, 1_000_000_000), "roots")
+    """Nor do any dead letters where fewer roots than this were acked or became dead letters in that time."""
 
     poll_ms: Whole = 200
     """An idle worker waits so long for verdicts, a fifth of the shortest usual back-off."""
@@ -193,6 +138,5 @@ class ReplayLimits(_Limits):
 class ReplaySettings(Section):
     """The section ``replay``: what holds for every replay worker."""
 
-    limits: ReplayLimits = key(
-        "How far one replay worker may go.", range="a section", default_factory=ReplayLimits
-    )
+    limits: ReplayLimits = key(range="a section", default_factory=ReplayLimits)
+    """How far one replay worker may go."""

@@ -83,7 +83,7 @@ def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
 def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in fields.items() if field.description and not key.startswith("(")}
+    return {key: field for key, field in fields.items() if allowed(field) and not key.startswith("(")}
 
 
 def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> list[Problem]:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from pydantic import field_validator as validates
 
-from acker.config.keys import DurationMs, Ratio, Section, Truth, Whole, key
+from acker.config.keys import DurationMs, Ratio, Section, Truth, Whole, duration, key, ratio, whole
 from acker.units import UNITS_MS, duration_text
 
 RULES_MAX: Final = 100
@@ -54,19 +54,14 @@ Delay = Annotated[DurationMs, Field(ge=0, le=7 * _DAY)]
 class CauseRule(Section):
     """One rule of ``causes``: what happens to a root that failed so."""
 
-    error: Annotated[str, AfterValidator(_error)] | None = key(
-        "Class of the exception, without its module; its subclasses fit as well. FailTuple: an explicit "
-        "fail too. Without it any cause fits, BATCH_SKIPPED and its like too.",
-        range="the name of a class", default=None,
-    )  # fmt: skip
-    operator: Annotated[str, AfterValidator(_operator)] | None = key(
-        "Bolt that failed the tuple. Without it any bolt fits.", range="the name of a bolt", default=None
-    )
-    then: Literal["retry", "dead_letter", "drop"] = key(
-        "retry: as the policy says; dead_letter: at once; drop: at once, and the dead letter keeps neither "
-        "payload nor headers of the record, only its key and its history.",
-        range="retry, dead_letter or drop",
-    )  # fmt: skip
+    error: Annotated[str, AfterValidator(_error)] | None = key(range="the name of a class", default=None)
+    """Class of the exception, without its module; its subclasses fit as well. FailTuple: an explicit fail
+    too. Without it any cause fits, BATCH_SKIPPED and its like too."""
+    operator: Annotated[str, AfterValidator(_operator)] | None = key(range="the name of a bolt", default=None)
+    """Bolt that failed the tuple. Without it any bolt fits."""
+    then: Literal["retry", "dead_letter", "drop"] = key(range="retry, dead_letter or drop")
+    """retry: as the policy says; dead_letter: at once; drop: at once, and the dead letter keeps neither
+    payload nor headers of the record, only its key and its history."""
 
     @model_validator(mode="after")
     def _says_when(self) -> CauseRule:
@@ -78,56 +73,32 @@ class CauseRule(Section):
 class Retry(Section):
     """The section ``retry`` of an input."""
 
-    attempts: Whole = key(
-        "Emissions of one record in all, the first one counted, before it becomes a dead letter.",
-        unit="emissions", range="a whole number, 1 to 1000000", storm="setRetry(maxRetries) + 1",
-        default=5, ge=1, le=1_000_000,
-    )  # fmt: skip
-    initial_ms: DurationMs = key(
-        "Wait before the second emission.",
-        unit="duration", range="a duration, 0 to 1d", storm="initialDelay", alias="initial",
-        default="1s", ge=0, le=_DAY,
-    )  # fmt: skip
-    multiplier: Ratio = key(
-        "Factor from each wait to the next.",
-        unit="factor", range="a number, 1 to 100", storm="2, fixed", default=2.0, ge=1, le=100,
-        allow_inf_nan=False,
-    )  # fmt: skip
-    max_ms: DurationMs = key(
-        "Longest wait, jitter not counted.",
-        unit="duration", range="a duration, initial to 7d", storm="maxDelay", alias="max",
-        default="5m", ge=0, le=7 * _DAY,
-    )  # fmt: skip
+    attempts: Whole = whole(5, (1, 1_000_000), "emissions", storm="setRetry(maxRetries) + 1")
+    """Emissions of one record in all, the first one counted, before it becomes a dead letter."""
+    initial_ms: DurationMs = duration("1s", "0 to 1d", storm="initialDelay")
+    """Wait before the second emission."""
+    multiplier: Ratio = ratio(2.0, (1, 100), "factor", storm="2, fixed")
+    """Factor from each wait to the next."""
+    max_ms: DurationMs = duration("5m", "initial to 7d", storm="maxDelay")
+    """Longest wait, jitter not counted."""
     delays: tuple[Delay, ...] | None = key(
-        "The waits themselves, in place of initial, multiplier and max; the last one is repeated.",
-        unit="duration", range="a list of durations, 0 to 7d, at most attempts - 1 of them", default=None,
-    )  # fmt: skip
-    jitter: Ratio = key(
-        "Share of a wait that may be added to it at random; a replay is never early.",
-        unit="share", range="a number, 0 to 1", default=0.2, ge=0, le=1, allow_inf_nan=False,
-    )  # fmt: skip
-    time_limit_ms: DurationMs = key(
-        "Time from the first emission on after which the next failure or timeout is the last; 0: none.",
-        unit="duration", range="a duration, 0 to 365d", alias="time_limit", default=0, ge=0, le=365 * _DAY,
-    )  # fmt: skip
-    count_timed_out: Truth = key(
-        "Whether an emission that timed out uses up an attempt. false needs a time_limit.",
-        range="true or false", default=True,
-    )  # fmt: skip
-    count_abandoned: Truth = key(
-        "Whether an emission whose session was taken over uses up an attempt.",
-        range="true or false", default=False,
-    )  # fmt: skip
-    max_abandoned: Whole = key(
-        "Times that a record may be open while its session is taken over before it becomes a dead letter; "
-        "counted beside attempts.",
-        unit="takeovers", range="a whole number, 0 to 1000000", default=5, ge=0, le=1_000_000,
-    )  # fmt: skip
-    causes: tuple[CauseRule, ...] = key(
-        "Rules for failed roots; the first that fits decides. Behind them stand two of Windhover's own: "
-        "RejectTuple and UnicodeDecodeError are dead letters at once.",
-        range=f"a list of at most {RULES_MAX} rules", default=(),
-    )  # fmt: skip
+        unit="duration", range="a list of durations, 0 to 7d, at most attempts - 1 of them", default=None
+    )
+    """The waits themselves, in place of initial, multiplier and max; the last one is repeated."""
+    jitter: Ratio = ratio(0.2, (0, 1), "share")
+    """Share of a wait that may be added to it at random; a replay is never early."""
+    time_limit_ms: DurationMs = duration(0, "0 to 365d")
+    """Time from the first emission on after which the next failure or timeout is the last; 0: none."""
+    count_timed_out: Truth = key(range="true or false", default=True)
+    """Whether an emission that timed out uses up an attempt. false needs a time_limit."""
+    count_abandoned: Truth = key(range="true or false", default=False)
+    """Whether an emission whose session was taken over uses up an attempt."""
+    max_abandoned: Whole = whole(5, (0, 1_000_000), "takeovers")
+    """Times that a record may be open while its session is taken over before it becomes a dead letter;
+    counted beside attempts."""
+    causes: tuple[CauseRule, ...] = key(range=f"a list of at most {RULES_MAX} rules", default=())
+    """Rules for failed roots; the first that fits decides. Behind them stand two of Windhover's own:
+    RejectTuple and UnicodeDecodeError are dead letters at once."""
 
     @validates("max_ms")
     @classmethod

@@ -31,7 +31,10 @@ from acker.config.keys import (
     TopicName,
     TopicPrefix,
     Whole,
+    duration,
     key,
+    ratio,
+    whole,
 )
 from acker.config.limits import AckerLimits
 from acker.config.retry_settings import Retry
@@ -44,7 +47,8 @@ VERDICT_RETENTION_MS: Final = 7 * _DAY
 UNREACHABLE_MS: Final = 5 * UNITS_MS["m"]
 """How long a query's writes wait at most for a broker; librdkafka gives a record up after as long."""
 
-_TOPIC_RANGE: Final = f"1 to {TOPIC_CHARACTERS_MAX} letters, digits, dots, underscores, hyphens"
+_CHARACTERS: Final = "letters, digits, dots, underscores, hyphens"
+_TOPIC_RANGE: Final = f"1 to {TOPIC_CHARACTERS_MAX} {_CHARACTERS}"
 _GROUP_RANGE: Final = f"1 to {GROUP_CHARACTERS_MAX} printable characters"
 
 
@@ -72,35 +76,28 @@ class AckTopics:
 class AckerSettings(Section):
     """The section ``acker``: what all processes of one installation share."""
 
-    partitions: Whole = key(
-        "N, the number of partitions of each ack topic; fixed for life, since a root's partition is "
-        "computed from it. At most N acker and N replay processes share the work.",
-        unit="partitions", range="a whole number, 1 to 1024", storm="topology.acker.executors",
-        default=4, ge=1, le=1024,
-    )  # fmt: skip
-    topic_prefix: TopicPrefix = key(
-        "Stands before _ack_init and the other ack topics, so that installations share one cluster.",
-        range=f"0 to {NAME_CHARACTERS_MAX} letters, digits, dots, underscores, hyphens", default="",
-    )  # fmt: skip
+    partitions: Whole = whole(4, (1, 1024), "partitions", storm="topology.acker.executors")
+    """N, the number of partitions of each ack topic; fixed for life, since a root's partition is computed
+    from it. At most N acker and N replay processes share the work."""
+    topic_prefix: TopicPrefix = key(range=f"0 to {NAME_CHARACTERS_MAX} {_CHARACTERS}", default="")
+    """Stands before _ack_init and the other ack topics, so that installations share one cluster."""
     group: GroupName = key(
-        "Consumer group of the ackers. Default: topic_prefix, then windhover-acker.",
-        range=_GROUP_RANGE, default_factory=lambda data: f"{data['topic_prefix']}windhover-acker",
-    )  # fmt: skip
+        range=_GROUP_RANGE, default_factory=lambda data: f"{data['topic_prefix']}windhover-acker"
+    )
+    """Consumer group of the ackers. Default: topic_prefix, then windhover-acker."""
     replay_group: GroupName = key(
-        "Consumer group of the replay workers. Default: topic_prefix, then windhover-replay.",
-        range=_GROUP_RANGE, default_factory=lambda data: f"{data['topic_prefix']}windhover-replay",
-    )  # fmt: skip
+        range=_GROUP_RANGE, default_factory=lambda data: f"{data['topic_prefix']}windhover-replay"
+    )
+    """Consumer group of the replay workers. Default: topic_prefix, then windhover-replay."""
     replication_factor: Whole = key(
-        "Copies of each partition of every topic that `windhover topics create` makes; "
-        "-1 takes the broker's default. From 3 on, two of them must have each write.",
-        unit="copies", range="-1, or a whole number, 1 to 32767", default=-1, ge=-1, le=32767,
-    )  # fmt: skip
-    verdict_retention_ms: DurationMs = key(
-        "How long verdicts are kept beyond the time at which nothing needs them any more.",
-        unit="duration", range="a duration, 1h to 365d", alias="verdict_retention",
-        default=duration_text(VERDICT_RETENTION_MS), ge=UNITS_MS["h"], le=365 * _DAY,
-    )  # fmt: skip
-    limits: AckerLimits = key("How far one acker may go.", range="a section", default_factory=AckerLimits)
+        unit="copies", range="-1, or a whole number, 1 to 32767", default=-1, ge=-1, le=32767
+    )
+    """Copies of each partition of every topic that `windhover topics create` makes; -1 takes the broker's
+    default. From 3 on, two of them must have each write."""
+    verdict_retention_ms: DurationMs = duration(duration_text(VERDICT_RETENTION_MS), "1h to 365d")
+    """How long verdicts are kept beyond the time at which nothing needs them any more."""
+    limits: AckerLimits = key(range="a section", default_factory=AckerLimits)
+    """How far one acker may go."""
 
     @validates("replication_factor")
     @classmethod
@@ -117,103 +114,68 @@ class AckerSettings(Section):
 class DeadLetter(Section):
     """The section ``dead_letter`` of an input: where records go that are given up, and how many may."""
 
-    topic: TopicName = key("Topic of the dead letters. Default: <topic>.<group>.dlq.", range=_TOPIC_RANGE)
-    max_ratio: Ratio = key(
-        "Share of settled roots that may die, over the breaker's window, before the input is paused.",
-        unit="share", range="a number, 0 to 1", default=0.1, ge=0, le=1, allow_inf_nan=False,
-    )  # fmt: skip
-    max_consecutive: Whole = key(
-        "Dead letters in a row, without a root that was acked between them, before the input is paused.",
-        unit="dead letters", range="a whole number, 1 to 1000000000", default=1000, ge=1, le=1_000_000_000,
-    )  # fmt: skip
+    topic: TopicName = key(range=_TOPIC_RANGE)
+    """Topic of the dead letters. Default: <topic>.<group>.dlq."""
+    max_ratio: Ratio = ratio(0.1, (0, 1), "share")
+    """Share of settled roots that may die, over the breaker's window, before the input is paused."""
+    max_consecutive: Whole = whole(1000, (1, 1_000_000_000), "dead letters")
+    """Dead letters in a row, without a root that was acked between them, before the input is paused."""
 
 
 class Input(Section):
     """One section below ``inputs``: one group that reads one topic."""
 
-    name: InputName = key(
-        "The key of the section: the input's name, as in roots and commands.",
-        range=f"1 to {NAME_CHARACTERS_MAX} letters, digits, dots, underscores, hyphens, not a sign first",
-        alias=NAME_KEY,
-    )  # fmt: skip
-    id: Whole = key(
-        "Number of the input on the wire; unique in the installation and never used again for another.",
-        range=f"a whole number, 1 to {INPUT_ID_MAX}", ge=1, le=INPUT_ID_MAX,
-    )  # fmt: skip
-    group: GroupName = key(
-        "Kafka consumer group under which offsets are committed.",
-        range=_GROUP_RANGE, storm="consumer group (KafkaSpoutConfig)",
-    )  # fmt: skip
-    topic: TopicName = key(
-        "Topic that is read. Default: the input's name.",
-        range=_TOPIC_RANGE, default_factory=lambda data: data["name"],
-    )  # fmt: skip
-    partitions: Whole | None = key(
-        "Partitions of the topic, for `windhover topics create`. Without it the topic must exist.",
-        unit="partitions", range=f"a whole number, 1 to {PARTITION_MAX + 1}", default=None, ge=1,
-        le=PARTITION_MAX + 1,
-    )  # fmt: skip
-    timeout_ms: TimeoutMs = key(
-        "How long a root may stay open before it is lost and replayed; 0: for ever.",
-        unit="duration", range="a duration, 500ms to 30d, or 0 for never",
-        storm="topology.message.timeout.secs", alias="timeout", default="30s", ge=0, le=30 * _DAY,
-    )  # fmt: skip
-    bolt_timeout_ms: TimeoutMs = key(
-        "How long a bolt may work on one tuple (an ArrowBolt: on one batch) before its process is ended and "
-        "the tuple fails as HUNG; 0: for ever. A query that reads several inputs takes the longest.",
-        unit="duration", range="a duration, 500ms to 30d, or 0 for never", alias="bolt_timeout", default=0,
-        ge=0, le=30 * _DAY,
-    )  # fmt: skip
-    max_spout_pending: Whole = key(
-        "Open roots of the group at which no new record is read.",
-        unit="roots", range="a whole number, 1 to 100000000", storm="topology.max.spout.pending",
-        default=1_000_000, ge=1, le=100_000_000,
-    )  # fmt: skip
+    name: InputName = key(range=f"1 to {NAME_CHARACTERS_MAX} {_CHARACTERS}, not a sign first", alias=NAME_KEY)
+    """The key of the section: the input's name, as in roots and commands."""
+    id: Whole = key(range=f"a whole number, 1 to {INPUT_ID_MAX}", ge=1, le=INPUT_ID_MAX)
+    """Number of the input on the wire; unique in the installation and never used again for another."""
+    group: GroupName = key(range=_GROUP_RANGE, storm="consumer group (KafkaSpoutConfig)")
+    """Kafka consumer group under which offsets are committed."""
+    topic: TopicName = key(range=_TOPIC_RANGE, default_factory=lambda data: data["name"])
+    """Topic that is read. Default: the input's name."""
+    partitions: Whole | None = whole(None, (1, PARTITION_MAX + 1), "partitions")
+    """Partitions of the topic, for `windhover topics create`. Without it the topic must exist."""
+    timeout_ms: TimeoutMs = duration(
+        "30s", "500ms to 30d", or_never=True, storm="topology.message.timeout.secs"
+    )
+    """How long a root may stay open before it is lost and replayed; 0: for ever."""
+    bolt_timeout_ms: TimeoutMs = duration(0, "500ms to 30d", or_never=True)
+    """How long a bolt may work on one tuple (an ArrowBolt: on one batch) before its process is ended and the
+    tuple fails as HUNG; 0: for ever. A query that reads several inputs takes the longest."""
+    max_spout_pending: Whole = whole(1_000_000, (1, 100_000_000), "roots", storm="topology.max.spout.pending")
+    """Open roots of the group at which no new record is read."""
     start: StartAt = key(
-        "Where a group begins that has no history here: at its committed offsets (else earliest), at the "
-        "first record, behind the last, or at a time.",
         unit="time",
         range="committed, earliest, latest, or a time such as 2026-07-01T00:00:00Z",
-        storm="FirstPollOffsetStrategy", default="committed",
-    )  # fmt: skip
-    unreachable_ms: DurationMs = key(
-        "How long the broker may take to make durable what a query announces, acks and fails, before the "
-        "query fails. A query that reads several inputs takes the longest.",
-        unit="duration", range="a duration, 1s to 5m", alias="unreachable", default="5m", ge=UNITS_MS["s"],
-        le=UNREACHABLE_MS,
-    )  # fmt: skip
-    on_data_loss: Literal["fail", "skip"] = key(
-        "What happens when a record that is still needed has left the log: the query fails, or goes on and "
-        "counts it.",
-        range="fail or skip", default="fail",
-    )  # fmt: skip
-    ackers: Whole = key(
-        "1: every record is tracked; 0: best effort, nothing is tracked or replayed.",
-        range="0 or 1", storm="topology.acker.executors: 0", default=1, ge=0, le=1,
-    )  # fmt: skip
-    ordering: Literal["none", "key", "partition"] = key(
-        "What a record that waits for its replay holds back: nothing, the later records of its key, or all "
-        "later records of its partition.",
-        range="none, key or partition", default="none",
-    )  # fmt: skip
-    max_held: Whole = key(
-        "With ordering: records of a partition that may be held or wait for their replay, those that a batch "
-        "takes from it counted in; at most max_spout_pending. When it is reached the partition waits.",
-        unit="records", range="a whole number, 1 to 100000", default=10_000, ge=1, le=100_000,
-    )  # fmt: skip
-    hold_ms: DurationMs = key(
-        "With ordering: how often records that are held come back to see whether they may go.",
-        unit="duration", range="a duration, 10ms to 1h", alias="hold", default="1s", ge=10,
-        le=UNITS_MS["h"],
-    )  # fmt: skip
-    retry: Retry = key("When a lost root is emitted again.", range="a section", default_factory=Retry)
-    replay_topic: TopicName = key(
-        "Topic of the copies that are emitted again; of this input alone. Default: <topic>.<group>.replay.",
-        range=_TOPIC_RANGE, default_factory=lambda data: f"{data['topic']}.{data['group']}.replay",
-    )  # fmt: skip
-    dead_letter: DeadLetter = key(
-        "Where records go that are given up.", range="a section", default_factory=dict
+        storm="FirstPollOffsetStrategy",
+        default="committed",
     )
+    """Where a group begins that has no history here: at its committed offsets (else earliest), at the first
+    record, behind the last, or at a time."""
+    unreachable_ms: DurationMs = duration("5m", "1s to 5m")
+    """How long the broker may take to make durable what a query announces, acks and fails, before the query
+    fails. A query that reads several inputs takes the longest."""
+    on_data_loss: Literal["fail", "skip"] = key(range="fail or skip", default="fail")
+    """What happens when a record that is still needed has left the log: the query fails, or goes on and
+    counts it."""
+    ackers: Whole = key(range="0 or 1", storm="topology.acker.executors: 0", default=1, ge=0, le=1)
+    """1: every record is tracked; 0: best effort, nothing is tracked or replayed."""
+    ordering: Literal["none", "key", "partition"] = key(range="none, key or partition", default="none")
+    """What a record that waits for its replay holds back: nothing, the later records of its key, or all later
+    records of its partition."""
+    max_held: Whole = whole(10_000, (1, 100_000), "records")
+    """With ordering: records of a partition that may be held or wait for their replay, those that a batch
+    takes from it counted in; at most max_spout_pending. When it is reached the partition waits."""
+    hold_ms: DurationMs = duration("1s", "10ms to 1h")
+    """With ordering: how often records that are held come back to see whether they may go."""
+    retry: Retry = key(range="a section", default_factory=Retry)
+    """When a lost root is emitted again."""
+    replay_topic: TopicName = key(
+        range=_TOPIC_RANGE, default_factory=lambda data: f"{data['topic']}.{data['group']}.replay"
+    )
+    """Topic of the copies that are emitted again; of this input alone. Default: <topic>.<group>.replay."""
+    dead_letter: DeadLetter = key(range="a section", default_factory=dict)
+    """Where records go that are given up."""
 
     @validates("dead_letter", mode="before")
     @classmethod

@@ -61,20 +61,18 @@ class Topics(Section):
     """
 
     kafka: Annotated[Mapping[str, str], PlainValidator(_settings)] = key(
-        "Kafka client settings, verbatim, for every client of Windhover. Default: bootstrap.servers "
-        "127.0.0.1:9092.",
         range="librdkafka's settings, those that would switch a guarantee off excepted",
-        default_factory=dict, repr=False,
-    )  # fmt: skip
-    acker: AckerSettings = key(
-        "What all processes of the installation share.", range="a section", default_factory=AckerSettings
+        default_factory=dict,
+        repr=False,
     )
-    replay: ReplaySettings = key(
-        "What holds for every replay worker.", range="a section", default_factory=ReplaySettings
-    )
-    inputs: Mapping[str, Input] = key(
-        "Inputs by name.", range="a section with a section for each input", default_factory=dict
-    )
+    """Kafka client settings, verbatim, for every client of Windhover. Default: bootstrap.servers
+    127.0.0.1:9092."""
+    acker: AckerSettings = key(range="a section", default_factory=AckerSettings)
+    """What all processes of the installation share."""
+    replay: ReplaySettings = key(range="a section", default_factory=ReplaySettings)
+    """What holds for every replay worker."""
+    inputs: Mapping[str, Input] = key(range="a section with a section for each input", default_factory=dict)
+    """Inputs by name."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Topics:

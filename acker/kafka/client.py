@@ -131,9 +131,7 @@ NO_SUCH_TOPIC: Final = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-FENCE: Final = frozenset(
-    {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED}
-)  # fmt: skip
+FENCE: Final = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError._FENCED})
 NOT_IN_LOG: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 )

@@ -30,7 +30,7 @@ from acker.service.state import (
     StoredSource,
     pack_ranges,
     unpack_ranges,
-)  # fmt: skip
+)
 from acker.sorted_arrays import as_array
 
 
@@ -96,12 +96,14 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
         at, later_ms = cohort.touched()
         ranges.append(
             CarriedRange(
-                cohort.roots.source, cohort.start,
+                cohort.roots.source,
+                cohort.start,
                 as_array(cohort.roots.open_at()).astype("<i4").tobytes(),
                 cohort.roots.missing().astype("<u8", copy=False).tobytes(),
-                at.astype("<i4").tobytes(), later_ms.astype("<i8").tobytes(),
+                at.astype("<i4").tobytes(),
+                later_ms.astype("<i8").tobytes(),
             )
-        )  # fmt: skip
+        )
     return Carried(tuple(ranges))
 
 
@@ -171,12 +173,15 @@ class _Index:
                 self._number(session)
         self._ranges = [
             StoredRange(
-                self._emissions.setdefault(cohort.emission, len(self._emissions)), cohort.roots.source,
+                self._emissions.setdefault(cohort.emission, len(self._emissions)),
+                cohort.roots.source,
                 NO_BIN if cohort.bin is None else cohort.bin,
-                cohort.roots.size, cohort.start, cohort.ack_from,
+                cohort.roots.size,
+                cohort.start,
+                cohort.ack_from,
             )
             for cohort in core.ledger.cohorts()
-        ]  # fmt: skip
+        ]
         lanes = [lane for marks in (core.ack_marks.safe, core.fail_marks) for lane, _ in marks.items()]
         for session in [lane.session for lane in lanes] + [e.session for e in self._emissions]:
             self._number(session)
@@ -187,22 +192,26 @@ class _Index:
     def pending(self) -> tuple[StoredPending, ...]:
         return tuple(
             StoredPending(
-                self._number(item.session), item.take, item.now_ms,
+                self._number(item.session),
+                item.take,
+                item.now_ms,
                 RESTART if item.before_ms is None else item.before_ms,
             )
             for item in self._core.sessions.line
-        )  # fmt: skip
+        )
 
     def lanes(self, marks: Marks) -> tuple[StoredLane, ...]:
         return tuple(
             StoredLane(
-                self._number(lane.session), lane.name, mark.seq,
+                self._number(lane.session),
+                lane.name,
+                mark.seq,
                 np.array([source for source, _ in mark.applied], "<i4").tobytes(),
                 np.array([block for _, block in mark.applied], "<i8").tobytes(),
                 np.array(list(mark.applied.values()), "<u4").tobytes(),
             )
             for lane, mark in marks.items()
-        )  # fmt: skip
+        )
 
     def emissions(self) -> tuple[StoredEmission, ...]:
         return tuple(

@@ -119,9 +119,10 @@ class Codec(Generic[E]):
     """Encodes and decodes the values of a closed set of record types."""
 
     def __init__(
-        self, types: Mapping[type[E], Mapping[str, Any]],
+        self,
+        types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare a set of types, each with its Avro schema, and the schemas of older versions, read and
         never written.
 

@@ -34,9 +34,12 @@ def copies_a_second(kafka: Mapping[str, str], topic: str, to: str, wanted: I64) 
         CheckFailed: one does not come.
     """
     reading = {
-        **kafka, "group.id": "bench-plain-copies", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "fetch.queue.backoff.ms": 5,
-    }  # fmt: skip
+        **kafka,
+        "group.id": "bench-plain-copies",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "fetch.queue.backoff.ms": 5,
+    }
     writing = {**kafka, "transactional.id": "bench-plain-copies", "linger.ms": 5, "compression.type": "lz4"}
     consumer, producer = confluent_kafka.Consumer(reading), confluent_kafka.Producer(writing)
     producer.init_transactions(PATIENCE_S)

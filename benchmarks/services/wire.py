@@ -88,9 +88,7 @@ class WireWriter:
         """Initialise the positions [start, end), one record for each stretch of one acker partition."""
         s = self._session
         for run in cut(self.source, start, end, ACKER_BLOCK_BITS):
-            event = Init(
-                s.group, s.name, s.epoch, 0, 0, 0, self._partitions, s.topic, s.topic_id, (run,)
-            )  # fmt: skip
+            event = Init(s.group, s.name, s.epoch, 0, 0, 0, self._partitions, s.topic, s.topic_id, (run,))
             self._send(self._names.init, run.start, self._codec.encode(event))
 
     def ack(self, start: int, end: int, seq: int) -> None:

@@ -69,10 +69,13 @@ class Plain:
         found = topics.input(input_name)
         self._consumer = Consumer(
             {
-                **topics.kafka, **SETTINGS, "group.id": f"{found.group}-plain", "enable.auto.commit": False,
+                **topics.kafka,
+                **SETTINGS,
+                "group.id": f"{found.group}-plain",
+                "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
             }
-        )  # fmt: skip
+        )
         partitions = self._consumer.list_topics(found.topic, timeout=10).topics[found.topic].partitions
         self._consumer.assign([TopicPartition(found.topic, p, 0) for p in partitions])
 
@@ -99,10 +102,12 @@ class Share:
         shared = {name: value for name, value in SETTINGS.items() if name not in NOT_FOR_SHARE}
         self._consumer = ShareConsumer(
             {
-                **topics.kafka, **shared, "group.id": share_group(found.group),
+                **topics.kafka,
+                **shared,
+                "group.id": share_group(found.group),
                 "share.acknowledgement.mode": "explicit",
             }
-        )  # fmt: skip
+        )
         self._consumer.subscribe([found.topic])
 
     def consume(self, work: Work) -> int:

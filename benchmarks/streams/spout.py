@@ -170,9 +170,12 @@ def _latencies(options: SpoutOptions, world: World, console: Console) -> list[Fi
             found.setdefault(name, []).extend([parts] if lap else [])
     return [
         Figure(
-            f"{name}, produced to durably confirmed, {part}", median(lap[part] for lap in laps), "ms",
+            f"{name}, produced to durably confirmed, {part}",
+            median(lap[part] for lap in laps),
+            "ms",
             "20" if (name, part) == ("batch", "p99") else "",
         )
-        for name, laps in found.items() if laps
+        for name, laps in found.items()
+        if laps
         for part in laps[0]
-    ]  # fmt: skip
+    ]

@@ -31,7 +31,7 @@ from acker.errors import (
     TopicError,
     UnknownVersion,
     WindhoverError,
-)  # fmt: skip
+)
 from acker.identity import input_id_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
@@ -269,9 +269,11 @@ class VerdictPartition:
         return {offsets[n]: (due, None if due is None else encode(due)) for n, due in found.items()}
 
     def _write(
-        self, outcomes: Sequence[RootOutcome], decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
+        self,
+        outcomes: Sequence[RootOutcome],
+        decisions: Sequence[tuple[Aside, Due | None, bytes | None]],
         pauses: Sequence[Pause],
-    ) -> None:  # fmt: skip
+    ) -> None:
         topic, number = self._due
         records = [outcome.written for outcome in outcomes if outcome.written is not None]
         records += [_outgoing((topic, number, None, root_key(outcome.due), (), None)) for outcome in outcomes]
@@ -305,9 +307,12 @@ class VerdictPartition:
         return True
 
     def _count_all(
-        self, outcomes: Sequence[RootOutcome], decisions: Mapping[int, _Decision], pauses: Iterable[Pause],
+        self,
+        outcomes: Sequence[RootOutcome],
+        decisions: Mapping[int, _Decision],
+        pauses: Iterable[Pause],
         now_ms: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         counters = self._worker.counters
         copied = Counter(outcome.input.name for outcome in outcomes if outcome.is_copy)
         counters.replayed += copied.total()

@@ -48,25 +48,23 @@ S = TypeVar("S", bound=Section)
 class SpoutSection(Section):
     """A spout."""
 
-    id: str = key("Name of the component.", range="a name")
-    inputs: tuple[str, ...] = key("Inputs of topics.yaml, of one group.", range="a list of names")
-    options: Mapping[str, Any] = key(
-        "Options of read_stream.", range="a section of options", default_factory=dict
-    )
+    id: str = key(range="a name")
+    inputs: tuple[str, ...] = key(range="a list of names")
+    """Inputs of topics.yaml, of one group."""
+    options: Mapping[str, Any] = key(range="a section of options", default_factory=dict)
 
 
 class BoltSection(Section):
     """A bolt."""
 
-    id: str = key("Name of the component.", range="a name")
-    class_name: str = key("The bolt's class.", range="module:Class", alias="className")
+    id: str = key(range="a name")
+    class_name: str = key(range="module:Class", alias="className")
     arguments: tuple[Any, ...] | Mapping[str, Any] = key(
-        "What its constructor gets.", range="a list, or a section of named ones", alias="constructorArgs",
-        default=(),
-    )  # fmt: skip
-    parallelism: Whole | None = key(
-        "Tasks behind a grouping that moves tuples.", range="1 or more", default=None
+        range="a list, or a section of named ones", alias="constructorArgs", default=()
     )
+    """What its constructor gets."""
+    parallelism: Whole | None = key(range="1 or more", default=None)
+    """Tasks behind a grouping that moves tuples."""
 
 
 class GroupingSection(Section):
@@ -74,40 +72,39 @@ class GroupingSection(Section):
 
     type: Literal[
         "shuffle", "fields", "partial_key", "all", "global", "none", "local_or_shuffle", "direct"
-    ] = key(
-        "Storm's groupings.",
-        range="shuffle, fields, partial_key, all, global, none, local_or_shuffle or direct",
-    )
-    args: tuple[str, ...] = key("Fields.", range="a list of fields", default=())
-    stream_id: str = key("Stream.", range="a stream", alias="streamId", default=DEFAULT_STREAM)
+    ] = key(range="shuffle, fields, partial_key, all, global, none, local_or_shuffle or direct")
+    args: tuple[str, ...] = key(range="a list of fields", default=())
+    stream_id: str = key(range="a stream", alias="streamId", default=DEFAULT_STREAM)
 
 
 class StreamSection(Section):
     """A subscription."""
 
-    from_: str = key("Component that emits.", range="the id of a spout or bolt", alias="from")
-    to: str = key("Bolt that reads.", range="the id of a bolt")
-    name: str = key("For the reader of the file.", range="any text", default="")
-    grouping: GroupingSection = key("How tuples find its tasks.", range="a section with type")
+    from_: str = key(range="the id of a spout or bolt", alias="from")
+    to: str = key(range="the id of a bolt")
+    name: str = key(range="any text", default="")
+    """For the reader of the file."""
+    grouping: GroupingSection = key(range="a section with type")
+    """How tuples find its tasks."""
 
 
 class FileSection(Section):
     """The file's own keys; lists of components are parsed one by one."""
 
-    name: str = key("Name of the query.", range="a name")
-    topics: str = key("A topics.yaml, beside this file.", range="a path", default="topics.yaml")
+    name: str = key(range="a name")
+    topics: str = key(range="a path", default="topics.yaml")
+    """A topics.yaml, beside this file."""
     sink: str | Mapping[str, str] | None = key(
-        "Gets what no bolt reads.", range="module:function, or a section of component: module:function",
-        default=None,
-    )  # fmt: skip
-    checkpoint: str | None = key("Folder of the query's checkpoint.", range="a path", default=None)
-    trigger: Mapping[str, Any] = key(
-        "Spark's trigger.", range="a section, as availableNow: true", default_factory=dict
+        range="module:function, or a section of component: module:function", default=None
     )
-    deterministic: bool = key("See spout.sink.", range="true or false", default=False)
-    spark: Mapping[str, Any] = key(
-        "Settings of the Spark session.", range="a section of settings", default_factory=dict
-    )
+    """Gets what no bolt reads."""
+    checkpoint: str | None = key(range="a path", default=None)
+    """Folder of the query's checkpoint."""
+    trigger: Mapping[str, Any] = key(range="a section, as availableNow: true", default_factory=dict)
+    deterministic: bool = key(range="true or false", default=False)
+    """See spout.sink."""
+    spark: Mapping[str, Any] = key(range="a section of settings", default_factory=dict)
+    """Settings of the Spark session."""
 
 
 LISTS: Mapping[str, type[Section]] = MappingProxyType(

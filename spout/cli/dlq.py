@@ -19,7 +19,7 @@ from spout.cli.common import (
     parse_time,
     system_user,
     wall_ms,
-)  # fmt: skip
+)
 from spout.inspect.tables import As, OutputFormat, encoded, printable, write
 
 if TYPE_CHECKING:

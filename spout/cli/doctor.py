@@ -35,9 +35,12 @@ Doubts = Annotated[
 
 
 def doctor(
-    pre: Pre = False, only: OnlyPart = None, exit_code: Doubts = False, output: As = OutputFormat.TABLE,
+    pre: Pre = False,
+    only: OnlyPart = None,
+    exit_code: Doubts = False,
+    output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+) -> int:
     """Check machine and files, and print what is wrong, with a code, a cure and a page. Changes nothing."""
     from spout.doctor.codes import CheckHealth, closing_line
 

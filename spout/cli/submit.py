@@ -111,8 +111,10 @@ def _until_ended(running: SubmittedTopology) -> int:
     if last.error:
         raise WindhoverError(f"the topology failed: {last.error}")
     if last.spout is not None:
-        typer.echo(f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
-                   f" pending {last.spout.pending:,}")  # fmt: skip
+        typer.echo(
+            f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
+            f" pending {last.spout.pending:,}"
+        )
     return 0 if signals.received is None else 128 + signals.received
 
 

@@ -105,17 +105,17 @@ PLATFORM: Final = CheckCode(
 )
 JAVA: Final = CheckCode("WH003", "Java", "Java 17, 21 or 25", "apt-get install openjdk-17-jre-headless")
 
-TOPICS_FILE: Final = CheckCode(
-    "WH010", "topics.yaml", "a file without problems", "windhover validate {file}"
-)  # fmt: skip
+TOPICS_FILE: Final = CheckCode("WH010", "topics.yaml", "a file without problems", "windhover validate {file}")
 SPARK: Final = CheckCode("WH011", "Spark", "PySpark 4.2 or 4.3", "pip install 'pyspark>=4.2,<4.4'")
 NAMES: Final = CheckCode(
     "WH012", "import names", "spout, acker and replay belong to windhover alone", "pip uninstall {other}"
 )
 HORIZON: Final = CheckCode(
-    "WH013", "replay horizon", "records may be needed for 7 days at most, Kafka's default retention",
+    "WH013",
+    "replay horizon",
+    "records may be needed for 7 days at most, Kafka's default retention",
     "windhover doctor --only live",
-)  # fmt: skip
+)
 
 CODES: Final = (PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON)
 """Every check, by its number."""

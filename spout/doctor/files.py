@@ -104,9 +104,11 @@ def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
     elif facts.spark_home and facts.spark_home_version != facts.pyspark:
         there = facts.spark_home_version or "no Spark"
         yield SPARK.failed(
-            "pyspark", f"{facts.pyspark}, and SPARK_HOME ({facts.spark_home}) holds {there}",
-            expected="one version of both", cure="unset SPARK_HOME",
-        )  # fmt: skip
+            "pyspark",
+            f"{facts.pyspark}, and SPARK_HOME ({facts.spark_home}) holds {there}",
+            expected="one version of both",
+            cure="unset SPARK_HOME",
+        )
     else:
         yield SPARK.ok("pyspark", facts.pyspark)
 

@@ -198,9 +198,11 @@ class Opening:
         if wait_ms and not self._has_reported:
             self._has_reported = True
             fields = {
-                "group": spec.group, "holder": self._presence.describe(owner, now_ms),
-                "wait_seconds": round(wait_ms / 1000, 1), "at_once_with": spec.way,
-            }  # fmt: skip
+                "group": spec.group,
+                "holder": self._presence.describe(owner, now_ms),
+                "wait_seconds": round(wait_ms / 1000, 1),
+                "at_once_with": spec.way,
+            }
             self._report("group_is_held", fields)
         if not wait_ms:
             self.close()

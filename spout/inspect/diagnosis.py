@@ -116,9 +116,12 @@ class Circumstances:
     def unknown(self) -> dict[str, str]:
         """Return why each value that is unknown is so, by name."""
         found: dict[str, Reading[Any]] = {
-            "query_lives": self.query, "session_lives": self.session, "ackers": self.ackers,
-            "replay_workers": self.replay_workers, "pending": self.pending,
-        }  # fmt: skip
+            "query_lives": self.query,
+            "session_lives": self.session,
+            "ackers": self.ackers,
+            "replay_workers": self.replay_workers,
+            "pending": self.pending,
+        }
         return {name: each.unknown for name, each in found.items() if each.unknown}
 
 

@@ -20,8 +20,11 @@ TOP: Final = 10
 """How many operators, errors and keys the statistics show: those with the most letters."""
 
 _AGES_MS: Final = (
-    ("below 1 min", 60_000), ("below 1 h", 3_600_000), ("below 1 d", 86_400_000), ("below 7 d", 604_800_000),
-)  # fmt: skip
+    ("below 1 min", 60_000),
+    ("below 1 h", 3_600_000),
+    ("below 1 d", 86_400_000),
+    ("below 7 d", 604_800_000),
+)
 _OLDER: Final = "7 d or more"
 
 LIST: Final = (
@@ -38,9 +41,12 @@ HISTORY: Final = (
 )  # fmt: skip
 
 STATS: Final = (
-    Column("of", "of"), Column("value", "value", cut_to(60)), Column("letters", "letters", count),
-    Column("first", "first"), Column("last", "last"),
-)  # fmt: skip
+    Column("of", "of"),
+    Column("value", "value", cut_to(60)),
+    Column("letters", "letters", count),
+    Column("first", "first"),
+    Column("last", "last"),
+)
 
 
 class FoundLetter(NamedTuple):
@@ -156,9 +162,12 @@ def _counted(
     for value, letters in largest:
         times = died[value]
         yield {
-            "of": name, "value": value, "letters": letters, "first": moment(min(times)),
+            "of": name,
+            "value": value,
+            "letters": letters,
+            "first": moment(min(times)),
             "last": moment(max(times)),
-        }  # fmt: skip
+        }
     rest = sum(map(len, died.values())) - sum(letters for _, letters in largest)
     if rest:
         yield {"of": name, "value": f"({len(died) - TOP:,} others)", "letters": rest, "first": "", "last": ""}

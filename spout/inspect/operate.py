@@ -130,9 +130,12 @@ class GroupSession:
         `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
         """
         spec = PlannerSpec(
-            inputs_of(topics, group), topics.ack_topics, topics.acker.partitions, take_over=take_over,
+            inputs_of(topics, group),
+            topics.ack_topics,
+            topics.acker.partitions,
+            take_over=take_over,
             way="--take-over",
-        )  # fmt: skip
+        )
         offsets = {move.source: move.offset for move in rewind}
         self._log = log
         self._group = group

@@ -275,8 +275,9 @@ def _lost_roots(
         return LostRoots(
             waiting.then(lambda each: sum(n for (number, _), n in each.due.items() if number == one.id)),
             dead.then(lambda each: each.total()),
-            waiting.then(lambda _: BlockedRecords()), waiting.then(lambda each: _stopped(one, None, each)),
-        )  # fmt: skip
+            waiting.then(lambda _: BlockedRecords()),
+            waiting.then(lambda each: _stopped(one, None, each)),
+        )
     place = one.id, partition
     return LostRoots(
         waiting.then(lambda each: each.due[place]),
@@ -350,9 +351,10 @@ class Questions:
             return Reading(unknown=str(error))
 
     def each(
-        self, question: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        self,
+        question: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
         places: Sequence[TopicPartition],
-    ) -> Mapping[TopicPartition, Reading[int]]:  # fmt: skip
+    ) -> Mapping[TopicPartition, Reading[int]]:
         """Ask of all partitions at once; where one does not answer, of each alone."""
         found: dict[TopicPartition, Reading[int]] = {}
         whole = self(question, places)

@@ -280,9 +280,12 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
 
 
 def _why(
-    progress: Reading[SourceProgress], emitted_to: Reading[int], committed: Reading[int],
-    query: Reading[bool], now_ms: int,
-) -> Reading[str]:  # fmt: skip
+    progress: Reading[SourceProgress],
+    emitted_to: Reading[int],
+    committed: Reading[int],
+    query: Reading[bool],
+    now_ms: int,
+) -> Reading[str]:
     """Describe what blocks the commit; without a query the clock of timeouts stands still."""
     if progress.value is not None and (blocking := progress.value.blocking) is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"

@@ -301,18 +301,22 @@ def _past_row(loss: Loss) -> dict[str, Any]:
 def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
     becomes = f"dead letter ({due.dead})" if due.dead else f"attempt {due.attempt + 1}"
     return {
-        "due": moment(due.due_ms), "in_ms": due.due_ms - now_ms, "attempt_lost": due.attempt,
+        "due": moment(due.due_ms),
+        "in_ms": due.due_ms - now_ms,
+        "attempt_lost": due.attempt,
         "becomes": "dropped" if due.dead == DeadReason.DROPPED else becomes,
-    }  # fmt: skip
+    }
 
 
 def _letter(letter: Letter) -> dict[str, Any]:
     mark = letter.mark
     return {
-        "letter": letter.place, "died": moment(letter.died_ms), "dead": letter.dead,
+        "letter": letter.place,
+        "died": moment(letter.died_ms),
+        "dead": letter.dead,
         "attempts": letter.lineage.attempt,
         "handled": f"{mark.action} {moment(mark.at_ms)} by {mark.by}: {mark.why}" if mark else "",
-    }  # fmt: skip
+    }
 
 
 def _in_the_log(evidence: Evidence) -> str:

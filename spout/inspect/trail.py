@@ -247,11 +247,13 @@ class Trail:
         last = evidence.emissions[-1] if evidence.emissions else None
         lives = ask(self._lives, one, last.open if last else None, now_ms)
         return Circumstances(
-            query=lives.then(lambda found: found[0]), session=lives.then(lambda found: found[1]),
+            query=lives.then(lambda found: found[0]),
+            session=lives.then(lambda found: found[1]),
             ackers=ask(self._log.members, acker.group),
             replay_workers=ask(self._log.members, acker.replay_group),
-            pending=ask(self._pending, one), pending_max=one.max_spout_pending,
-        )  # fmt: skip
+            pending=ask(self._pending, one),
+            pending_max=one.max_spout_pending,
+        )
 
     def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool]:
         """Return whether a query of a group lives, and whether the session of an open root does."""

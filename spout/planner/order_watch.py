@@ -105,9 +105,12 @@ class OrderWatch:
         return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""
 
     def _settled(
-        self, quiet: Sequence[int], specs: Mapping[int, SourceSpec], turns: dict[int, Turn],
+        self,
+        quiet: Sequence[int],
+        specs: Mapping[int, SourceSpec],
+        turns: dict[int, Turn],
         planned: Mapping[int, int],
-    ) -> dict[int, str]:  # fmt: skip
+    ) -> dict[int, str]:
         """Add the turns of partitions of which nothing is pending; return why others have none."""
         spec = self._context.spec
         if self._due is None:

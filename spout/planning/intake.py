@@ -97,9 +97,12 @@ class Room:
 
 
 def choose_runs(
-    cursors: Mapping[int, SourceCursor], ends: Mapping[int, int], input_ids: Mapping[int, int], room: Room,
+    cursors: Mapping[int, SourceCursor],
+    ends: Mapping[int, int],
+    input_ids: Mapping[int, int],
+    room: Room,
     caps: Mapping[int, int] = MappingProxyType({}),
-) -> list[SourceRun]:  # fmt: skip
+) -> list[SourceRun]:
     """Choose free positions to emit; return runs, ascending by source and start.
 
     Args:

@@ -175,9 +175,12 @@ class Runner:
         self._options = options
         self._log = KafkaLog(options.topics.kafka, client_id=f"windhover-spout-{options.group}")
         self._planner = planner or Planner(
-            self._log, planner_spec(options), new_id=uuid.uuid4().hex[:16], report=_report,
+            self._log,
+            planner_spec(options),
+            new_id=uuid.uuid4().hex[:16],
+            report=_report,
             who=Who.here(options.application, _now_ms()),
-        )  # fmt: skip
+        )
         self._lock = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._guard, name="windhover-planner", daemon=True)

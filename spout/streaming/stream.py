@@ -173,8 +173,10 @@ def let_workers_be_this_python(context: SparkContext) -> None:
         _LOGGER.warning(
             "workers_run_this_python path=%s: PYSPARK_PYTHON is not set, and %s is %s, not of this"
             " environment; set PYSPARK_PYTHON to choose one",
-            sys.executable, context.pythonExec, found or "not there",
-        )  # fmt: skip
+            sys.executable,
+            context.pythonExec,
+            found or "not there",
+        )
     context.pythonExec = sys.executable
 
 
@@ -204,8 +206,10 @@ def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) 
     if len(ackers) > 1:
         raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")
     if ordered := [each.name for each in read if each.ordered]:
-        for option, is_so in (("tracked=False", not options.get("tracked", True)),
-                              ("delayed_acks=True", options.get("delayed_acks"))):  # fmt: skip
+        for option, is_so in (
+            ("tracked=False", not options.get("tracked", True)),
+            ("delayed_acks=True", options.get("delayed_acks")),
+        ):
             if is_so:
                 raise UsageError(
                     f"input {ordered[0]} has an ordering, which does not go with {option}: its next batch"

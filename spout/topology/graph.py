@@ -128,8 +128,10 @@ class Graph:
         if found is None:
             kind = "spout" if component.is_spout else "bolt"
             near = _nearest(name.stream, component.streams)
-            raise UsageError(f"{wanted_by} reads stream {name.stream!r}, which {kind} {name.component!r} does"
-                             f" not declare{near}")  # fmt: skip
+            raise UsageError(
+                f"{wanted_by} reads stream {name.stream!r}, which {kind} {name.component!r} does"
+                f" not declare{near}"
+            )
         return found
 
     def unread(self) -> tuple[StreamId, ...]:

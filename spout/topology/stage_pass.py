@@ -202,8 +202,9 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     """Make what the tasks of each stage do; that of a keyed bolt, the last one, is Spark's operator."""
     streams = {id_: _stream(plan, parts, id_, n) for n, id_ in enumerate(parts.schemas)}
     names = ["+".join(stage) for stage in plan.stages]
-    heads = [entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0]
-             for stage in plan.stages]  # fmt: skip
+    heads = [
+        entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0] for stage in plan.stages
+    ]
     tasks = {name: plan.tasks[name] or plan.partitions[stage] for stage, names_ in enumerate(plan.stages)
              for name in names_ if name in parts.bolts}  # fmt: skip
     found: list[StagePass] = []

@@ -118,11 +118,13 @@ def test_a_straggler_leaves_nothing_of_the_ten_million_in_memory(
     assert [cohort.roots.bytes for cohort in core.ledger.cohorts()] == [8]
     kept, kept_without = (
         [
-            len(each.ack_marks._between), len(each.ledger._ack_pins), len(each.ledger._verdict_pins),
+            len(each.ack_marks._between),
+            len(each.ledger._ack_pins),
+            len(each.ledger._verdict_pins),
             sum(len(book.deadlines) for book in each.ledger._register._books.values()),
         ]
         for each in (core, other)
-    )  # fmt: skip
+    )
     assert kept[:3] == kept_without[:3] == [0, 0, 0]
     assert kept[3] < 2_000
 

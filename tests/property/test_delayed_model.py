@@ -61,9 +61,10 @@ def test_a_batch_resets_the_timeouts_that_its_tasks_say_and_contributes_nothing_
     for n in range(BATCHES):
         kept = [root for since, root in sorted(keeps) if since == n]
         named = [each for when, each in script if when == n and each[0] <= n]
-        tasks = [TaskReport(f"keyed{number}", released=touched(part)) for number, part in enumerate((
-            named[::2], named[1::2]
-        ))]  # fmt: skip
+        tasks = [
+            TaskReport(f"keyed{number}", released=touched(part))
+            for number, part in enumerate((named[::2], named[1::2]))
+        ]
         done.append(batch(PLANS[n], TaskReport("hold", held=held(PLANS[n], *kept)), *tasks))
         reset = {(each.source, at) for each in done[n].acks for at in positions(each.touched).tolist()}
         assert reset == {place(*each) for each in named if each[0] < n or each in keeps}

@@ -100,8 +100,10 @@ def test_no_header_of_anybody_raises(headers: list[tuple[str, bytes | None]]) ->
     assert 0 <= lineage.abandoned < lineage.attempt
     again = parse_lineage(build_headers(lineage), "sentences", 3, 1_042)
     assert (again.origin, again.attempt, again.abandoned) == (
-        lineage.origin, lineage.attempt, lineage.abandoned,
-    )  # fmt: skip
+        lineage.origin,
+        lineage.attempt,
+        lineage.abandoned,
+    )
 
 
 ODD_HISTORIES = (

@@ -17,9 +17,11 @@ RUNS = st.lists(
 SOURCE_RUNS = st.lists(
     st.builds(
         lambda source, start, size: SourceRun(source, start, start + size),
-        st.integers(0, 2), st.integers(0, 60), st.integers(0, 9),
+        st.integers(0, 2),
+        st.integers(0, 60),
+        st.integers(0, 9),
     )
-)  # fmt: skip
+)
 POSITIONS = st.sets(st.integers(0, 60))
 
 

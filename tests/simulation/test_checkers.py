@@ -64,14 +64,17 @@ WRONG: Mapping[str, tuple[Callable[[Outgoing], Outgoing], str, str]] = {
     "no key": (lambda one: one._replace(key=None), "NoLoss", "key is None"),
     "no headers": (
         lambda one: one._replace(headers=tuple(h for h in one.headers if h[0] != "line")),
-        "NoLoss", "headers is",
+        "NoLoss",
+        "headers is",
     ),
     "another partition": (lambda one: one._replace(partition=0), "NoLoss", "partition is 0"),
     "a short history": (cut, "FailureHasAName", "its history is"),
     "another first emission": (
-        lambda one: with_header(one, FIRST_EMITTED, lambda _: b"1"), "FailureHasAName", "is 1, should be",
+        lambda one: with_header(one, FIRST_EMITTED, lambda _: b"1"),
+        "FailureHasAName",
+        "is 1, should be",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -102,9 +105,10 @@ def test_a_copy_has_the_timestamp_of_its_record() -> None:
 def test_a_dead_letter_tells_the_offset_of_the_first_emission() -> None:
     build = replay.records.dead_letter.build_dead_letter
     fault = (
-        replay.worker.outcome, "build_dead_letter",
+        replay.worker.outcome,
+        "build_dead_letter",
         lambda *args, **named: with_header(build(*args, **named), "__dlq.errors.offset", lambda _: b"999"),
-    )  # fmt: skip
+    )
 
     assert fell("FailureHasAName", "__dlq.errors.offset", of=fault)
 

@@ -255,9 +255,12 @@ def test_a_restart_does_not_take_the_answer_to_its_predecessor_for_its_own() -> 
     held = When("commit", 0, emit_and_restart)
     names, settings = world.topics.ack_topics, world.topics.acker
     world.acker = AckerService(
-        world.cluster.log(held), names, settings.partitions,
-        group=settings.group, limits=AckerLimits(poll_ms=0, pace_ms=0),
-    )  # fmt: skip
+        world.cluster.log(held),
+        names,
+        settings.partitions,
+        group=settings.group,
+        limits=AckerLimits(poll_ms=0, pace_ms=0),
+    )
     world.run(1_000)
     world.kill(first)
     world.produce(5)

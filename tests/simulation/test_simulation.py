@@ -46,9 +46,8 @@ def command(arguments: list[str]) -> int:
 def digest_of(seed: int, hash_seed: int) -> str:
     """Run a seed in a process of its own and return the digest of its history."""
     program = (
-        "from tests.simulation.run import seeds\n"
-        f"print(next(seeds({seed}, 1, 'rough')).world.digest())\n"
-    )  # fmt: skip
+        f"from tests.simulation.run import seeds\nprint(next(seeds({seed}, 1, 'rough')).world.digest())\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True,
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},

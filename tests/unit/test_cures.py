@@ -55,8 +55,11 @@ def wrong_in(text: str) -> list[str]:
     known = {BOLTS_OPTION, STREAM_OPTION, *SPARKS_OWN}
     wrong += [f".option({name})" for name in OPTION.findall(text) if name not in known]
     wrong += [f"spout.{name}()" for name in NAME.findall(text) if name not in spout.__all__]
-    return wrong + [f"windhover{words}{options}" for words, options in COMMAND.findall(text)
-                    if not _is_command(words.split(), options.split())]  # fmt: skip
+    return wrong + [
+        f"windhover{words}{options}"
+        for words, options in COMMAND.findall(text)
+        if not _is_command(words.split(), options.split())
+    ]
 
 
 def _arguments(text: str) -> list[tuple[str, str]]:

@@ -199,9 +199,11 @@ def test_all_other_examples_are_excerpts_of_files_that_tests_run() -> None:
         f"{name_of(page)}:\n{block}"
         for page in PAGES
         for block in blocks(page, "python")
-        if not block.startswith(">>> ") and not is_program(block)
-        and stripped(block) != fix and not any(stripped(block) in file for file in files)
-    ]  # fmt: skip
+        if not block.startswith(">>> ")
+        and not is_program(block)
+        and stripped(block) != fix
+        and not any(stripped(block) in file for file in files)
+    ]
     assert not unknown, "\n".join(unknown)
 
 

@@ -136,8 +136,10 @@ def installed(folder: Path) -> Path:
     wheel = next(wheels.glob("*.whl"))
     subprocess.run(
         [uv, "pip", "install", "--python", env, "--no-deps", wheel],
-        check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        timeout=INSTALL_SECONDS_MAX,
+    )
     site = next(env.glob("lib/python*/site-packages"))
     # a folder that a .pth file names is searched, but not for further .pth files: not for the checkout
     (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -155,8 +157,10 @@ def test_the_first_pipeline_runs_as_it_stands_from_the_installed_package(tmp_pat
         (tmp_path / name).write_text(pipeline(kind)[0].replace("9092", port))
     commands = [shlex.split(line) for line in pipeline("sh")[1].replace("9092", port).splitlines()]
     assert [words[:3] for words in commands] == [
-        ["uv", "run", "windhover"], ["uv", "run", "python"], ["uv", "run", "python"],
-    ]  # fmt: skip
+        ["uv", "run", "windhover"],
+        ["uv", "run", "python"],
+        ["uv", "run", "python"],
+    ]
     # not the environment's folder before all others, as `uv run` would have it: python3 is another one
     environ = {
         name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")

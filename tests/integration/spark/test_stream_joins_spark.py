@@ -40,9 +40,7 @@ OUT = "bought string, paid string"
 WITHIN_A_MINUTE = (
     "bought = paid AND paid_at >= bought_at - INTERVAL 1 MINUTE AND paid_at <= bought_at + INTERVAL 1 MINUTE"
 )
-ROWS = (
-    "bought", "paid", "coalesce(int(bought_copy), 0) + coalesce(int(paid_copy), 0) AS copies", ANCHOR
-)  # fmt: skip
+ROWS = ("bought", "paid", "coalesce(int(bought_copy), 0) + coalesce(int(paid_copy), 0) AS copies", ANCHOR)
 INPUT = (
     '  {name}-{side}: {{{{id: {id}, topic: "{{prefix}}{name}-{side}", group: "{{prefix}}{name}",'
     " partitions: 2, timeout: 300s, retry: {{{{initial: 100ms, attempts: 2}}}}}}}}"

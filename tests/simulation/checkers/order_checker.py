@@ -67,8 +67,9 @@ class InOrder(Checker):
         """Compare, line by line."""
         for line, acked in self._acked.items():
             origins = [
-                origin for batch, origin in sorted(acked)
+                origin
+                for batch, origin in sorted(acked)
                 if origin < self._put_back.get((line, batch), origin + 1)
-            ]  # fmt: skip
+            ]
             if line[0] not in self._rewound and origins != sorted(origins):
                 raise self.broken(f"of {line} were acked, as (batch, origin): {sorted(acked)}")

@@ -75,9 +75,12 @@ class QueryProcess(Process):
         self.checkpoint = checkpoint
         self._input = found
         self._spec = PlannerSpec(
-            inputs=(found,), topics=world.topics.ack_topics, partitions=world.topics.acker.partitions,
-            take_over=take_over, tasks=world.options.tasks,
-        )  # fmt: skip
+            inputs=(found,),
+            topics=world.topics.ack_topics,
+            partitions=world.topics.acker.partitions,
+            take_over=take_over,
+            tasks=world.options.tasks,
+        )
         self._planner = Planner(self.client, self._spec, new_id=world.new_id("s"))
         self._publisher = Publisher(lambda: self.client, world.topics.ack_topics)
         self._running: Running | None = None

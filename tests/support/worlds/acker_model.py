@@ -94,11 +94,13 @@ class Model:
             return []
         return [
             (
-                (event.epoch, event.session), event.source, positions(cause.positions).tolist(),
+                (event.epoch, event.session),
+                event.source,
+                positions(cause.positions).tolist(),
                 cause.error if seen == "new" else "NONDETERMINISTIC",
             )
             for cause in event.causes
-        ]  # fmt: skip
+        ]
 
     def _seen(self, topic: str, event: Acks | Fails, raw: bytes) -> str:
         seq, applied = self.marks.get((topic, event.lane), (-1, {}))

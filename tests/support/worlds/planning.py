@@ -148,9 +148,12 @@ class World:
         }
         planner_spec = PlannerSpec(**values)  # type: ignore[arg-type]
         found = Planner(
-            self.client(faults), planner_spec, new_id=f"s{self._names}",
-            report=lambda event, _fields: self.told.append(event), who=who,
-        )  # fmt: skip
+            self.client(faults),
+            planner_spec,
+            new_id=f"s{self._names}",
+            report=lambda event, _fields: self.told.append(event),
+            who=who,
+        )
         if stops_at_ends:
             found.stop_at_ends()
         self.planners.append(found)

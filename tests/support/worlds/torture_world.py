@@ -142,7 +142,5 @@ class World:
     def _replace(self, topic: str, number: int, offset: int, attempt: int, of: str) -> None:
         loss = Loss(attempt - 1, Reason.FAILED, "", "", "", 0, 0, of)
         lineage = Lineage(f"t/0@{number}", attempt=attempt)
-        headers: Headers = (
-            *headers_of(number), *build_headers(lineage), (HISTORY, history_json((loss,)))
-        )  # fmt: skip
+        headers: Headers = (*headers_of(number), *build_headers(lineage), (HISTORY, history_json((loss,))))
         self.evidence.read(Record(topic, 0, offset, None, b"", headers, 0))

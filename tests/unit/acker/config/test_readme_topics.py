@@ -41,7 +41,7 @@ def rows(model: type[BaseModel], above: str) -> Iterator[str]:
         assert field.description, f"{path} is not described"
         required = field.is_required() and path not in COMPUTED
         default = "required" if required else COMPUTED.get(path, f"`{_written(field.default)}`")
-        what = field.description.split(" Default: ")[0]
+        what = " ".join(field.description.split()).split(" Default: ")[0]
         cells = (f"`{path}`", default, extra["unit"], extra["range"], extra["storm"], what)
         yield f"| {' | '.join(str(cell) for cell in cells)} |".replace("|  |", "| |").replace("|  |", "| |")
 
@@ -51,7 +51,7 @@ def table() -> list[str]:
     kafka = Topics.model_fields["kafka"]
     extra = kafka.json_schema_extra
     assert isinstance(extra, dict)
-    what = str(kafka.description).split(" Default: ")[0]
+    what = " ".join(str(kafka.description).split()).split(" Default: ")[0]
     first = f"| `kafka` | {COMPUTED['kafka']} | | {extra['range']} | | {what} |"
     return [
         HEADER,

@@ -199,9 +199,12 @@ def test_what_cannot_wait_is_passed_over_by_a_replay_worker() -> None:
     encode = due_codec().encode
     root = replace(DUE, source=source_of(1, 0), group="g", topic="sentences", due_ms=0)
     for key, value in (
-        (b"elsewhere", Progress(5, 0)), (PROGRESS_KEY, Progress(-1, 0)), (PROGRESS_KEY, root),
-        (root_key(root.root), replace(root, dead="nonsense")), (b"x" * 12, root),
-    ):  # fmt: skip
+        (b"elsewhere", Progress(5, 0)),
+        (PROGRESS_KEY, Progress(-1, 0)),
+        (PROGRESS_KEY, root),
+        (root_key(root.root), replace(root, dead="nonsense")),
+        (b"x" * 12, root),
+    ):
         world.send_due(key, encode(value), 1)  # the root's own
     world.lose(world.emit(b"x"))
     worker = world.worker()

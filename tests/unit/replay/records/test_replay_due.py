@@ -105,8 +105,9 @@ def test_a_history_that_leaves_losses_out_keeps_the_first_and_the_latest_and_say
     kept = HISTORY_MAX - 2
     assert [loss.attempt for loss in history] == [1, times - kept, *range(times - kept + 1, times + 1)]
     assert (history[1].error, history[1].message) == (
-        "LEFT_OUT", f"losses left out here: {times - kept - 1}",
-    )  # fmt: skip
+        "LEFT_OUT",
+        f"losses left out here: {times - kept - 1}",
+    )
     assert (history[1].emitted_ms, history[1].root) == (times - kept, "")
     assert left_out_of(history) == times - len(history) + 1
     assert parse_history(history_json(history)) == history
@@ -171,8 +172,10 @@ def test_losses_in_a_row_that_were_held_are_one_entry_of_a_history() -> None:
         history = extended(history, held._replace(attempt=attempt))
     history = extended(history, LOSS._replace(attempt=100))
     assert [(loss.attempt, loss.error) for loss in history] == [
-        (1, "ValueError"), (99, "HELD"), (100, "ValueError"),
-    ]  # fmt: skip
+        (1, "ValueError"),
+        (99, "HELD"),
+        (100, "ValueError"),
+    ]
 
 
 def test_a_glance_tells_root_and_due_time_of_all_versions() -> None:

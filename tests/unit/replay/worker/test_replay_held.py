@@ -103,8 +103,11 @@ def test_a_record_that_was_held_often_has_all_its_attempts_left(world: World) ->
     (letter,) = world.letters()
     assert (header(letter, "windhover.dead"), header(letter, "windhover.attempt")) == ("ATTEMPTS", "103")
     assert [(loss["error"], loss["attempt"]) for loss in history(letter)] == [
-        (HELD, 100), ("ValueError", 101), ("ValueError", 102), ("ValueError", 103),
-    ]  # fmt: skip
+        (HELD, 100),
+        ("ValueError", 101),
+        ("ValueError", 102),
+        ("ValueError", 103),
+    ]
     status = worker.status()
     assert (status.held, status.lost) == (100, 103)
 

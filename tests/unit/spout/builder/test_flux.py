@@ -53,7 +53,7 @@ def test_a_file_is_a_topology(tmp_path: Path) -> None:
         ("word_count:SplitSentence", "word_count.Split", 6, "write module:Name"),
         ("word_count:SplitSentence", "word_count:Split", 6, "module examples.word_count has no Split"),
         ("examples.word_count:S", "exampels:S", 6, "ModuleNotFoundError: No module named 'exampels'; is its"),
-        ("ence\"}", "ence\", constructorArgs: [1]}", 6, "cannot be made: TypeError: SplitSentence() takes"),
+        ('ence"}', 'ence", constructorArgs: [1]}', 6, "cannot be made: TypeError: SplitSentence() takes"),
         ("type: fields", "type: field", 10, "is none of the choices; give shuffle, fields"),
         ("to: count", "to: cuont", 10, "streams.1.to = 'cuont': is no bolt of this file; there are: split"),
         ("type: shuffle", "type: shuffle, args: [a]", 9, "means nothing to shuffle"),
@@ -63,7 +63,7 @@ def test_a_file_is_a_topology(tmp_path: Path) -> None:
         ("word_count:show", "word_count:shwo", 11, "sink = 'examples.word_count:shwo': is not there"),
         ("streams:", "streams: 3\nx:", 8, "must be a list of streams"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_with_its_place_and_the_cure(
     tmp_path: Path, old: str, new: str, line: int, says: str
 ) -> None:

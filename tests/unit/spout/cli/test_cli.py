@@ -154,11 +154,14 @@ def test_validate_shows_names_of_kafka_settings_and_no_values(
 @pytest.mark.parametrize(
     "command",
     [
-        ["validate"], ["topics", "create"], ["topics", "check"], ["acker", "run", "--config"],
+        ["validate"],
+        ["topics", "create"],
+        ["topics", "check"],
+        ["acker", "run", "--config"],
         ["replay", "run", "--config"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_a_wrong_file_ends_with_4_and_names_file_key_value_and_cure(
     command: list[str], file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,16 +33,20 @@ print(json.dumps([code, [name for name in {heavy!r} if name in sys.modules]]))
 def test_a_command_without_broker_and_spark_loads_nothing_heavy(arguments: list[str]) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(heavy=HEAVY), *arguments],
-        capture_output=True, text=True, cwd=PROJECT, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        check=True,
+    )
     assert json.loads(ended.stdout.splitlines()[-1]) == [0, []]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["validate"], ["acls"], ["doctor"], ["doctor", "--pre", "-o", "json"]],
+    "arguments",
+    [["--help"], ["validate"], ["acls"], ["doctor"], ["doctor", "--pre", "-o", "json"]],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_the_first_output_comes_within_300_ms(arguments: list[str]) -> None:
     """The best of five starts: a machine that is busy is no slow command."""
     assert min(first_output_ms(arguments) for _ in range(5)) <= FIRST_OUTPUT_MS_MAX

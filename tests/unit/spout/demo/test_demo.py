@@ -124,8 +124,10 @@ def test_lines_of_all_partitions_are_split_with_the_ordinal_of_each_word() -> No
     collector = BatchCollector("split", rows=2)
     SplitSentence().execute(rows, collector)
     assert [column.to_pylist() for column in collector.columns[0]] == [
-        [7, 7, (3 << 48) + 9], [0, 1, 0], ["the", "hawk", "waits"],
-    ]  # fmt: skip
+        [7, 7, (3 << 48) + 9],
+        [0, 1, 0],
+        ["the", "hawk", "waits"],
+    ]
     assert collector.parents[0].tolist() == [0, 0, 1]
 
 

@@ -69,8 +69,10 @@ def test_a_record_that_is_acked_and_a_dead_letter_ended_twice() -> None:
 def test_of_two_verdicts_the_first_one_counts() -> None:
     judge = outcomes(SettledRun(SOURCE, 0, 5, "ACKED"), SettledRun(SOURCE, 4, 6, "TIMED_OUT"))
     assert (judge.counts.acked, judge.counts.lost_by_reason, judge.counts.repeated_verdicts) == (
-        5, {"TIMED_OUT": 1}, 1,
-    )  # fmt: skip
+        5,
+        {"TIMED_OUT": 1},
+        1,
+    )
     initialised = set(roots_of(SOURCE, 0, 6))
     assert list(judge.verdict_flaws(initialised)) == ["t/0@4 is ACKED and then TIMED_OUT"]
 
@@ -78,8 +80,9 @@ def test_of_two_verdicts_the_first_one_counts() -> None:
 def test_a_root_that_is_open_at_the_end_and_one_that_never_began_are_named() -> None:
     judge = outcomes(SettledRun(SOURCE, 1, 2, "ABSENT"))
     assert sorted(judge.verdict_flaws(set(roots_of(SOURCE, 2, 3)))) == [
-        "t/0@1 was never initialised", "t/0@2 never got a verdict",
-    ]  # fmt: skip
+        "t/0@1 was never initialised",
+        "t/0@2 never got a verdict",
+    ]
 
 
 def test_verdicts_of_another_input_are_no_concern() -> None:
@@ -91,8 +94,11 @@ def test_the_runs_of_a_verdict_record_keep_its_order() -> None:
     lost = Lost(Reason.ABANDONED, "g", "t", "id", "", "", "", 0, 0, 0, SOURCE, at)
     runs = settled_runs(Verdicts((SourceRun(SOURCE, 0, 2),), (SourceRun(SOURCE, 2, 3),), (lost,)))
     assert [(run.start, run.end, run.verdict) for run in runs] == [
-        (0, 2, "ACKED"), (2, 3, "ABSENT"), (9, 10, "ABANDONED"), (3, 5, "ABANDONED"),
-    ]  # fmt: skip
+        (0, 2, "ACKED"),
+        (2, 3, "ABSENT"),
+        (9, 10, "ABANDONED"),
+        (3, 5, "ABANDONED"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -425,9 +425,11 @@ def test_in_order_a_bolt_does_not_see_what_stands_behind_a_record_that_it_failed
     assert first.seen == ["a0", "b0", "a1", "b1", "c0"]
     assert second.seen == ["a0", "b0", "c0"]
     assert failed(run.report()) == {
-        Cause("SeenToo", "ValueError", "b0"): [1], Cause("Seen", "ValueError", "a1"): [2],
-        Cause("lines", "HELD", "waits for t/0@1"): [3], Cause("lines", "HELD", "waits for t/0@2"): [4],
-    }  # fmt: skip
+        Cause("SeenToo", "ValueError", "b0"): [1],
+        Cause("Seen", "ValueError", "a1"): [2],
+        Cause("lines", "HELD", "waits for t/0@1"): [3],
+        Cause("lines", "HELD", "waits for t/0@2"): [4],
+    }
 
 
 def test_in_order_what_does_not_fit_the_output_holds_back_the_next_chunk() -> None:

@@ -200,9 +200,11 @@ def test_a_keyed_bolt_emits_by_field_name_too() -> None:
     collector.emit({"n": 1, "word": "a"})
     assert collector.emissions == [("a", 1)]
     refused: list[tuple[Any, str]] = [
-        ({"word": "a"}, "a mapping without n"), ({"a", 1}, "a set, which has no order"), ("ab", "for a row"),
+        ({"word": "a"}, "a mapping without n"),
+        ({"a", 1}, "a set, which has no order"),
+        ("ab", "for a row"),
         (("a", "x"), "'x', a str, as 'n', which is int"),
-    ]  # fmt: skip
+    ]
     for wrong, says in refused:
         with pytest.raises(TupleError, match=f"bolt 'it' emitted .*{says}"):
             collector.emit(wrong)

@@ -299,9 +299,7 @@ def test_the_step_behind_reports_what_the_rows_say() -> None:
     [(cause, failed)] = released.failures
     assert (cause.message, failed.positions.tolist()) == ("bad", [ord("b")])
     counts = {what: count_of(report.counts, what, "pairs") for what in What}
-    assert counts == {
-        What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0
-    }  # fmt: skip
+    assert counts == {What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0}
 
 
 def test_what_an_older_version_holds_is_held_on() -> None:
@@ -364,8 +362,10 @@ def test_a_held_tuple_knows_its_source_in_a_later_batch() -> None:
         (what, *stream): tuples for (what, _, stream), (tuples, _) in json.loads(counted[SAID])["counts"]
     }
     assert counts == {
-        ("executed", "ages", "late"): 1, ("acked", "genders", "default"): 1, ("acked", "ages", "late"): 1
-    }  # fmt: skip
+        ("executed", "ages", "late"): 1,
+        ("acked", "genders", "default"): 1,
+        ("acked", "ages", "late"): 1,
+    }
 
 
 def test_a_tuple_that_an_older_version_held_is_of_the_only_stream_or_of_spark() -> None:

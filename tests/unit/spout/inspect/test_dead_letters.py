@@ -87,8 +87,11 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
     row = letter_row(letters.found[0])
     assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
     assert (row["dead"], row["error"], row["operator"], row["message"]) == (
-        "ATTEMPTS", "ValueError", "split", "bad line",
-    )  # fmt: skip
+        "ATTEMPTS",
+        "ValueError",
+        "split",
+        "bad line",
+    )
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
     one, record = next(records_of(world.cluster.log(), letters.found, LIMITS))
     details = letter_details(one, record)
@@ -146,8 +149,9 @@ def test_a_replayed_letter_is_the_record_as_it_was_and_begins_anew_with_its_hist
     (copy,) = world.copies()
     assert (copy.value, copy.key, copy.partition, copy.timestamp_ms) == (b"a b", b"k", 0, 77)
     assert [(name, value) for name, value in copy.headers if name == "trace"] == [
-        ("trace", b"1"), ("trace", b"2"),
-    ]  # fmt: skip
+        ("trace", b"1"),
+        ("trace", b"2"),
+    ]
     assert not [name for name, _ in copy.headers if name.startswith("__dlq")]
     assert (header(copy, "windhover.origin"), header(copy, "windhover.attempt")) == ("sentences/0@0", "1")
     assert header(copy, "windhover.letter") == f"{LETTERS}/0@0"
@@ -174,8 +178,11 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
     again = found(world).found
     assert [one.letter.place for one in again] == [f"{LETTERS}/0@4"]
     assert [(loss.attempt, loss.message) for loss in again[0].letter.history] == [
-        (1, "bad line"), (2, "bad line"), (1, "still bad"), (2, "still bad"),
-    ]  # fmt: skip
+        (1, "bad line"),
+        (2, "bad line"),
+        (1, "still bad"),
+        (2, "still bad"),
+    ]
     assert again[0].letter.lineage.origin == "sentences/0@0"
 
 
@@ -213,9 +220,12 @@ def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World)
     """It holds back the stable end until somebody ends it: whoever opens next does."""
     let_die(world, b"a", b"b")
     dead = LetterHandling(
-        world.cluster.log(FailOnce("commit", Unreachable("gone"))), INPUT,
-        Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="windhover-replay", limits=LIMITS,
-    )  # fmt: skip
+        world.cluster.log(FailOnce("commit", Unreachable("gone"))),
+        INPUT,
+        Order(LetterAction.REPLAYED, Filter(), "kim", ""),
+        owner="windhover-replay",
+        limits=LIMITS,
+    )
     dead.open()
     with pytest.raises(Unreachable):
         dead.step(1, world.now_ms)
@@ -314,9 +324,12 @@ def test_a_payload_that_does_not_fit_into_one_fetch_waits_for_the_next_step(worl
     let_die(world, *(b"%d" % number for number in range(600)))
     let_die(world, b"last", key=b"k")
     handling = LetterHandling(
-        world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(key=b"k"), "kim", ""), owner="w",
+        world.cluster.log(),
+        INPUT,
+        Order(LetterAction.REPLAYED, Filter(key=b"k"), "kim", ""),
+        owner="w",
         limits=LIMITS.model_copy(update={"fetch_bytes_max": 100}),
-    )  # fmt: skip
+    )
     assert handling.open() == 2
     assert [handling.step(10, world.now_ms), handling.step(10, world.now_ms)] == [1, 1]
     assert handling.is_done
@@ -412,6 +425,7 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
     assert (details["left_out"], len(details["history"])) == (4, 100)
     assert details["history"][1]["attempt"] == 5
     assert (details["history"][1]["reason"], details["history"][1]["message"]) == (
-        "LEFT_OUT", "losses left out here: 4",
-    )  # fmt: skip
+        "LEFT_OUT",
+        "losses left out here: 4",
+    )
     assert letter_row(one)["attempts"] == 103

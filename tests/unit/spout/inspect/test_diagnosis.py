@@ -87,8 +87,10 @@ def test_a_record_that_nobody_wrote_or_emitted_yet(world: World) -> None:
     world.kill(planner)
     world.run(SILENT_MS_MAX + 500)
     assert why(world) == (
-        "NOT_EMITTED", "It is not emitted yet, and no query of group g lives: start it.", "windhover status",
-    )  # fmt: skip
+        "NOT_EMITTED",
+        "It is not emitted yet, and no query of group g lives: start it.",
+        "windhover status",
+    )
 
 
 def test_a_gate_that_is_closed_names_the_limit_and_shows_what_is_pending(world: World) -> None:

@@ -48,9 +48,12 @@ def first(world: World) -> dict[str, Any]:
 def open_now(world: World, older_than_ms: int = 0, limit: int = 100) -> OpenRoots:
     """Return what is open."""
     return open_roots(
-        observer(world), world.topics.inputs.values(), older_than_ms=older_than_ms, limit=limit,
+        observer(world),
+        world.topics.inputs.values(),
+        older_than_ms=older_than_ms,
+        limit=limit,
         now_ms=world.now_ms,
-    )  # fmt: skip
+    )
 
 
 def ten(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> tuple[Planner, Journal]:
@@ -312,9 +315,7 @@ def test_another_number_of_partitions_is_refused_with_the_cure() -> None:
     world = World()
     ten(world)
     with pytest.raises(Disagreement, match=r"give the topics\.yaml of the ackers"):
-        ViewReader(
-            world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.limits
-        ).view(0)  # fmt: skip
+        ViewReader(world.cluster.log(), world.topics.ack_topics, 2, world.topics.acker.limits).view(0)
 
 
 def test_a_missing_topic_is_named_with_the_cure_and_hides_only_what_it_holds() -> None:

@@ -152,8 +152,9 @@ def test_a_lost_record_is_followed_through_its_whole_life(world: World) -> None:
     story = inspected(world)
     assert story["now"] == "on the replay topic as a copy at sentences.g.replay/0@0, not emitted yet"
     assert states(story) == [
-        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "not emitted"),
-    ]  # fmt: skip
+        (1, "sentences/0@3", "FAILED"),
+        (2, "sentences.g.replay/0@0", "not emitted"),
+    ]
 
     following = batch(planner, end, world)
     world.run(1_500)
@@ -186,9 +187,10 @@ def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> N
     story = inspected(world)
     assert story["now"] == "done: fully processed"
     assert states(story) == [
-        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
+        (1, "sentences/0@3", "FAILED"),
+        (2, "sentences.g.replay/0@0", "FAILED"),
         (1, "sentences.g.replay/0@2", "ACKED"),
-    ]  # fmt: skip
+    ]
     assert story["dead_letters"][0]["handled"].startswith("REPLAYED ")
 
 
@@ -238,8 +240,9 @@ def test_attempts_whose_records_were_not_read_stand_as_the_history_tells(world: 
     again(world, planner, end, fail=(0,))
     world.log.delete_before({TopicPartition("sentences.g.replay", 0): 2})
     assert states(inspected(world)) == [
-        (1, "sentences/0@3", "FAILED"), (2, "sentences.g.replay/0@0", "FAILED"),
-    ]  # fmt: skip
+        (1, "sentences/0@3", "FAILED"),
+        (2, "sentences.g.replay/0@0", "FAILED"),
+    ]
     assert inspected(world)["now"].startswith("dead letter at")
 
 
@@ -268,8 +271,9 @@ def test_each_generation_that_emitted_a_record_is_shown(world: World) -> None:
     batch(fresh, BEGINNING, world)
     world.run(1_500)
     assert states(inspected(world)) == [
-        (1, "sentences/0@3", "ACKED"), (1, "sentences/0@3 (generation 1)", "pending"),
-    ]  # fmt: skip
+        (1, "sentences/0@3", "ACKED"),
+        (1, "sentences/0@3 (generation 1)", "pending"),
+    ]
     assert states(inspected(world, "sentences/0@1")) == [(1, "sentences/0@1", "ACKED")]
 
 

@@ -195,8 +195,10 @@ def test_a_source_topic_created_again_while_trees_are_open_stops_the_query_and_a
     assert sum(run.end - run.start for run in new) == count
     letters = records(world, "sentences.g.dlq")
     assert sorted(dict(letter.headers)["windhover.origin"] for letter in letters) == [
-        b"sentences/0@2", b"sentences/0@3", b"sentences/0@7",
-    ]  # fmt: skip
+        b"sentences/0@2",
+        b"sentences/0@3",
+        b"sentences/0@7",
+    ]
     assert {dict(letter.headers)["windhover.dead"] for letter in letters} == {b"RECREATED"}
     assert records(world, COPIES) == [], "no record of the new topic was taken for one of the old"
 

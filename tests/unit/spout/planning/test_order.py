@@ -71,8 +71,11 @@ def test_beyond_max_held_a_partition_waits_as_a_whole() -> None:
 def test_a_partition_waits_for_its_first_record_then_takes_the_copies_then_what_is_new() -> None:
     waiting = [WaitingRecord(7, None, True), WaitingRecord(5, None, False)]
     assert turn_of("partition", 9, waiting, 4, "t/0") == (
-        False, 0, LineUp("partition", {0: 5}), "waits for t/0@5",
-    )  # fmt: skip
+        False,
+        0,
+        LineUp("partition", {0: 5}),
+        "waits for t/0@5",
+    )
     assert turn_of("partition", 9, [], 4, "t/0") == (True, 0, LineUp("partition"), "")
     assert turn_of("partition", 9, [], 0, "t/0") == (True, 9, LineUp("partition"), "")
 
@@ -145,8 +148,9 @@ def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_pub
     lined = (Lined("t/0", "lines", rows),)
     boom = Cause("split", "ValueError", "boom")
     assert settled(TaskReport("split", failures=((boom, np.array([1])),), lined=lined)) == {
-        boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3, 5],
-    }  # fmt: skip
+        boom: [1],
+        Cause("lines", HELD, "waits for t/0@1"): [3, 5],
+    }
     still_open = {(7,): np.array([[2, 0]])}
     assert settled(TaskReport("split", outstanding=still_open, lined=lined)) == {
         Cause("lines", HELD, "waits for t/0@2"): [4]

@@ -58,8 +58,9 @@ def test_a_held_root_is_open_until_every_tuple_of_it_was_released() -> None:
     third = batch(NOTHING, TaskReport("ack", released=released(FIRST, tuples, slice(1, 3))))
     assert open_roots(first, second, third) == set()
     assert set(sums(first, second, third)) == {
-        *((A, p) for p in range(10, 30)), *((B, p) for p in range(5, 8))
-    }  # fmt: skip
+        *((A, p) for p in range(10, 30)),
+        *((B, p) for p in range(5, 8)),
+    }
 
 
 def test_what_is_held_and_released_in_one_batch_is_acked_with_it() -> None:

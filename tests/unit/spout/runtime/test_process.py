@@ -67,7 +67,7 @@ class Watched:
         steps = StepWatch("acker", 60_000, 20_000, self.tell)
         around = Surroundings(
             "acker", self.clock, self.tell, self.published.append, steps, reload, self.notified.append
-        )  # fmt: skip
+        )
         return run_until_signalled(make, around)
 
 

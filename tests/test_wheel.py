@@ -24,6 +24,9 @@ DATA = {
 }
 """What is neither code nor a schema."""
 
+PAGE = ("spout/ui/static/", "spout/ui/templates/")
+"""Folders of what the page is made of."""
+
 
 def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     uv = shutil.which("uv") or lacking("uv is not in the PATH")
@@ -37,7 +40,8 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
         path.relative_to(PROJECT).as_posix() for each in PACKAGES for path in (PROJECT / each).rglob("*.py")
     }
     schemas = {name for name in names if name.endswith(".avsc")}
-    assert names == code | schemas | DATA
+    page = {path.relative_to(PROJECT).as_posix() for folder in PAGE for path in (PROJECT / folder).iterdir()}
+    assert names == code | schemas | page | DATA
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
         "acker/wire/schemas": 10,
         "replay/records/schemas": 6,

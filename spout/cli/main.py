@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 
+LOCAL: Final = "127.0.0.1"
+UI_PORT: Final = 8_095
+
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
 
@@ -347,6 +350,19 @@ def demo(
 
     options = DemoOptions(records, input_file, rate, json, keep, bootstrap, port, config)
     return run_demo(options, os.environ)
+
+
+@app.command()
+def ui(
+    config: Config = DEFAULT_CONFIG,
+    host: Annotated[str, typer.Option(help="Listen here; an address of others lets them read it.")] = LOCAL,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here; 0: a free one.")] = UI_PORT,
+) -> int:
+    """Serve the page: every input, every partition and every record, live and read-only."""
+    from spout.ui.serve import serve_pages
+
+    with opened(config, "ui") as (topics, log):
+        return serve_pages(log, topics, host, port, wall_ms, typer.echo)
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:

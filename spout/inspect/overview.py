@@ -16,6 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import Unreachable, WindhoverError
@@ -27,6 +29,7 @@ from replay.records.letters import Letter, Mark, parse_letter
 from spout.group.presence import Presence
 from spout.inspect.readings import (
     NO_STATE,
+    DeadRecords,
     Ends,
     LiveProcesses,
     LostRoots,
@@ -35,7 +38,7 @@ from spout.inspect.readings import (
     partition_state,
 )
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords, Place, WaitingRoots
+from spout.inspect.waiting_roots import BlockedRecords, Place, WaitingOffsets, WaitingRoots
 from spout.runtime.follow import READ_MAX, Follower
 
 P = ParamSpec("P")
@@ -156,7 +159,7 @@ class Overview:
         partitions: list[PartitionState] = []
         for one in self._inputs:
             lives = LiveProcesses(queries[one.group], ackers, workers)
-            dead = self._count_dead(ask, infos, one)
+            dead = self._dead_records(ask, infos, one)
             for partition, ends in self._ends(ask, infos, one):
                 lost = _lost_roots(one, partition, waiting, dead)
                 partitions.append(partition_state(one, partition, views, ends, lost, lives, now_ms))
@@ -195,23 +198,23 @@ class Overview:
             lambda each: (
                 None
                 if (due := each.count()) is None
-                else _Waiting(due, each.blocked(), each.aside(), each.pauses())
+                else _Waiting(due, each.offsets(), each.blocked(), each.aside(), each.pauses())
             ),
         )
         if found is None:
             raise _NotWhole(NOT_WHOLE.format(topic))
         return found
 
-    def _count_dead(self, ask: Questions, infos: _Infos, one: Input) -> Reading[Counter[int]]:
+    def _dead_records(self, ask: Questions, infos: _Infos, one: Input) -> Reading[_Dead]:
         topic = one.dead_letter.topic
 
-        def count() -> Counter[int]:
-            found = self._dead[one.name].read(infos.found[topic], _DeadLetters.count)
+        def read() -> _Dead:
+            found = self._dead[one.name].read(infos.found[topic], _DeadLetters.records)
             if found is None:
                 raise _NotWhole(NOT_WHOLE.format(topic))
             return found
 
-        return infos.require(topic) or ask(count)
+        return infos.require(topic) or ask(read)
 
     def _query_lives(self, group: str, now_ms: int) -> bool:
         init = self._topics.ack_topics.init
@@ -263,25 +266,35 @@ class _Waiting(NamedTuple):
     """What `WaitingRoots` has found: all of one reading."""
 
     due: Counter[Place]
+    offsets: Mapping[Place, WaitingOffsets]
     blocked: Mapping[Place, BlockedRecords]
     aside: Mapping[Place, int]
     pauses: Mapping[int, Pause]
 
 
+_Dead = Mapping[int | None, DeadRecords]
+"""The dead letters of an input by partition; under None those of all partitions."""
+
+_NO_DEAD: Final = DeadRecords(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING_DUE: Final = WaitingOffsets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
+
+
 def _lost_roots(
-    one: Input, partition: int | None, waiting: Reading[_Waiting], dead: Reading[Counter[int]]
+    one: Input, partition: int | None, waiting: Reading[_Waiting], dead: Reading[_Dead]
 ) -> LostRoots:
     if partition is None:
         return LostRoots(
             waiting.then(lambda each: sum(n for (number, _), n in each.due.items() if number == one.id)),
-            dead.then(lambda each: each.total()),
+            waiting.then(lambda _: _NOTHING_DUE),
+            dead.then(lambda each: each.get(None, _NO_DEAD)),
             waiting.then(lambda _: BlockedRecords()),
             waiting.then(lambda each: _stopped(one, None, each)),
         )
     place = one.id, partition
     return LostRoots(
         waiting.then(lambda each: each.due[place]),
-        dead.then(lambda each: each[partition]),
+        waiting.then(lambda each: each.offsets.get(place, _NOTHING_DUE)),
+        dead.then(lambda each: each.get(partition, _NO_DEAD)),
         waiting.then(lambda each: each.blocked.get(place, BlockedRecords())),
         waiting.then(lambda each: _stopped(one, partition, each)),
     )
@@ -398,18 +411,27 @@ class _DeadLetters:
     def __init__(self, log: Log, info: TopicInfo, read_max: int) -> None:
         places = [TopicPartition(info.name, number) for number in range(info.partitions)]
         self._follower = Follower(log, places, read_max)
-        self._letters: dict[tuple[int, int], int] = {}
+        self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """Partition and offset of the origin, and the time of death, by the place of the letter."""
 
-    def count(self) -> Counter[int] | None:
-        """Return how many there are for each partition; None when not all were read."""
+    def records(self) -> _Dead | None:
+        """Return those of each partition; None when not all were read."""
         for record in self._follower.read():
             found = parse_letter(record)
             if isinstance(found, Letter) and not found.is_note:
-                self._letters[found.partition, found.offset] = found.origin_partition
+                _, partition, offset = parse_location(found.lineage.origin) or ("", found.partition, -1)
+                self._letters[found.partition, found.offset] = partition, offset, found.died_ms
             elif isinstance(found, Mark):
                 _, partition, offset = parse_location(found.letter) or ("", -1, -1)
                 self._letters.pop((partition, offset), None)
-        return Counter(self._letters.values()) if self._follower.is_whole else None
+        if not self._follower.is_whole:
+            return None
+        dead = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
+        of: dict[int | None, DeadRecords] = {None: DeadRecords(dead[:, 1], dead[:, 2])}
+        for partition in np.unique(dead[:, 0]).tolist():
+            own = dead[dead[:, 0] == partition]
+            of[partition] = DeadRecords(own[:, 1], own[:, 2])
+        return of
 
     def close(self) -> None:
         self._follower.close()

@@ -14,10 +14,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, TypeVar
 
 from acker.config.settings import Input
-from acker.identity import offset_of, source_of
+from acker.identity import I64, offset_of, source_of
 from acker.service.view import AckerView, OpenRange
 from spout.inspect.tables import span
-from spout.inspect.waiting_roots import BlockedRecords
+from spout.inspect.waiting_roots import BlockedRecords, WaitingOffsets
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -81,18 +81,31 @@ class LiveProcesses:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadRecords:
+    """The records of one partition that are dead letters nobody handled; parallel arrays of shape (n,).
+
+    `offsets` are those of the records in their own topic, and `died_ms` is wall time.
+    """
+
+    offsets: I64
+    died_ms: I64
+
+
+@dataclass(frozen=True, slots=True)
 class LostRoots:
     """What became of a partition's lost roots.
 
     Attributes:
         due: how many wait for a replay, or to become a dead letter.
+        due_at: where they are.
         dead: its dead letters that were not handled.
         blocked: its blocked records, if the input is ordered.
         stopped: why replays wait longer than until they are due, and the cure; empty: they do not.
     """
 
     due: Reading[int]
-    dead: Reading[int]
+    due_at: Reading[WaitingOffsets]
+    dead: Reading[DeadRecords]
     blocked: Reading[BlockedRecords]
     stopped: Reading[str]
 
@@ -163,7 +176,8 @@ class PartitionState:
             emitted yet.
         as_of_ms: how old the acker's part of this is.
         held: blocked records; no value where the input is not ordered.
-        progress: what the ackers have of its records; not in the row. Likewise `copies`, and `start`.
+        progress: what the ackers have of its records; not in the row. Likewise `copies`, `start`, and where
+            its roots wait and its dead letters come from.
     """
 
     source: str
@@ -193,6 +207,9 @@ class PartitionState:
     start: Reading[int]
     progress: Reading[SourceProgress]
     copies: Reading[SourceProgress]
+    copies_end: Reading[int]
+    due_at: Reading[WaitingOffsets]
+    dead_at: Reading[DeadRecords]
 
     def readings(self) -> Iterator[tuple[str, Reading[Any]]]:
         """Yield the values of its row that may be unknown, by name."""
@@ -209,7 +226,9 @@ class PartitionState:
         return {**row, "unknown": {name: each.unknown for name, each in readings.items() if each.unknown}}
 
 
-_BESIDE_THE_ROW: Final = frozenset({"input", "partition", "now_ms", "start", "progress", "copies"})
+_BESIDE_THE_ROW: Final = frozenset(
+    {"input", "partition", "now_ms", "start", "progress", "copies", "copies_end", "due_at", "dead_at"}
+)
 
 ROW: Final = tuple(each.name for each in fields(PartitionState) if each.name not in _BESIDE_THE_ROW)
 """The fields of a row of ``windhover status``, in their order, without `unknown`."""
@@ -248,14 +267,14 @@ def partition_state(
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, lost.due),
         replays_due=lost.due, held=blocked.then(lambda each: each.blocked),
         waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
-        dead_letters=lost.dead,
+        dead_letters=lost.dead.then(lambda each: len(each.offsets)),
         as_of_ms=joined(
             lambda *_: max((now_ms - at for each in (progress, copies) if (at := each.as_of_ms)), default=0),
             progress, copies,
         ),
         query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
         replays_wait=lost.stopped, input=found.name, partition=partition, now_ms=now_ms, start=ends.start,
-        progress=progress, copies=copies,
+        progress=progress, copies=copies, copies_end=ends.copies_end, due_at=lost.due_at, dead_at=lost.dead,
     )  # fmt: skip
 
 

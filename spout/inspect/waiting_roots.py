@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
+import numpy as np
+
 from acker.config.topics import Topics
-from acker.identity import OFFSET_MAX, input_id_of, partition_of
+from acker.errors import CodecError
+from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.wire.causes import HELD
@@ -42,6 +45,29 @@ class BlockedRecords(NamedTuple):
     due_ms: int = 0
 
 
+class WaitingOffsets(NamedTuple):
+    """The records of one partition whose roots wait; parallel arrays of shape (n,), in no order.
+
+    Attributes:
+        offsets: of the records in their own topic, whichever of their copies was lost.
+        due_ms: wall time; 0: no replay worker has taken the verdict over.
+        is_blocked: whether the record waits behind another one.
+    """
+
+    offsets: I64
+    due_ms: I64
+    is_blocked: np.ndarray
+
+
+class _Waits(NamedTuple):
+    """One root that waits; `offset` is -1 where the origin of a copy is unknown."""
+
+    place: Place
+    offset: int
+    due_ms: int
+    is_blocked: bool
+
+
 class WaitingRoots:
     """Follows `_ack_due`, and reads the verdicts that are not in it yet."""
 
@@ -55,11 +81,11 @@ class WaitingRoots:
         self._read_max = read_max
         self._verdicts = [TopicPartition(names.verdict, number) for number in numbers]
         self._due = Follower(log, [TopicPartition(names.due, number) for number in numbers], read_max)
-        self._waiting: dict[tuple[int, bytes], Place] = {}
+        self._waiting: dict[tuple[int, bytes], _Waits] = {}
+        self._lost: list[_Waits] = []
         self._view = DueView()
         self._ordered = frozenset(found.id for found in topics.inputs.values() if found.ordered)
         self._dues: dict[tuple[int, bytes], tuple[Place, Due]] = {}
-        self._blocked_since = Counter[Place]()
         self._aside: dict[tuple[int, bytes], Place] = {}
 
     def count(self) -> Counter[Place] | None:
@@ -68,8 +94,7 @@ class WaitingRoots:
             self._put(record)
         if not self._due.is_whole:
             return None
-        found = Counter(self._waiting.values())
-        self._blocked_since.clear()
+        self._lost = []
         starts, ends = self._log.starts(self._verdicts), self._log.stable_ends(self._verdicts)
         committed = self._log.committed(self._group, self._verdicts)
         for where in self._verdicts:
@@ -79,10 +104,23 @@ class WaitingRoots:
                 return None
             for record in read_piece(self._log, where, first, end, committed=True, wait_ms=self._wait_ms):
                 skip = progress.skip if record.offset == progress.next else 0
-                lost = list(islice(_lost(record), skip, None))
-                found.update(place for place, _ in lost)
-                self._blocked_since.update(place for place, is_blocked in lost if is_blocked)
-        return found
+                self._lost += islice(_lost(record), skip, None)
+        return Counter(each.place for each in chain(self._waiting.values(), self._lost))
+
+    def offsets(self) -> Mapping[Place, WaitingOffsets]:
+        """Return where the roots wait, as of the last `count`, without those whose origin is unknown."""
+        found: dict[Place, list[_Waits]] = {}
+        for each in chain(self._waiting.values(), self._lost):
+            if each.offset >= 0:
+                found.setdefault(each.place, []).append(each)
+        return {
+            place: WaitingOffsets(
+                np.array([one.offset for one in each], np.int64),
+                np.array([one.due_ms for one in each], np.int64),
+                np.array([one.is_blocked for one in each], bool),
+            )
+            for place, each in found.items()
+        }
 
     def blocked(self) -> Mapping[Place, BlockedRecords]:
         """Return what waits in each partition of an ordered input, as of the last `count`."""
@@ -90,7 +128,7 @@ class WaitingRoots:
         for place, due in sorted(self._dues.values(), key=lambda each: _rank(each[1])):
             line = found.get(place) or BlockedRecords(0, due.origin, due.due_ms)
             found[place] = line._replace(blocked=line.blocked + due.last_was_blocked)
-        for place, count in self._blocked_since.items():
+        for place, count in Counter(each.place for each in self._lost if each.is_blocked).items():
             line = found.get(place, BlockedRecords())
             found[place] = line._replace(blocked=line.blocked + count)
         return found
@@ -117,13 +155,33 @@ class WaitingRoots:
         self._dues.pop(name, None)
         if record.value is None:
             return
-        self._waiting[name] = _place(root.source)
+        place = _place(root.source)
         if due_codec().is_aside(record.value):
-            self._aside[name] = _place(root.source)
-        if input_id_of(root.source) in self._ordered:
+            self._aside[name] = place
+        due: object = None
+        if is_replay(root.source) or input_id_of(root.source) in self._ordered:
             due = sound_or_none(record)
-            if isinstance(due, Due):
-                self._dues[name] = _place(root.source), due
+        if isinstance(due, Due):
+            self._waiting[name] = _Waits(place, _origin(root, due), due.due_ms, due.last_was_blocked)
+        else:
+            self._waiting[name] = _Waits(place, _origin(root), _due_ms(record.value), False)
+        if isinstance(due, Due) and input_id_of(root.source) in self._ordered:
+            self._dues[name] = place, due
+
+
+def _origin(root: Root, due: Due | None = None) -> int:
+    """Return the offset of a root's record in its own topic; -1: unknown."""
+    if not is_replay(root.source):
+        return int(offset_of(root.position))
+    place = parse_location(due.origin) if due is not None else None
+    return -1 if place is None else place[2]
+
+
+def _due_ms(value: bytes) -> int:
+    try:
+        return due_codec().glance(value)[1]
+    except CodecError:  # the replay worker reports it
+        return 0
 
 
 def _rank(due: Due) -> int:
@@ -131,15 +189,15 @@ def _rank(due: Due) -> int:
     return OFFSET_MAX if place is None else place[2]  # a copy that was put aside: still unknown
 
 
-def _lost(record: Record) -> list[tuple[Place, bool]]:
-    """Return for each lost root of a verdict record, in order, its place and whether it was blocked."""
+def _lost(record: Record) -> list[_Waits]:
+    """Return the lost roots of a verdict record, in order."""
     event = read_verdicts(record.value)
     if event is None:
         return []  # the replay worker reports it
     return [
-        (_place(lost.source), lost.error == HELD)
+        _Waits(_place(lost.source), _origin(Root(Source(lost.source), position)), 0, lost.error == HELD)
         for lost in event.lost
-        for _ in range(len(positions(lost.positions)))
+        for position in positions(lost.positions).tolist()
     ]
 
 

@@ -1,0 +1,1 @@
+"""The page: what operators read from the topics, in a browser and live."""

@@ -1,0 +1,83 @@
+"""Serves the pages over HTTP until a signal arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.port import Log
+from spout.inspect.overview import Overview
+from spout.ui.watch import Watch
+
+if TYPE_CHECKING:
+    import uvicorn
+
+LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
+"""What the extra ``ui`` brings."""
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+STOP_S: Final = 2
+"""Streams that are still open after this time are cut."""
+
+
+def serve_pages(
+    log: Log, topics: Topics, host: str, port: int, now_ms: Callable[[], int], say: Callable[[str], None]
+) -> int:
+    """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
+
+    Raises:
+        UsageError: the address is in use, or is none of this machine; or a library is missing.
+    """
+    if missing := missing_libraries():
+        raise UsageError(f"the page needs {', '.join(missing)}; run `pip install 'windhover[ui]'`")
+    import uvicorn
+
+    from spout.ui.pages import Pages
+
+    with closing(Overview(log, topics)) as overview, closing(listening(host, port)) as listener:
+        watch = Watch(overview.snapshot, now_ms)
+        bare = host if ":" not in host else f"[{host}]"
+        hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
+        config = uvicorn.Config(
+            Pages(topics, watch).application(hosts), log_config=None, access_log=False, lifespan="off",
+            timeout_graceful_shutdown=STOP_S,
+        )  # fmt: skip
+        say(f"http://{bare}:{listener.getsockname()[1]}/")
+        asyncio.run(serve_watched(uvicorn.Server(config), watch, listener))
+    return 0
+
+
+def missing_libraries() -> list[str]:
+    """Return what the page needs and does not find."""
+    return [name for name in LIBRARIES if find_spec(name) is None]
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(
+            f"--host {host} --port {port}: {error.strerror or error}; give another port, or an address of"
+            " this machine"
+        ) from error
+
+
+async def serve_watched(server: uvicorn.Server, watch: Watch, listener: socket.socket) -> None:
+    """Serve and read at the same time; the end of one, or its error, ends the other."""
+    reading = asyncio.create_task(watch.run())
+
+    def end(_: asyncio.Task[None]) -> None:
+        server.should_exit = True
+
+    reading.add_done_callback(end)
+    await server.serve([listener])
+    watch.end()
+    await reading

@@ -1,0 +1,78 @@
+"""One input in one sentence, summed up over its partitions; pure.
+
+Source: docs/operate/page.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from spout.inspect.overview import Snapshot
+from spout.inspect.readings import PartitionState, Reading, joined
+from spout.inspect.tables import UNKNOWN, span
+
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class InputSummary:
+    """An input at one moment; `timeout_ms` 0: its records never time out. Dead are unhandled letters."""
+
+    name: str
+    group: str
+    timeout_ms: int
+    pending: Reading[int]
+    pending_max: int
+    oldest_ms: Reading[int]
+    lag: Reading[int]
+    due: Reading[int]
+    dead: Reading[int]
+    dead_today: Reading[int]
+    partitions: Sequence[PartitionState]
+
+    def sentence(self) -> str:
+        """Return it as the overview shows it; what is unknown is called so."""
+        limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
+        oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if self.pending.value != 0 else ""
+        return (
+            f"{self.group} on {self.name}: {_shown(self.pending)} pending{oldest}; {_shown(self.due)} due;"
+            f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today"
+        )
+
+
+def summaries(snapshot: Snapshot, topics: Topics) -> list[InputSummary]:
+    """Return a summary of each tracked input, in the order of topics.yaml. Today is the day in UTC."""
+    of: dict[str, list[PartitionState]] = {}
+    for each in snapshot.partitions:
+        of.setdefault(each.input, []).append(each)
+    return [_summary(topics.inputs[name], states, snapshot.at_ms) for name, states in of.items()]
+
+
+def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> InputSummary:
+    midnight_ms = now_ms - now_ms % DAY_MS
+    # the dead letters of an input are read together, and each of its partitions has its own
+    return InputSummary(
+        one.name, one.group, one.timeout_ms,
+        pending=joined(_total, *(each.pending for each in states)), pending_max=one.max_spout_pending,
+        oldest_ms=joined(lambda *ages: max(ages, default=0), *(each.oldest_ms for each in states)),
+        lag=joined(_total, *(each.lag for each in states)),
+        due=joined(_total, *(each.replays_due for each in states)),
+        dead=joined(_total, *(each.dead_letters for each in states)),
+        dead_today=joined(
+            lambda *dead: sum(int((each.died_ms >= midnight_ms).sum()) for each in dead),
+            *(each.dead_at for each in states),
+        ),
+        partitions=states,
+    )  # fmt: skip
+
+
+def _total(*parts: int) -> int:
+    return sum(parts)
+
+
+def _shown(reading: Reading[int], text: Callable[[int], str] = "{:,}".format) -> str:
+    return UNKNOWN if reading.value is None else text(reading.value)

@@ -1,0 +1,65 @@
+"""Reads the state of all inputs again and again, and keeps the latest for every tab."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from spout.inspect.overview import Snapshot
+
+EVERY_S: Final = 0.3
+"""The pause between two readings while a tab is open: what changes is on the screen within a second."""
+
+IDLE_EVERY_S: Final = 5.0
+"""The pause while no tab is open."""
+
+CHECK_EVERY_S: Final = 0.05
+"""How soon a tab that was opened, or a new moment, is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatestState:
+    """What all pages show; `number` counts the readings from 1, and 0 says that nothing was read yet."""
+
+    number: int
+    snapshot: Snapshot
+
+
+class Watch:
+    """The latest `LatestState`. What it reads with is used by one thread at a time."""
+
+    def __init__(self, read: Callable[[int], Snapshot], now_ms: Callable[[], int]) -> None:
+        """Prepare. `read` returns the state as of a wall time, and may block; `now_ms` is the wall clock."""
+        self._read = read
+        self._now_ms = now_ms
+        self._tabs = 0
+        self._has_ended = False
+        self.latest = LatestState(0, Snapshot(now_ms(), ()))
+
+    async def run(self) -> None:
+        """Read until `end`."""
+        while not self._has_ended:
+            await asyncio.to_thread(self.read)
+            waited_s = 0.0
+            while waited_s < (EVERY_S if self._tabs else IDLE_EVERY_S) and not self._has_ended:
+                await asyncio.sleep(CHECK_EVERY_S)
+                waited_s += CHECK_EVERY_S
+
+    def end(self) -> None:
+        self._has_ended = True
+
+    def read(self) -> None:
+        """Read once."""
+        self.latest = LatestState(self.latest.number + 1, self._read(self._now_ms()))
+
+    @contextmanager
+    def tab(self) -> Iterator[None]:
+        """Read often as long as the context lasts."""
+        self._tabs += 1
+        try:
+            yield
+        finally:
+            self._tabs -= 1

@@ -1,0 +1,157 @@
+"""The pages as a browser and a program get them, from a Kafka in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.resources import files
+
+import pytest
+from starlette.testclient import TestClient
+
+from spout.inspect.overview import Overview
+from spout.planning.journal import BEGINNING
+from spout.ui.pages import HEADERS, Pages
+from spout.ui.serve import LOOPBACK
+from spout.ui.watch import Watch
+from tests.support.worlds.planning import World, batch
+
+VENDORED = {
+    "idiomorph.min.js": "4cbd535caf7663a51eda9bce6595371c384fc430d54b8d414e29a61167f19f96",  # 0.8.0
+}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def overview(world: World) -> Iterator[Overview]:
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        yield overview
+
+
+@pytest.fixture
+def watch(world: World, overview: Overview) -> Watch:
+    return Watch(overview.snapshot, lambda: world.now_ms)
+
+
+@pytest.fixture
+def client(world: World, watch: Watch) -> TestClient:
+    application = Pages(world.topics, watch).application(LOOPBACK)
+    return TestClient(application, base_url="http://localhost:8095")
+
+
+def begin(world: World, *, skip: tuple[int, ...] = ()) -> None:
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip)
+    world.run(1_000)
+
+
+def test_the_overview_says_of_each_input_in_a_sentence_what_is_pending(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world, skip=(2, 7))
+    watch.read()
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "g on sentences: 2 pending, oldest 1.0 s of 4.0 s; 0 due; 0 dead, 0 of them today" in page.text
+    assert "sentences/0: offset 2 blocks the commit: open for 1.0 s" in page.text
+    assert 'href="/partition/sentences/0"' in page.text
+
+
+def test_before_the_first_reading_the_page_says_so(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "nothing was read yet" in page.text
+
+
+def test_what_is_unknown_is_called_unknown_and_has_its_reason(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    """Without an acker's State nothing is 0 that nobody can know."""
+    world.produce(4)
+    watch.read()
+    page = client.get("/").text
+    assert "unknown pending, oldest unknown of 4.0 s; 0 due" in page
+    assert "acker partition 0 has no State yet" in page
+
+
+def test_a_partition_shows_its_band_as_a_table_too(world: World, watch: Watch, client: TestClient) -> None:
+    begin(world, skip=(2,))
+    watch.read()
+    page = client.get("/partition/sentences/0").text
+    assert 'class="k-open" d="M2 2h1v22h-1z"' in page
+    assert '<th scope="row">offset 2: 1 open</th>' in page
+    assert re.search(r'Offset <a href="/record/sentences/0@2">2</a> blocks the commit: open for 1.0 s', page)
+
+
+def test_programs_get_what_the_command_prints(
+    world: World, watch: Watch, client: TestClient, overview: Overview
+) -> None:
+    begin(world, skip=(2,))
+    watch.read()
+    rows = overview.rows(world.now_ms)
+    assert client.get("/", headers={"accept": "application/json"}).json() == rows
+    one = client.get("/partition/sentences/0", headers={"accept": "application/json"})
+    assert one.json() == rows[0]
+
+
+@pytest.mark.parametrize("path", ["/partition/sentences/9", "/partition/none/0", "/nothing"])
+def test_what_there_is_not_is_not_found(watch: Watch, client: TestClient, path: str) -> None:
+    watch.read()
+    page = client.get(path)
+    assert page.status_code == 404
+    assert f"There is no page {path}" in page.text
+
+
+def test_an_address_cannot_bring_script_into_the_page(watch: Watch, client: TestClient) -> None:
+    watch.read()
+    assert "<script>alert" not in client.get("/partition/<script>alert(1)</script>/0").text
+
+
+def test_every_answer_forbids_foreign_script_and_other_sites(client: TestClient) -> None:
+    for path in ("/", "/static/page.css", "/nothing"):
+        headers = client.get(path).headers
+        assert {name: headers[name] for name in HEADERS} == HEADERS
+    assert "unsafe" not in HEADERS["content-security-policy"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8095", "localhost.evil.example", ""])
+def test_a_request_for_another_host_is_refused(client: TestClient, host: str) -> None:
+    """A site that lets its own name lead here could read the page else."""
+    assert client.get("/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]", "[::1]:8095"])
+def test_a_request_for_this_machine_is_answered(client: TestClient, host: str) -> None:
+    assert client.get("/", headers={"host": host}).status_code == 200
+
+
+def test_the_pages_name_no_other_host(world: World, watch: Watch, client: TestClient) -> None:
+    begin(world)
+    watch.read()
+    for path in ("/", "/partition/sentences/0", "/static/page.css", "/static/page.js"):
+        assert set(re.findall(r"(?:https?:)?//[a-z0-9.]+\.[a-z]+", client.get(path).text)) == set()
+
+
+def test_no_template_has_an_inline_script_or_style() -> None:
+    templates = list(files("spout.ui").joinpath("templates").iterdir())
+    assert templates
+    for each in templates:
+        assert not re.search(r"<script(?! src=)|\sstyle=|\son[a-z]+=", each.read_text(encoding="utf-8")), (
+            each.name
+        )
+
+
+def test_files_of_others_are_what_they_were_and_have_their_licence() -> None:
+    static = files("spout.ui").joinpath("static")
+    foreign = {each.name for each in static.iterdir() if ".min." in each.name}
+    assert foreign == VENDORED.keys()
+    for name, digest in VENDORED.items():
+        assert hashlib.sha256(static.joinpath(name).read_bytes()).hexdigest() == digest
+        assert static.joinpath(f"{name.partition('.')[0]}.LICENSE").is_file()

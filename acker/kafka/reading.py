@@ -13,9 +13,15 @@ POLLS: Final = 20
 
 
 def read_piece(
-    log: Log, partition: TopicPartition, start: int, end: int, *, committed: bool, wait_ms: int,
+    log: Log,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    committed: bool,
+    wait_ms: int,
     alive: Callable[[], None] = lambda: None,
-) -> Iterator[Record]:  # fmt: skip
+) -> Iterator[Record]:
     """Return the records of a partition from offset `start` up to, not including, `end`, as `Log` returned
     it.
 

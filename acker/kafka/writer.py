@@ -98,9 +98,14 @@ class KafkaWriter:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms or 0,
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=on_delivery,
+                    timestamp=timestamp_ms or 0,
                     headers=list(headers) if headers else None,
-                )  # fmt: skip
+                )
             except BufferError:
                 deadline = deadline or self._client.deadline()
                 if deadline.is_over:

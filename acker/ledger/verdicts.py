@@ -122,9 +122,13 @@ class VerdictSet:
         ]
         joined.sort(
             key=lambda item: (
-                _REASONS.index(item[0].reason), item[1].at_ms, item[2], int(item[3][0]), item[0],
+                _REASONS.index(item[0].reason),
+                item[1].at_ms,
+                item[2],
+                int(item[3][0]),
+                item[0],
             )
-        )  # fmt: skip
+        )
         for cause, emission, source, positions in joined:
             for first in range(0, len(positions), LOST_ROOTS):
                 yield _lost(cause, emission, source, positions[first : first + LOST_ROOTS])

@@ -216,10 +216,15 @@ class _Index:
     def emissions(self) -> tuple[StoredEmission, ...]:
         return tuple(
             StoredEmission(
-                self._number(e.session), e.topic, e.topic_id, e.at_ms, e.wall_ms, e.timeout_ms,
+                self._number(e.session),
+                e.topic,
+                e.topic_id,
+                e.at_ms,
+                e.wall_ms,
+                e.timeout_ms,
             )
             for e in self._emissions
-        )  # fmt: skip
+        )
 
     def ranges(self) -> bytes:
         return pack_ranges(self._ranges)

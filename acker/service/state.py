@@ -40,10 +40,16 @@ _PART_DIGITS: Final = 9
 NO_BIN: Final = -1
 RESTART: Final = -1
 
-_RANGE = np.dtype([
-    ("emission", "<i4"), ("source", "<i4"), ("bin", "<i4"), ("size", "<i4"),
-    ("start", "<i8"), ("ack_from", "<i8"),
-])  # fmt: skip
+_RANGE = np.dtype(
+    [
+        ("emission", "<i4"),
+        ("source", "<i4"),
+        ("bin", "<i4"),
+        ("size", "<i4"),
+        ("start", "<i8"),
+        ("ack_from", "<i8"),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)

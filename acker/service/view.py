@@ -107,10 +107,17 @@ class AckerView:
         clock = self._core.sessions.clock(emission.session)
         left_ms = None if cohort.deadline_ms == NEVER else max(0, cohort.deadline_ms - clock.read_ms)
         return OpenRange(
-            cohort.roots.source, cohort.start, cohort.roots.open_at(), emission.session.group,
-            emission.session.id, emission.session.epoch, emission.wall_ms, cohort.ack_from,
-            cohort.bin is not None, left_ms,
-        )  # fmt: skip
+            cohort.roots.source,
+            cohort.start,
+            cohort.roots.open_at(),
+            emission.session.group,
+            emission.session.id,
+            emission.session.epoch,
+            emission.wall_ms,
+            cohort.ack_from,
+            cohort.bin is not None,
+            left_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)

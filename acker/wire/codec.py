@@ -33,8 +33,15 @@ RECORD_BYTES_MAX: Final = 900_000
 
 # What fastavro raises on bytes that are not the schema's; each was seen on garbage under fuzzing.
 _GARBAGE = (
-    EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, StopIteration,
-)  # fmt: skip
+    EOFError,
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    StopIteration,
+)
 
 E = TypeVar("E")
 _Convert = Callable[[Any], Any]

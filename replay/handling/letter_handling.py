@@ -59,9 +59,15 @@ class LetterHandling:
     """
 
     def __init__(
-        self, log: Log, found: Input, order: Order, *, owner: str, limits: ReplayLimits,
+        self,
+        log: Log,
+        found: Input,
+        order: Order,
+        *,
+        owner: str,
+        limits: ReplayLimits,
         kept_max: int = KEPT_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare; nothing is written or fenced before `open`. `owner` begins the transactional id."""
         self._log = log
         self._input = found

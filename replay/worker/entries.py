@@ -102,9 +102,14 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
 def _stored(worker: Worker, due: TopicPartition) -> Iterator[Record]:
     start, end = worker.log.starts([due])[due], worker.log.stable_ends([due])[due]
     return read_piece(
-        worker.log, due, start, end, committed=True, wait_ms=worker.limits.operation_timeout_ms,
+        worker.log,
+        due,
+        start,
+        end,
+        committed=True,
+        wait_ms=worker.limits.operation_timeout_ms,
         alive=lambda: worker.at(f"reading what waits in partition {due.partition}"),
-    )  # fmt: skip
+    )
 
 
 SPOILED_MAX = 10_000

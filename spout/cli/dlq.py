@@ -112,10 +112,17 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
 
 @dlq_app.command("stats")
 def dlq_stats(
-    inputs: Inputs = None, cause: Error = None, operator: Operator = None, reason: Reason = None,
-    key: Key = None, since: Since = None, until: Until = None, all_: All = False,
-    output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+    inputs: Inputs = None,
+    cause: Error = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    all_: All = False,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
     """Count dead letters by input, reason, error, operator, age and key."""
     from spout.inspect.letter_rows import STATS, stats_of
 
@@ -175,10 +182,15 @@ def _handle(
             typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
         outcome = carry_out(
-            log, topics, by_place(inputs_named(topics, inputs or ()), places or (), matching),
-            Order(action, matching, by or system_user(), why), RateLimit(rate, wall_ms()),
-            clock=wall_ms, sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000), progress=_progress(),
-        )  # fmt: skip
+            log,
+            topics,
+            by_place(inputs_named(topics, inputs or ()), places or (), matching),
+            Order(action, matching, by or system_user(), why),
+            RateLimit(rate, wall_ms()),
+            clock=wall_ms,
+            sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
+            progress=_progress(),
+        )
     typer.echo(f"{_many(outcome.done)} {action.lower()}")
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
@@ -192,9 +204,15 @@ _SHOWN: Final = 20
 
 
 def _filter(
-    cause: str | None, operator: str | None, reason: str | None, key: str | None, since: str | None,
-    until: str | None, *, handled: bool,
-) -> Filter:  # fmt: skip
+    cause: str | None,
+    operator: str | None,
+    reason: str | None,
+    key: str | None,
+    since: str | None,
+    until: str | None,
+    *,
+    handled: bool,
+) -> Filter:
     from replay.policy.disposition import DeadReason
     from replay.records.letters import Filter
     from spout.inspect.letter_rows import parse_key
@@ -209,10 +227,14 @@ def _filter(
     except ValueError as error:
         raise typer.BadParameter(f"--reason {reason}: is none; give {', '.join(DeadReason)}") from error
     return Filter(
-        error=cause, operator=operator, dead=dead, key=key_bytes,
-        since_ms=parse_time("--since", since, now_ms), until_ms=parse_time("--until", until, now_ms),
+        error=cause,
+        operator=operator,
+        dead=dead,
+        key=key_bytes,
+        since_ms=parse_time("--since", since, now_ms),
+        until_ms=parse_time("--until", until, now_ms),
         handled=handled,
-    )  # fmt: skip
+    )
 
 
 def _many(count: int) -> str:

@@ -29,10 +29,14 @@ RECORDS_SHOWN: Final = 10
 """How many records of one key are shown, the first ones."""
 
 STATUS: Final = (
-    Column("source", "source"), Column("pending", "pending", count), Column("oldest", "oldest_ms", span),
-    Column("committed", "committed", count, "-"), Column("lag ≤", "lag", count),
-    Column("due", "replays_due", count), Column("dead", "dead_letters", count),
-)  # fmt: skip
+    Column("source", "source"),
+    Column("pending", "pending", count),
+    Column("oldest", "oldest_ms", span),
+    Column("committed", "committed", count, "-"),
+    Column("lag ≤", "lag", count),
+    Column("due", "replays_due", count),
+    Column("dead", "dead_letters", count),
+)
 """The columns that fit into 80 characters; other values of a row follow in a line of their own."""
 
 Place = Annotated[
@@ -51,9 +55,14 @@ Watch = Annotated[float | None, typer.Option(min=0.1, help="Again every so many 
 
 
 def inspect(
-    place: Place = None, key: Key = None, since: Since = None, inputs: Names = None,
-    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+    place: Place = None,
+    key: Key = None,
+    since: Since = None,
+    inputs: Names = None,
+    watch: Watch = None,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
     """Show everything about one record: every attempt, where it is now, why it is not done, what to do."""
     from acker.errors import TopicError
     from spout.inspect.diagnosis import explained
@@ -86,9 +95,14 @@ def inspect(
 
 
 def roots(
-    older_than: OlderThan = "0s", group: Group = None, limit: Limit = 100, exit_code: ExitCode = False,
-    watch: Watch = None, output: As = OutputFormat.TABLE, config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+    older_than: OlderThan = "0s",
+    group: Group = None,
+    limit: Limit = 100,
+    exit_code: ExitCode = False,
+    watch: Watch = None,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
     """List open roots, the oldest first."""
     from acker.service.view import ViewReader
     from acker.units import duration_ms

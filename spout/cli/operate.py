@@ -106,6 +106,12 @@ def _operation(
         typer.echo(f"{event}: {', '.join(f'{name} {value}' for name, value in fields.items())}", err=True)
 
     return GroupSession(
-        log, topics, group, new_id=uuid.uuid4().hex[:16], rewind=rewind, take_over=take_over,
-        who=Who.here(f"windhover {command}", wall_ms()), report=report,
-    )  # fmt: skip
+        log,
+        topics,
+        group,
+        new_id=uuid.uuid4().hex[:16],
+        rewind=rewind,
+        take_over=take_over,
+        who=Who.here(f"windhover {command}", wall_ms()),
+        report=report,
+    )

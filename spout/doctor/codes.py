@@ -73,10 +73,15 @@ class CheckResult:
     def row(self) -> dict[str, Any]:
         """Return it as JSON and YAML have it."""
         return {
-            "code": self.code.code, "title": self.code.title, "health": str(self.health),
-            "object": self.subject, "observed": self.observed, "expected": self.expected, "cure": self.cure,
+            "code": self.code.code,
+            "title": self.code.title,
+            "health": str(self.health),
+            "object": self.subject,
+            "observed": self.observed,
+            "expected": self.expected,
+            "cure": self.cure,
             "docs": self.code.docs,
-        }  # fmt: skip
+        }
 
     def lines(self) -> list[str]:
         """Return it for people: one line, and where something is wrong what to do."""

@@ -52,9 +52,15 @@ def file_facts(
     """Look at files; `topics` is what the caller has read, `path` where programs look for packages."""
     home = environ.get("SPARK_HOME", "")
     return FileFacts(
-        str(file), topics, problem, _version("pyspark"), home, spark_version_in(Path(home)) if home else "",
-        other_owners(path), shadowing_files(path),
-    )  # fmt: skip
+        str(file),
+        topics,
+        problem,
+        _version("pyspark"),
+        home,
+        spark_version_in(Path(home)) if home else "",
+        other_owners(path),
+        shadowing_files(path),
+    )
 
 
 def spark_version_in(home: Path) -> str:

@@ -70,9 +70,15 @@ class Announcer:
     """Writes for one group; each call returns when what it wrote is durable."""
 
     def __init__(
-        self, log: Log, topics: AckTopics, group: str, partitions: int, who: Who | None = None,
-        *, durable_ms: int = UNREACHABLE_MS,
-    ) -> None:  # fmt: skip
+        self,
+        log: Log,
+        topics: AckTopics,
+        group: str,
+        partitions: int,
+        who: Who | None = None,
+        *,
+        durable_ms: int = UNREACHABLE_MS,
+    ) -> None:
         """Open a producer for N acker partitions; the query fails if a record takes over `durable_ms`."""
         self._durable_ms = durable_ms
         self._producer = log.producer()
@@ -112,9 +118,15 @@ class Announcer:
         self._producer.flush(self._durable_ms)
 
     def init(
-        self, name: SessionName, now: int, wall_ms: int, runs: Iterable[SourceRun],
-        specs: Mapping[int, SourceSpec], *, grace_ms: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        name: SessionName,
+        now: int,
+        wall_ms: int,
+        runs: Iterable[SourceRun],
+        specs: Mapping[int, SourceSpec],
+        *,
+        grace_ms: int = 0,
+    ) -> None:
         """Initialise ranges, one acker partition after another; `grace_ms` is added to their timeouts.
 
         A part is sent when the one before it is durable. So if the process dies in between, a prefix of the

@@ -262,9 +262,14 @@ class Opening:
             check_topic(spec, histories[source])
         now = max(self._answers.clock, self._journal.now) if self._is_restart else self._now
         self.opened = Opened(
-            self._name, self._is_restart, histories, self._answers, now, tuple(self._later),
+            self._name,
+            self._is_restart,
+            histories,
+            self._answers,
+            now,
+            tuple(self._later),
             dict(self._answered_at),
-        )  # fmt: skip
+        )
 
     def _check_commits(self, histories: Mapping[int, SourceHistory]) -> None:
         """Refuse moved offsets of sources that have initialised positions in their present generation."""

@@ -103,9 +103,16 @@ def records_of(
 
 
 def carry_out(
-    log: Log, topics: Topics, meant: Sequence[tuple[Input, Filter]], order: Order, pace: RateLimit,
-    *, clock: Callable[[], int], sleep_ms: Callable[[int], None], progress: Callable[[int], None],
-) -> HandlingResult:  # fmt: skip
+    log: Log,
+    topics: Topics,
+    meant: Sequence[tuple[Input, Filter]],
+    order: Order,
+    pace: RateLimit,
+    *,
+    clock: Callable[[], int],
+    sleep_ms: Callable[[int], None],
+    progress: Callable[[int], None],
+) -> HandlingResult:
     """Handle the letters that the filters of `meant` match; those filters replace the order's own.
 
     `progress` is called after each transaction with the number of letters handled so far.

@@ -28,17 +28,28 @@ _AGES_MS: Final = (
 _OLDER: Final = "7 d or more"
 
 LIST: Final = (
-    Column("letter", "letter"), Column("origin", "origin"), Column("died", "died"), Column("dead", "dead"),
-    Column("operator", "operator", cut_to(30)), Column("error", "error", cut_to(40)),
-    Column("message", "message", cut_message(60)), Column("key", "key", cut_to(30)),
-    Column("bytes", "bytes", count), Column("handled", "handled"),
-)  # fmt: skip
+    Column("letter", "letter"),
+    Column("origin", "origin"),
+    Column("died", "died"),
+    Column("dead", "dead"),
+    Column("operator", "operator", cut_to(30)),
+    Column("error", "error", cut_to(40)),
+    Column("message", "message", cut_message(60)),
+    Column("key", "key", cut_to(30)),
+    Column("bytes", "bytes", count),
+    Column("handled", "handled"),
+)
 
 HISTORY: Final = (
-    Column("attempt", "attempt"), Column("emitted", "emitted"), Column("root", "root"),
-    Column("lost", "reason"), Column("after", "age_ms", span), Column("operator", "operator", cut_to(30)),
-    Column("error", "error", cut_to(40)), Column("message", "message", cut_message(80)),
-)  # fmt: skip
+    Column("attempt", "attempt"),
+    Column("emitted", "emitted"),
+    Column("root", "root"),
+    Column("lost", "reason"),
+    Column("after", "age_ms", span),
+    Column("operator", "operator", cut_to(30)),
+    Column("error", "error", cut_to(40)),
+    Column("message", "message", cut_message(80)),
+)
 
 STATS: Final = (
     Column("of", "of"),

@@ -17,10 +17,15 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.tables import Column, count, span
 
 ROOTS: Final = (
-    Column("root", "root"), Column("group", "group"), Column("open for", "age_ms", span),
-    Column("emitted", "emitted"), Column("times out in", "left_ms", span),
-    Column("session", "session"), Column("acker", "acker", count), Column("as of", "as_of_ms", span),
-)  # fmt: skip
+    Column("root", "root"),
+    Column("group", "group"),
+    Column("open for", "age_ms", span),
+    Column("emitted", "emitted"),
+    Column("times out in", "left_ms", span),
+    Column("session", "session"),
+    Column("acker", "acker", count),
+    Column("as of", "as_of_ms", span),
+)
 
 NEVER: Final = "never"
 """The text for a root that never times out."""

@@ -122,9 +122,17 @@ class GroupSession:
     """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
 
     def __init__(
-        self, log: Log, topics: Topics, group: str, *, new_id: str, rewind: Sequence[Move] = (),
-        take_over: bool = False, who: Who | None = None, report: Report | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        log: Log,
+        topics: Topics,
+        group: str,
+        *,
+        new_id: str,
+        rewind: Sequence[Move] = (),
+        take_over: bool = False,
+        who: Who | None = None,
+        report: Report | None = None,
+    ) -> None:
         """Prepare; nothing is written before the first step.
 
         `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.

@@ -235,9 +235,14 @@ ROW: Final = tuple(each.name for each in fields(PartitionState) if each.name not
 
 
 def partition_state(
-    found: Input, partition: int | None, views: Sequence[Reading[AckerView]], ends: Ends, lost: LostRoots,
-    lives: LiveProcesses, now_ms: int,
-) -> PartitionState:  # fmt: skip
+    found: Input,
+    partition: int | None,
+    views: Sequence[Reading[AckerView]],
+    ends: Ends,
+    lost: LostRoots,
+    lives: LiveProcesses,
+    now_ms: int,
+) -> PartitionState:
     """Return the state of a partition of an input.
 
     Args:
@@ -283,9 +288,14 @@ def _oldest_ms(both: Sequence[SourceProgress], now_ms: int) -> int:
 
 
 def _lag(
-    start: int, end: int, copies_end: int, emitted_to: int | None, copies: SourceProgress, pending: int,
+    start: int,
+    end: int,
+    copies_end: int,
+    emitted_to: int | None,
+    copies: SourceProgress,
+    pending: int,
     due: int,
-) -> int:  # fmt: skip
+) -> int:
     left = end - (start if emitted_to is None else emitted_to)
     return max(0, left) + max(0, copies_end - int(offset_of(copies.emitted_to))) + pending + due
 

@@ -28,10 +28,16 @@ from spout.inspect.letter_rows import bytes_text, moment
 from spout.inspect.tables import UNKNOWN, Column, count, span
 
 ATTEMPTS: Final = (
-    Column("attempt", "attempt", count), Column("root", "root"), Column("state", "state"),
-    Column("emitted", "emitted"), Column("after", "age_ms", span), Column("settled", "settled"),
-    Column("operator", "operator"), Column("error", "error"), Column("message", "message"),
-)  # fmt: skip
+    Column("attempt", "attempt", count),
+    Column("root", "root"),
+    Column("state", "state"),
+    Column("emitted", "emitted"),
+    Column("after", "age_ms", span),
+    Column("settled", "settled"),
+    Column("operator", "operator"),
+    Column("error", "error"),
+    Column("message", "message"),
+)
 
 NOT_EMITTED: Final = "not emitted"
 ANNOUNCED: Final = "announced"
@@ -290,12 +296,18 @@ def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
 
 def _past_row(loss: Loss) -> dict[str, Any]:
     return {
-        "attempt": loss.attempt, "root": loss.root,
+        "attempt": loss.attempt,
+        "root": loss.root,
         "state": LEFT_OUT if left_out_by(loss) else loss.reason.value,
-        "emitted": moment(loss.emitted_ms), "age_ms": loss.age_ms, "left_ms": None, "settled": None,
+        "emitted": moment(loss.emitted_ms),
+        "age_ms": loss.age_ms,
+        "left_ms": None,
+        "settled": None,
         "verdict": "",
-        "operator": loss.operator, "error": loss.error, "message": loss.message,
-    }  # fmt: skip
+        "operator": loss.operator,
+        "error": loss.error,
+        "message": loss.message,
+    }
 
 
 def _waiting(due: Due, now_ms: int) -> dict[str, Any]:

@@ -412,9 +412,13 @@ class _Emissions:
         if announced:
             acked = self._ack_topics.contributions_from(root, view.next_ack)
         return replace(
-            emission, watermark=watermark, open=open_in, announced=announced,
-            batches=acked.batches if acked else None, is_acked_whole=bool(acked and acked.is_whole),
-        )  # fmt: skip
+            emission,
+            watermark=watermark,
+            open=open_in,
+            announced=announced,
+            batches=acked.batches if acked else None,
+            is_acked_whole=bool(acked and acked.is_whole),
+        )
 
     def _view(self, root: Root) -> AckerView | None:
         number = self._ack_topics.acker_of(root)

@@ -143,5 +143,10 @@ class Inquest:
     def _tell(self, bolt: str, error: str, how: str, roots: frozenset[int]) -> None:
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
-            bolt, error, how, self._context.batch_id, self._context.partition, sorted(roots)[:10],
-        )  # fmt: skip
+            bolt,
+            error,
+            how,
+            self._context.batch_id,
+            self._context.partition,
+            sorted(roots)[:10],
+        )

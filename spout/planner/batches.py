@@ -26,9 +26,13 @@ class Batches:
     """Plans one batch after another."""
 
     def __init__(
-        self, context: PlannerContext, tenure: Tenure, lane: str, targets: Mapping[int, int],
+        self,
+        context: PlannerContext,
+        tenure: Tenure,
+        lane: str,
+        targets: Mapping[int, int],
         order: OrderWatch | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Plan for a tenure; `order` is None where no input is ordered.
 
         `lane`, of this process alone, names what it contributes for records that left the log; `targets` has
@@ -86,11 +90,16 @@ class Batches:
         if not ranges and goes_on and not wakes:
             return start
         end = Journal(
-            name.id, name.epoch, now, tasks or self._spec.tasks,
-            MappingProxyType({source: one.mark() for source, one in self._tenure.cursors.items()}), ranges,
-            {one.place.topic: one.topic_id for one in self._specs.values()}, self._line_ups(ranges, most),
+            name.id,
+            name.epoch,
+            now,
+            tasks or self._spec.tasks,
+            MappingProxyType({source: one.mark() for source, one in self._tenure.cursors.items()}),
+            ranges,
+            {one.place.topic: one.topic_id for one in self._specs.values()},
+            self._line_ups(ranges, most),
             now_ms,
-        )  # fmt: skip
+        )
         self._planned(start, end, now_ms)
         return end
 

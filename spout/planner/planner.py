@@ -62,10 +62,16 @@ class Planner:
     """The service of one planning process."""
 
     def __init__(
-        self, log: Log, spec: PlannerSpec, *, new_id: str, report: Report | None = None,
-        reach: Reach | None = None, on_verdicts: Callable[[Verdicts], None] | None = None,
+        self,
+        log: Log,
+        spec: PlannerSpec,
+        *,
+        new_id: str,
+        report: Report | None = None,
+        reach: Reach | None = None,
+        on_verdicts: Callable[[Verdicts], None] | None = None,
         who: Who | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Prepare; nothing is read or written before `open`, and the planner does not close the log.
 
         Args:
@@ -144,9 +150,13 @@ class Planner:
             return
         self._verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
         announcer = Announcer(
-            log, spec.topics, spec.group, spec.partitions, self._who,
+            log,
+            spec.topics,
+            spec.group,
+            spec.partitions,
+            self._who,
             durable_ms=longest_unreachable_ms(spec.inputs),
-        )  # fmt: skip
+        )
         self._context = replace(self._context, announcer=announcer)
         self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
 

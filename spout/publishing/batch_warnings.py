@@ -64,8 +64,12 @@ class LeftOpen:
             _LOGGER.warning(
                 "left_open operator=%s roots=%d first=%s: bolt %r neither acked nor failed tuples of these"
                 " roots; %s",
-                bolt, count, places(outcome.plan, inputs)(int(roots[0])), bolt, _end_of(outcome),
-            )  # fmt: skip
+                bolt,
+                count,
+                places(outcome.plan, inputs)(int(roots[0])),
+                bolt,
+                _end_of(outcome),
+            )
 
 
 def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:

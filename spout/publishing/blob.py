@@ -34,9 +34,16 @@ _SILENT = 5
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
-    zlib.error, pickle.UnpicklingError, EOFError, ValueError, TypeError, LookupError, AttributeError,
-    OverflowError, MemoryError,
-)  # fmt: skip
+    zlib.error,
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+)
 
 
 def encode(report: TaskReport) -> bytes:

@@ -100,7 +100,7 @@ def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
     differs = value != 0
     elsewhere = runs_of(np.sort(np.concatenate([taken, at]))) if failed or len(at) else []
     return Acks(
-        lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
+        *_head(block, plan, lane),
         runs=tuple(joined_runs(difference(block.runs, sorted([*block.absent, *elsewhere])))),
         positions=pack_positions(at[differs]),
         values=pack_values(value[differs]),
@@ -108,15 +108,17 @@ def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
         absent=tuple(joined_runs(difference(block.absent, runs_of(np.sort(taken))))),
         touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
         touched_at=plan.now,
-    )  # fmt: skip
+    )
 
 
 def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
     causes = merge_causes(block.causes)
-    return Fails(
-        lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number,
-        causes=tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes),
-    )  # fmt: skip
+    packed = tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes)
+    return Fails(*_head(block, plan, lane), packed)
+
+
+def _head(block: _Block, plan: BatchPlan, lane: BatchLane) -> tuple[str, int, str, str, int, int, int]:
+    return lane.name, lane.seq, plan.group, plan.session, plan.epoch, block.source, block.number
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
@@ -181,11 +183,15 @@ def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
         fails, partial, reset = (slice(ends[row], ends[row + 1]) for ends in ends_of)
         at = partial_at[partial]
         yield _Block(
-            source, block, tuple(runs),
+            source,
+            block,
+            tuple(runs),
             _causes(outcome, failed_at[fails], number[fails]),
             tuple(absent.get((source, block), ())),
-            at, root_edges(source, at) ^ outcome.residual[partial], touched_at[reset],
-        )  # fmt: skip
+            at,
+            root_edges(source, at) ^ outcome.residual[partial],
+            touched_at[reset],
+        )
 
 
 def _positions(plan: BatchPlan, indices: I64) -> I64:
@@ -218,10 +224,15 @@ def _joined(own: _Block, older: _Block) -> _Block:
     at, values = np.concatenate([own.at, older.at]), np.concatenate([own.values, older.values])
     order = np.argsort(at)
     return _Block(
-        own.source, own.number, own.runs,
+        own.source,
+        own.number,
+        own.runs,
         tuple((cause, np.sort(np.concatenate(found))) for cause, found in causes.items()),
-        own.absent, at[order], values[order], np.sort(np.concatenate([own.touched, older.touched])),
-    )  # fmt: skip
+        own.absent,
+        at[order],
+        values[order],
+        np.sort(np.concatenate([own.touched, older.touched])),
+    )
 
 
 def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:

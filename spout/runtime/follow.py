@@ -24,10 +24,15 @@ class Follower:
     """Reads the records of some partitions, in order, each once."""
 
     def __init__(
-        self, log: Log, places: Sequence[TopicPartition], read_max: int = READ_MAX, *,
-        first: Mapping[TopicPartition, int] | None = None, committed: bool = True,
+        self,
+        log: Log,
+        places: Sequence[TopicPartition],
+        read_max: int = READ_MAX,
+        *,
+        first: Mapping[TopicPartition, int] | None = None,
+        committed: bool = True,
         patience_ms: int = PATIENCE_MS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin at the log starts, or at `first`.
 
         Args:

@@ -73,8 +73,12 @@ class BatchEnd:
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
             _LOGGER.error(
                 "record_isolated record=%s bolt=%s error=%s how=%r batch=%d",
-                record.place, record.cause.operator, record.cause.error, record.cause.message, self.lane.seq,
-            )  # fmt: skip
+                record.place,
+                record.cause.operator,
+                record.cause.error,
+                record.cause.message,
+                self.lane.seq,
+            )
         self._mailbox(stream).put_published(outcome.plan)
 
     def _mailbox(self, stream: Stream) -> Mailbox:

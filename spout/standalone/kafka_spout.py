@@ -72,9 +72,13 @@ class KafkaSpout:
     """
 
     def __init__(
-        self, topics: Topics, inputs: str | Sequence[str], *, take_over: bool = False,
+        self,
+        topics: Topics,
+        inputs: str | Sequence[str],
+        *,
+        take_over: bool = False,
         runner: Engine | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         if not names:
             raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
@@ -230,9 +234,16 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
 
     def make(guard: Condition) -> SpoutService:
         return SpoutService(
-            connect, lambda: connect().message_reader(), topics, inputs, guard, new_id=name, report=_report,
-            take_over=take_over, who=who,
-        )  # fmt: skip
+            connect,
+            lambda: connect().message_reader(),
+            topics,
+            inputs,
+            guard,
+            new_id=name,
+            report=_report,
+            take_over=take_over,
+            who=who,
+        )
 
     return Engine(make)
 

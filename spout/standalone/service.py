@@ -70,13 +70,23 @@ class SpoutService:
         self._log = log = open_log()
         self._ahead = {found.name: ReadAhead(open_reader(), log) for found in inputs}
         self._spec = spec = PlannerSpec(
-            tuple(inputs), topics.ack_topics, topics.acker.partitions, tasks=1, paced=False,
-            take_over=take_over, way="KafkaSpout(..., take_over=True)",
-        )  # fmt: skip
+            tuple(inputs),
+            topics.ack_topics,
+            topics.acker.partitions,
+            tasks=1,
+            paced=False,
+            take_over=take_over,
+            way="KafkaSpout(..., take_over=True)",
+        )
         self._planner = Planner(
-            log, spec, new_id=new_id, report=report, reach=Reaches(self._ahead.values()), who=who,
+            log,
+            spec,
+            new_id=new_id,
+            report=report,
+            reach=Reaches(self._ahead.values()),
+            who=who,
             on_verdicts=lambda verdicts: self._lost.extend(verdicts.lost),
-        )  # fmt: skip
+        )
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
         self._lane = f"kestrel-{new_id}/{new_id}"
         self._guard = guard
@@ -211,6 +221,12 @@ class SpoutService:
     def _around(self) -> BatchPlan:
         journal = self._journal
         return BatchPlan(
-            self._spec.group, journal.session, journal.epoch, self._spec.partitions, journal.now,
-            self._spec.timeout_ms, True, (),
-        )  # fmt: skip
+            self._spec.group,
+            journal.session,
+            journal.epoch,
+            self._spec.partitions,
+            journal.now,
+            self._spec.timeout_ms,
+            True,
+            (),
+        )

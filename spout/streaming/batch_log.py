@@ -71,9 +71,15 @@ def moment_of(stream: Stream, found: Logged) -> Moment:
 def plan_of(stream: Stream, end: Journal, ranges: Any = None) -> BatchPlan:
     """Return the plan of a batch from its journal; `ranges` None: the ranges of the journal."""
     return BatchPlan(
-        group=stream.group, session=end.session, epoch=end.epoch, partitions=stream.partitions,
-        now=end.now, timeout_ms=0, tracked=True, ranges=end.ranges if ranges is None else ranges,
-    )  # fmt: skip
+        group=stream.group,
+        session=end.session,
+        epoch=end.epoch,
+        partitions=stream.partitions,
+        now=end.now,
+        timeout_ms=0,
+        tracked=True,
+        ranges=end.ranges if ranges is None else ranges,
+    )
 
 
 def refuse_repeats(application: Application, lane: BatchLane) -> None:

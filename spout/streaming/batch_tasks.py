@@ -18,9 +18,15 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
     """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
     spec = planner_spec(options)
     plan = BatchPlan(
-        group=options.group, session=end.session, epoch=end.epoch, partitions=spec.partitions, now=end.now,
-        timeout_ms=spec.timeout_ms, tracked=bool(end.session), ranges=batch_ranges(start, end),
-    )  # fmt: skip
+        group=options.group,
+        session=end.session,
+        epoch=end.epoch,
+        partitions=spec.partitions,
+        now=end.now,
+        timeout_ms=spec.timeout_ms,
+        tracked=bool(end.session),
+        ranges=batch_ranges(start, end),
+    )
     # A batch without positions has one task too: its report proves that no report is missing.
     topics = topic_names(spec.inputs, plan.ranges)
     order = end.order if plan.ranges else {}

@@ -120,12 +120,17 @@ class _Reading:
     def report(self) -> TaskReport:
         done = self.worker.report()
         return replace(
-            done, plan=self._task.plan, ranges=self._task.ranges, absent=tuple(sorted(self._absent)),
-            lost=self._lost, untracked=np.concatenate(self._untracked), lined=tuple(self._lined),
+            done,
+            plan=self._task.plan,
+            ranges=self._task.ranges,
+            absent=tuple(sorted(self._absent)),
+            lost=self._lost,
+            untracked=np.concatenate(self._untracked),
+            lined=tuple(self._lined),
             failures=(*done.failures, *failures_of(self._held)),
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
-        )  # fmt: skip
+        )
 
     def _first(self, share: SourceRun) -> int:
         return int(self._task.plan.index_of(share.source, np.array([share.start]))[0])
@@ -148,9 +153,14 @@ class _Reading:
         self._lost += reader.lost
 
     def _feed_kept(
-        self, messages: Sequence[Message], source: int, positions: I64, indices: I64,
-        kept: Sequence[int] | None, free: Collection[int],
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        self,
+        messages: Sequence[Message],
+        source: int,
+        positions: I64,
+        indices: I64,
+        kept: Sequence[int] | None,
+        free: Collection[int],
+    ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts: the rows `kept` (None: all); the rows in `free` are best effort."""
         if free:
             self._untracked.append(indices[sorted(free)])
@@ -162,9 +172,13 @@ class _Reading:
             yield self.worker.feed(rows, self._anchors(rows.source, positions, indices))
 
     def _feed_in_order(
-        self, gate: Gate, messages: Sequence[Message], source: int, positions: I64,
+        self,
+        gate: Gate,
+        messages: Sequence[Message],
+        source: int,
+        positions: I64,
         origins: Sequence[int | None],
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
         indices = self._task.plan.index_of(source, positions)
         free, refused = self._apply_tracked_when(messages, source, positions)

@@ -137,8 +137,12 @@ class Graph:
     def unread(self) -> tuple[StreamId, ...]:
         """Return the streams of bolts that no bolt subscribes to, in order."""
         read = {each.producer for each in self.subscriptions}
-        every = (StreamId(each.name, s) for each in self.components.values() if not each.is_spout
-                 for s in each.streams)  # fmt: skip
+        every = (
+            StreamId(each.name, s)
+            for each in self.components.values()
+            if not each.is_spout
+            for s in each.streams
+        )
         return tuple(stream for stream in every if stream not in read)
 
     def _check(self, subscription: Subscription) -> None:

@@ -205,8 +205,12 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     heads = [
         entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0] for stage in plan.stages
     ]
-    tasks = {name: plan.tasks[name] or plan.partitions[stage] for stage, names_ in enumerate(plan.stages)
-             for name in names_ if name in parts.bolts}  # fmt: skip
+    tasks = {
+        name: plan.tasks[name] or plan.partitions[stage]
+        for stage, names_ in enumerate(plan.stages)
+        for name in names_
+        if name in parts.bolts
+    }
     found: list[StagePass] = []
     for stage, components in enumerate(plan.stages):
         is_last = stage + 1 == len(plan.stages)

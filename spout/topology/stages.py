@@ -105,10 +105,15 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     sizes = [max((tasks[name] for name in names), default=0) for names in stages]
     partitions = (0, *(size or cores for size in sizes[1:]))
     routes = [
-        Route(n, each, at[each.producer.component], at[each.consumer],
-              tasks[each.consumer] or partitions[at[each.consumer]])
+        Route(
+            n,
+            each,
+            at[each.producer.component],
+            at[each.consumer],
+            tasks[each.consumer] or partitions[at[each.consumer]],
+        )
         for n, each in enumerate(graph.subscriptions)
-    ]  # fmt: skip
+    ]
     ends = [SinkOutput(len(routes) + n, stream, at[stream.component]) for n, stream in enumerate(outputs)]
     return Layout(graph, stages, partitions, tasks, tuple(routes), tuple(ends))
 

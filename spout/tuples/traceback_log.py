@@ -31,8 +31,13 @@ class TracebackLog:
             _LOGGER.warning(
                 "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"
                 " %.0f s\n%s",
-                each.operator, each.error, each.place, batch, RECURRING_EVERY_S, each.text,
-            )  # fmt: skip
+                each.operator,
+                each.error,
+                each.place,
+                batch,
+                RECURRING_EVERY_S,
+                each.text,
+            )
 
 
 OF_WORKER: Final = TracebackLog()

@@ -80,14 +80,19 @@ class Pages:
         self._topics = topics
         self._watch = watch
         self._templates = Environment(
-            loader=PackageLoader("spout.ui"), autoescape=select_autoescape(), undefined=StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
+            loader=PackageLoader("spout.ui"),
+            autoescape=select_autoescape(),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
         self._templates.filters.update(
-            count=lambda value: _shown(value, count), span=lambda value: _shown(value, span),
-            moment=lambda value: _shown(value, lambda at: str(moment(at))), paths=strip_paths,
+            count=lambda value: _shown(value, count),
+            span=lambda value: _shown(value, span),
+            moment=lambda value: _shown(value, lambda at: str(moment(at))),
+            paths=strip_paths,
             shape=lambda kind: _rectangle(kind, 0, 24),
-        )  # fmt: skip
+        )
         self._templates.globals.update(kinds=list(BandKind))
 
     def application(self, hosts: frozenset[str]) -> Starlette:
@@ -120,10 +125,14 @@ class Pages:
             return _not_found(request, now)
         one, row = self._topics.inputs[state.input], state.row()
         values = {
-            "state": state, "topic": one.topic, "replay_topic": one.replay_topic, "row": row,
-            "strip": strip_of(state), "copies": copies_strip_of(state),
+            "state": state,
+            "topic": one.topic,
+            "replay_topic": one.replay_topic,
+            "row": row,
+            "strip": strip_of(state),
+            "copies": copies_strip_of(state),
             "notes": [*notes_on([row]), *unknown_values([row])],
-        }  # fmt: skip
+        }
         return PageContent("partition.html", source, values, row)
 
     def _endpoint(self, build: Build) -> Callable[..., Awaitable[Response]]:
@@ -173,9 +182,15 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
 
 
 _SHAPES: Final = {
-    BandKind.COMMITTED: (18, 6), BandKind.NEW: (22, 2), BandKind.SETTLED: (11, 13), BandKind.UNKNOWN: (8, 8),
-    BandKind.OPEN: (2, 22), BandKind.WAITING: (2, 10), BandKind.BLOCKED: (7, 10), BandKind.DEAD: (0, 24),
-}  # fmt: skip
+    BandKind.COMMITTED: (18, 6),
+    BandKind.NEW: (22, 2),
+    BandKind.SETTLED: (11, 13),
+    BandKind.UNKNOWN: (8, 8),
+    BandKind.OPEN: (2, 22),
+    BandKind.WAITING: (2, 10),
+    BandKind.BLOCKED: (7, 10),
+    BandKind.DEAD: (0, 24),
+}
 """Where a kind begins in a band of height 24, and how high it is: a second sign beside its colour."""
 
 

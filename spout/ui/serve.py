@@ -45,9 +45,12 @@ def serve_pages(
         bare = host if ":" not in host else f"[{host}]"
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
         config = uvicorn.Config(
-            Pages(topics, watch).application(hosts), log_config=None, access_log=False, lifespan="off",
+            Pages(topics, watch).application(hosts),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
             timeout_graceful_shutdown=STOP_S,
-        )  # fmt: skip
+        )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
         asyncio.run(serve_watched(uvicorn.Server(config), watch, listener))
     return 0

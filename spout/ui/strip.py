@@ -96,20 +96,26 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     base = cells.base(None if state.committed.unknown else state.committed.value or 0, progress)
     nothing, no_flags = np.empty(0, np.int64), np.empty(0, bool)
     waits, due_ms, is_blocked = due or (nothing, nothing, no_flags)
-    counts = np.stack([
-        cells.counts(_open_offsets(progress.ranges if progress else ())),
-        cells.counts(waits[~is_blocked]),
-        cells.counts(waits[is_blocked]),
-        cells.counts(dead.offsets if dead else nothing),
-    ])  # fmt: skip
+    counts = np.stack(
+        [
+            cells.counts(_open_offsets(progress.ranges if progress else ())),
+            cells.counts(waits[~is_blocked]),
+            cells.counts(waits[is_blocked]),
+            cells.counts(dead.offsets if dead else nothing),
+        ]
+    )
     first_due = cells.earliest(waits[due_ms > 0], due_ms[due_ms > 0])
     return Reading(
         Strip(
-            cells.start, cells.end, cells.number, cells.runs(base, counts, first_due), state.blocking.value,
+            cells.start,
+            cells.end,
+            cells.number,
+            cells.runs(base, counts, first_due),
+            state.blocking.value,
             [f"{what} is unknown: {why}" for what, why in unknown.items() if why],
         ),
         as_of_ms=state.progress.as_of_ms,
-    )  # fmt: skip
+    )
 
 
 def copies_strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip]:
@@ -187,8 +193,13 @@ class _Cells:
             due = int(due_ms[first:end].min())
             runs.append(
                 Run(
-                    _KINDS[kinds[first]], int(self._edges[first]), int(self._edges[end]), first, end,
-                    tuple(counts[:, first:end].sum(axis=1).tolist()), due if due < OFFSET_MAX else None,
+                    _KINDS[kinds[first]],
+                    int(self._edges[first]),
+                    int(self._edges[end]),
+                    first,
+                    end,
+                    tuple(counts[:, first:end].sum(axis=1).tolist()),
+                    due if due < OFFSET_MAX else None,
                 )
-            )  # fmt: skip
+            )
         return runs

@@ -56,8 +56,11 @@ def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> Input
     midnight_ms = now_ms - now_ms % DAY_MS
     # the dead letters of an input are read together, and each of its partitions has its own
     return InputSummary(
-        one.name, one.group, one.timeout_ms,
-        pending=joined(_total, *(each.pending for each in states)), pending_max=one.max_spout_pending,
+        one.name,
+        one.group,
+        one.timeout_ms,
+        pending=joined(_total, *(each.pending for each in states)),
+        pending_max=one.max_spout_pending,
         oldest_ms=joined(lambda *ages: max(ages, default=0), *(each.oldest_ms for each in states)),
         lag=joined(_total, *(each.lag for each in states)),
         due=joined(_total, *(each.replays_due for each in states)),
@@ -67,7 +70,7 @@ def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> Input
             *(each.dead_at for each in states),
         ),
         partitions=states,
-    )  # fmt: skip
+    )
 
 
 def _total(*parts: int) -> int:

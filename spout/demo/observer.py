@@ -10,11 +10,11 @@ from collections import Counter
 
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.wire import events
 from acker.wire.codec import wire_codec
 from spout.demo.judge import Outcomes, SettledRun, settled_runs
-from spout.runtime.follow import Follower
 
 POLL_RECORDS_MAX = 5_000
 

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.passed_over import CURE, is_passed_over
 from replay.records.due import Due, Pause, Progress, sound
 from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
-from spout.runtime.follow import Follower
 
 PATIENCE_MS: Final = 10
 READ_MAX: Final = 200_000

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from acker.errors import CodecError, WindhoverError
+from acker.kafka.follow import Follower
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, Take, Tick
 from spout.planning.session import SessionName
-from spout.runtime.follow import Follower
 
 SIGN_EVERY_MS: Final = 2_000
 """A session without pending roots gives a sign of life this often; with pending roots its ticks are signs."""

@@ -21,6 +21,7 @@ import numpy as np
 from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import Unreachable, WindhoverError
+from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, ViewReader
 from replay.records.due import Pause
@@ -39,7 +40,6 @@ from spout.inspect.readings import (
 )
 from spout.inspect.tables import span
 from spout.inspect.waiting_roots import BlockedRecords, Place, WaitingOffsets, WaitingRoots
-from spout.runtime.follow import READ_MAX, Follower
 
 P = ParamSpec("P")
 R = TypeVar("R", bound="_Closes")

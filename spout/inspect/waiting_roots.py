@@ -18,6 +18,7 @@ import numpy as np
 from acker.config.topics import Topics
 from acker.errors import CodecError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
+from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.wire.causes import HELD
@@ -25,7 +26,6 @@ from acker.wire.checks import read_verdicts
 from acker.wire.events import positions
 from replay.records.due import Due, DueView, Pause, Progress, due_codec, parse_root_key, sound_or_none
 from replay.records.headers import parse_location
-from spout.runtime.follow import Follower
 
 Place = tuple[int, int]
 """An input's id, and a partition of its topic."""

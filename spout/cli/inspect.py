@@ -25,9 +25,6 @@ from spout.inspect.tables import (
 if TYPE_CHECKING:
     from spout.inspect.trail import InputRecord, Trail
 
-RECORDS_SHOWN: Final = 10
-"""How many records of one key are shown, the first ones."""
-
 STATUS: Final = (
     Column("source", "source"),
     Column("pending", "pending", count),
@@ -171,6 +168,7 @@ def _with_key(
 ) -> tuple[list[InputRecord], list[str]]:
     from spout.inspect.dead_letters import inputs_named
     from spout.inspect.letter_rows import parse_key
+    from spout.inspect.trail import RECORDS_SHOWN
 
     since_ms = parse_time("--from", since, wall_ms())
     if since_ms is None:

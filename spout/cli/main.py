@@ -359,10 +359,13 @@ def ui(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here; 0: a free one.")] = UI_PORT,
 ) -> int:
     """Serve the page: every input, every partition and every record, live and read-only."""
+    from acker.kafka.cluster import KafkaLog
     from spout.ui.serve import serve_pages
 
-    with opened(config, "ui") as (topics, log):
-        return serve_pages(log, topics, host, port, wall_ms, typer.echo)
+    topics = loaded(config)
+    return serve_pages(
+        lambda: KafkaLog(topics.kafka, client_id="windhover-ui"), topics, host, port, wall_ms, typer.echo
+    )
 
 
 def _logger(context: typer.Context) -> Callable[..., Any]:

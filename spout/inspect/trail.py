@@ -40,6 +40,9 @@ from spout.inspect.story import NOT_EMITTED, SETTLED, Evidence, TracedEmission, 
 from spout.planning.session import SessionName
 from spout.runtime.tails import RECORDS_MAX, Tails
 
+RECORDS_SHOWN: Final = 10
+"""How many records of one key are shown, the first ones."""
+
 _TRIES: Final = 3
 """How often the reading begins again, when an acker shortens its logs at the same time."""
 

@@ -10,9 +10,10 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
@@ -27,12 +28,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker.config.topics import Topics
-from spout.inspect.letter_rows import moment
+from acker.errors import UsageError, WindhoverError
+from acker.units import duration_ms, time_ms
+from spout.inspect.diagnosis import explained
+from spout.inspect.letter_rows import moment, parse_key
 from spout.inspect.overview import missing_processes, notes_on, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.tables import UNKNOWN, count, span
+from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
 from spout.ui.strip import CELLS_MAX, BandKind, Run, copies_strip_of, strip_of
 from spout.ui.summary import summaries
+from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64
@@ -40,6 +46,9 @@ STRIPS_MAX: Final = 64
 
 CELLS_OF_OVERVIEW: Final = 2_400
 """So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
+
+RECORD_EVERY_S: Final = 2.0
+"""A record's story is read again after this time at the earliest."""
 
 HEADERS: Final = {
     "content-security-policy": (
@@ -61,6 +70,7 @@ class PageContent:
         template: the file in templates/ for `<main>`.
         values: for the template.
         json: the same for programs.
+        every_s: how long at least what it shows is shown.
     """
 
     template: str
@@ -68,6 +78,22 @@ class PageContent:
     values: Mapping[str, Any] = field(default_factory=dict)
     json: Any = None
     status: int = 200
+    every_s: float = 0.0
+
+
+class RecordQuery(NamedTuple):
+    """What the form of the record page asks for."""
+
+    place: str
+    key: str
+    since: str
+    input: str
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        named = request.query_params
+        place = request.path_params.get("place") or named.get("place", "")
+        return cls(place.strip(), named.get("key", ""), named.get("from", ""), named.get("input", ""))
 
 
 Build = Callable[[Request, LatestState], PageContent]
@@ -76,9 +102,13 @@ Build = Callable[[Request, LatestState], PageContent]
 class Pages:
     """Builds what each page shows from the latest moment."""
 
-    def __init__(self, topics: Topics, watch: Watch) -> None:
+    def __init__(self, topics: Topics, watch: Watch, trail: Trail, now_ms: Callable[[], int]) -> None:
+        """Prepare. `trail` has a client of its own, which one request at a time uses; `now_ms`: wall time."""
         self._topics = topics
         self._watch = watch
+        self._trail = trail
+        self._trail_lock = threading.Lock()
+        self._now_ms = now_ms
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
@@ -100,6 +130,8 @@ class Pages:
         pages: list[tuple[str, Build]] = [
             ("/", self._overview),
             ("/partition/{input}/{partition:int}", self._partition),
+            ("/record", self._record),
+            ("/record/{place:path}", self._record),
         ]
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
@@ -135,6 +167,39 @@ class Pages:
         }
         return PageContent("partition.html", source, values, row)
 
+    def _record(self, request: Request, now: LatestState) -> PageContent:
+        query = RecordQuery.of(request)
+        found: list[tuple[dict[str, Any], Timeline]] = []
+        problem, notes, status = "", list[str](), 200
+        try:
+            with self._trail_lock:
+                records, notes = self._records(query)
+                for here in records:
+                    evidence, at_ms = self._trail.follow(here), self._now_ms()
+                    story = explained(evidence, self._trail.around(here, evidence, at_ms), at_ms)
+                    found.append((story, timeline_of(evidence, at_ms)))
+        except WindhoverError as error:
+            problem, status = str(error), 404 if isinstance(error, UsageError) else 503
+        names = [one.name for one in self._topics.inputs.values() if one.tracked]
+        values = {"query": query, "found": found, "problem": problem, "notes": notes, "names": names}
+        json = {"error": problem} if problem else [story for story, _ in found]
+        return PageContent("record.html", query.place or "Record", values, json, status, RECORD_EVERY_S)
+
+    def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
+        if query.place:
+            return self._trail.origin(query.place), []
+        if not query.key:
+            return [], []
+        since_ms = _since_ms(query.since, self._now_ms())
+        found: list[InputRecord] = []
+        notes: list[str] = []
+        for one in self._topics.inputs.values():
+            if one.tracked and query.input in ("", one.name):
+                key, room = parse_key(query.key), RECORDS_SHOWN - len(found)
+                more, unread = self._trail.with_key(one, key, since_ms, room)
+                found, notes = [*found, *more], [*notes, *unread]
+        return found, notes or ([] if found else [f"no record with key {query.key} was found"])
+
     def _endpoint(self, build: Build) -> Callable[..., Awaitable[Response]]:
         async def answer(request: Request, _error: Exception | None = None) -> Response:
             accepts = request.headers.get("accept", "")
@@ -152,19 +217,34 @@ class Pages:
         """Yield what a page shows, again and again."""
         shown = None
         with self._watch.tab():
-            while not await request.is_disconnected():
+            while not self._watch.is_over() and not await request.is_disconnected():
                 now = self._watch.latest
                 if now.number != shown:
                     shown = now.number
                     content = await asyncio.to_thread(build, request, now)
                     text = self._render("live.html", request, content, now)
                     yield ServerSentEvent(text, id=str(now.number), event="show")
+                    await asyncio.sleep(content.every_s)
                 await asyncio.sleep(CHECK_EVERY_S)
 
     def _render(self, template: str, request: Request, content: PageContent, now: LatestState) -> str:
         return self._templates.get_template(template).render(
             content=content, path=request.url.path, now=now, body=content.template, **content.values
         )
+
+
+def _since_ms(text: str, now_ms: int) -> int:
+    """Parse a time, or a duration before now."""
+    try:
+        return max(0, now_ms - duration_ms(text))
+    except ValueError:
+        pass  # then it is a time, or an error
+    try:
+        return time_ms(text)
+    except ValueError as error:
+        raise UsageError(
+            f"a key needs a time to search from: {text!r} is none; give 2026-07-01T00:00:00Z, or 2h"
+        ) from error
 
 
 def _not_found(request: Request, _now: LatestState) -> PageContent:

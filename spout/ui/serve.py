@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
+from spout.inspect.trail import Trail
 from spout.ui.watch import Watch
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ STOP_S: Final = 2
 
 
 def serve_pages(
-    log: Log, topics: Topics, host: str, port: int, now_ms: Callable[[], int], say: Callable[[str], None]
+    open_log: Callable[[], Log],
+    topics: Topics,
+    host: str,
+    port: int,
+    now_ms: Callable[[], int],
+    say: Callable[[str], None],
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
 
@@ -40,12 +46,17 @@ def serve_pages(
 
     from spout.ui.pages import Pages
 
-    with closing(Overview(log, topics)) as overview, closing(listening(host, port)) as listener:
+    with ExitStack() as stack:
+        listener = stack.enter_context(closing(listening(host, port)))
+        # one client for the thread that reads everything, and one for the requests
+        watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
+        overview = stack.enter_context(closing(Overview(watched, topics)))
         watch = Watch(overview.snapshot, now_ms)
         bare = host if ":" not in host else f"[{host}]"
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
+        pages = Pages(topics, watch, Trail(requested, topics), now_ms)
         config = uvicorn.Config(
-            Pages(topics, watch).application(hosts),
+            pages.application(hosts),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -75,6 +86,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 async def serve_watched(server: uvicorn.Server, watch: Watch, listener: socket.socket) -> None:
     """Serve and read at the same time; the end of one, or its error, ends the other."""
+    watch.is_over = lambda: server.should_exit
     reading = asyncio.create_task(watch.run())
 
     def end(_: asyncio.Task[None]) -> None:
@@ -82,5 +94,4 @@ async def serve_watched(server: uvicorn.Server, watch: Watch, listener: socket.s
 
     reading.add_done_callback(end)
     await server.serve([listener])
-    watch.end()
     await reading

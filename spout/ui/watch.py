@@ -29,27 +29,29 @@ class LatestState:
 
 
 class Watch:
-    """The latest `LatestState`. What it reads with is used by one thread at a time."""
+    """The latest `LatestState`. What it reads with is used by one thread at a time.
+
+    Attributes:
+        tabs: how many are open.
+        is_over: whether the process ends; then all streams end too.
+    """
 
     def __init__(self, read: Callable[[int], Snapshot], now_ms: Callable[[], int]) -> None:
         """Prepare. `read` returns the state as of a wall time, and may block; `now_ms` is the wall clock."""
         self._read = read
         self._now_ms = now_ms
-        self._tabs = 0
-        self._has_ended = False
+        self.tabs = 0
+        self.is_over: Callable[[], bool] = lambda: False
         self.latest = LatestState(0, Snapshot(now_ms(), ()))
 
     async def run(self) -> None:
-        """Read until `end`."""
-        while not self._has_ended:
+        """Read until `is_over`."""
+        while not self.is_over():
             await asyncio.to_thread(self.read)
             waited_s = 0.0
-            while waited_s < (EVERY_S if self._tabs else IDLE_EVERY_S) and not self._has_ended:
+            while waited_s < (EVERY_S if self.tabs else IDLE_EVERY_S) and not self.is_over():
                 await asyncio.sleep(CHECK_EVERY_S)
                 waited_s += CHECK_EVERY_S
-
-    def end(self) -> None:
-        self._has_ended = True
 
     def read(self) -> None:
         """Read once."""
@@ -58,8 +60,8 @@ class Watch:
     @contextmanager
     def tab(self) -> Iterator[None]:
         """Read often as long as the context lasts."""
-        self._tabs += 1
+        self.tabs += 1
         try:
             yield
         finally:
-            self._tabs -= 1
+            self.tabs -= 1

@@ -1,7 +1,7 @@
 // The stream of this page, which replaces what it shows; and the cursor of a partition's band.
 "use strict";
 const connection = document.getElementById("connection");
-const live = document.getElementById("live");
+const live = document.getElementById("main");
 const RETRY_MS = 1000, SILENT_MS = 20000;
 let stream = null, retry = 0, silent = 0;
 
@@ -27,7 +27,9 @@ function open() {
   close();
   stream = new EventSource(location.href);
   stream.addEventListener("show", (event) => {
-    Idiomorph.morph(live, event.data, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: {
+    // what a reader has opened or typed stays
+    Idiomorph.morph(live, event.data, { morphStyle: "innerHTML", callbacks: {
+      beforeNodeMorphed: (node) => node.tagName !== "FORM",
       beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
     } });
     point();

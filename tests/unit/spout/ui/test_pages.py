@@ -11,7 +11,10 @@ from importlib.resources import files
 import pytest
 from starlette.testclient import TestClient
 
+from acker.kafka.port import Outgoing
+from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview
+from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.pages import HEADERS, Pages
 from spout.ui.serve import LOOPBACK
@@ -41,7 +44,8 @@ def watch(world: World, overview: Overview) -> Watch:
 
 @pytest.fixture
 def client(world: World, watch: Watch) -> TestClient:
-    application = Pages(world.topics, watch).application(LOOPBACK)
+    trail = Trail(world.cluster.log(), world.topics)
+    application = Pages(world.topics, watch, trail, lambda: world.now_ms).application(LOOPBACK)
     return TestClient(application, base_url="http://localhost:8095")
 
 
@@ -99,6 +103,59 @@ def test_programs_get_what_the_command_prints(
     assert client.get("/", headers={"accept": "application/json"}).json() == rows
     one = client.get("/partition/sentences/0", headers={"accept": "application/json"})
     assert one.json() == rows[0]
+
+
+def test_a_record_says_why_it_is_not_done_and_what_to_type(world: World, client: TestClient) -> None:
+    begin(world, skip=(2,))
+    page = client.get("/record/sentences/0@2").text
+    assert '<strong class="situation">in batch</strong> Emitted 1.0 s ago' in page
+    assert "Next: <code>windhover inspect sentences/0@2 --watch 2</code>" in page
+    assert 'aria-label="attempt 1: written to its topic, emitted, times out, now"' in page
+    assert client.get("/record", params={"place": "sentences/0@2"}).text.count("<section") == 1
+
+
+def test_a_record_for_programs_is_what_inspect_prints(world: World, client: TestClient) -> None:
+    begin(world, skip=(2,))
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin("sentences/0@2")
+    evidence = trail.follow(here)
+    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    assert client.get("/record/sentences/0@2", headers={"accept": "application/json"}).json() == [story]
+
+
+def test_records_are_found_by_key_and_time(world: World, client: TestClient) -> None:
+    world.produce(4, keys=[b"a", b"b"])
+    world.ready()
+    page = client.get("/record", params={"key": "b", "from": "1h", "input": "sentences"}).text
+    assert re.findall(r'aria-label="Record (\S+)"', page) == ["sentences/0@1", "sentences/0@3"]
+    assert "no record with key c was found" in client.get("/record", params={"key": "c", "from": "1h"}).text
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"place": "nonsense"}, "is no place of a record"),
+        ({"place": "none/0@1"}, "no tracked input of topics.yaml is called"),
+        ({"key": "a"}, "a key needs a time to search from"),
+        ({"key": "a", "from": "soon"}, "a key needs a time to search from"),
+    ],
+)
+def test_a_search_that_cannot_be_says_what_is_wrong(
+    client: TestClient, query: dict[str, str], problem: str
+) -> None:
+    page = client.get("/record", params=query)
+    assert page.status_code == 404
+    assert problem in page.text
+
+
+def test_a_payload_is_text_and_no_part_of_the_page(world: World, client: TestClient) -> None:
+    producer = world.log.producer()
+    producer.send(Outgoing("sentences", 0, b"<script>alert(1)</script>", b"<b>key</b>"))
+    producer.flush(1_000)
+    page = client.get("/record/sentences/0@0").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert" not in page
+    assert "<b>key" not in page
 
 
 @pytest.mark.parametrize("path", ["/partition/sentences/9", "/partition/none/0", "/nothing"])

@@ -1,0 +1,156 @@
+"""What happened to a record, and when: one lane for each attempt; pure.
+
+Source: docs/operate/page.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from acker.kafka.port import Record
+from acker.wire.events import Reason
+from replay.records.due import Loss, left_out_by
+from spout.inspect.story import Evidence, TracedEmission, is_of
+
+LANES_MAX: Final = 20
+"""So many attempts are drawn, the latest; the table of attempts has all."""
+
+SCALE: Final = 1_000
+"""The width of a lane; all places in it are from 0 to this."""
+
+
+class EventKind(StrEnum):
+    """What an event is; it is drawn by its own sign."""
+
+    WRITTEN = "written"
+    EMITTED = "emitted"
+    FAILED = "failed"
+    VERDICT = "verdict"
+    DUE = "due"
+    DEAD = "dead letter"
+    DEADLINE = "deadline"
+    NOW = "now"
+
+
+class LaneEvent(NamedTuple):
+    """An event of a lane at a wall time; `at` is its place in the lane."""
+
+    at_ms: int
+    kind: EventKind
+    text: str
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One attempt. From `begin` to `end` it was open; both are None where it is unknown when it began."""
+
+    attempt: int
+    root: str
+    state: str
+    events: Sequence[LaneEvent]
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The lanes of a record, and how many earlier ones are left out."""
+
+    begin_ms: int
+    end_ms: int
+    lanes: Sequence[Lane] = ()
+    left_out: int = 0
+
+    def events(self) -> list[tuple[int, LaneEvent]]:
+        """Return all events but `NOW` with their attempts, in the order of time."""
+        found = [(lane.attempt, each) for lane in self.lanes for each in lane.events]
+        return sorted(
+            (each for each in found if each[1].kind is not EventKind.NOW), key=lambda each: each[1].at_ms
+        )
+
+
+def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
+    """Return what happened to a record, up to what is due; an event without a time is left out."""
+    losses = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
+    named = {one.place for one in evidence.emissions}
+    past = [_past(loss) for loss in losses.values() if loss.root not in named]
+    drafts = [*(_draft(evidence, one, losses.get(one.place), now_ms) for one in evidence.emissions), *past]
+    drafts.sort(key=lambda lane: lane.attempt)
+    if drafts and isinstance(evidence.record, Record) and evidence.record.timestamp_ms > 0:
+        written = LaneEvent(evidence.record.timestamp_ms, EventKind.WRITTEN, "written to its topic")
+        drafts[0] = _with(drafts[0], written)
+    times = [each.at_ms for lane in drafts for each in lane.events]
+    begin_ms, end_ms = min(times, default=now_ms), max(times, default=now_ms)
+    placed = [_placed(lane, begin_ms, max(1, end_ms - begin_ms)) for lane in drafts]
+    return Timeline(begin_ms, end_ms, placed[-LANES_MAX:], max(0, len(placed) - LANES_MAX))
+
+
+def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: int) -> Lane:
+    """Return the lane of an emission, its events without their places."""
+    events: list[LaneEvent] = []
+    verdict = one.verdict
+    if verdict is not None and verdict.lost is not None:
+        lost = verdict.lost
+        age_ms = max(0, lost.decided_at - lost.emitted_at)
+        events += _lost(lost.emitted_wall, age_ms, lost.reason, lost.operator, lost.error, lost.message)
+        events.append(
+            LaneEvent(verdict.at_ms, EventKind.VERDICT, f"verdict {verdict.name} at {verdict.place}")
+        )
+    elif verdict is not None:
+        events.append(
+            LaneEvent(verdict.at_ms, EventKind.VERDICT, f"verdict {verdict.name} at {verdict.place}")
+        )
+    elif loss is not None:
+        events += _past(loss).events
+    elif one.open is not None:
+        events.append(LaneEvent(one.open.emitted_ms, EventKind.EMITTED, "emitted"))
+        if one.open.left_ms is not None:
+            events.append(LaneEvent(now_ms + one.open.left_ms, EventKind.DEADLINE, "times out"))
+        events.append(LaneEvent(now_ms, EventKind.NOW, "now"))
+    due = evidence.dues.get(one.root)
+    if due is not None:
+        fate = "becomes a dead letter" if due.dead else f"is due as attempt {due.attempt + 1}"
+        events.append(LaneEvent(due.due_ms, EventKind.DUE, fate))
+    if one is evidence.emissions[-1]:
+        events += [
+            LaneEvent(letter.died_ms, EventKind.DEAD, f"dead letter {letter.place} ({letter.dead})")
+            for letter in evidence.letters
+            if is_of(letter, one)
+        ]
+    return Lane(one.lineage.attempt, one.name, one.state, events)
+
+
+def _past(loss: Loss) -> Lane:
+    events = _lost(loss.emitted_ms, loss.age_ms, loss.reason, loss.operator, loss.error, loss.message)
+    return Lane(loss.attempt, loss.root, loss.reason.value, events)
+
+
+def _lost(
+    emitted_ms: int, age_ms: int, reason: Reason, operator: str, error: str, message: str
+) -> list[LaneEvent]:
+    ended_ms = emitted_ms + age_ms
+    emitted = LaneEvent(emitted_ms, EventKind.EMITTED, "emitted")
+    if reason is Reason.TIMED_OUT:
+        return [emitted, LaneEvent(ended_ms, EventKind.DEADLINE, "timed out")]
+    if reason is Reason.ABANDONED:
+        return [emitted, LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")]
+    by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
+    return [emitted, LaneEvent(ended_ms, EventKind.FAILED, f"{by}: {message}" if message else by)]
+
+
+def _with(lane: Lane, event: LaneEvent) -> Lane:
+    return Lane(lane.attempt, lane.root, lane.state, [event, *lane.events])
+
+
+def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
+    events = [each._replace(at=(each.at_ms - begin_ms) * SCALE // length_ms) for each in lane.events]
+    begin = next((each.at for each in events if each.kind is EventKind.EMITTED), None)
+    closing = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
+    ends = [each.at for kind in closing for each in events if each.kind is kind]
+    return Lane(
+        lane.attempt, lane.root, lane.state, events, begin, ends[0] if begin is not None and ends else None
+    )

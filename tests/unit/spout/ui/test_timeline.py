@@ -1,0 +1,93 @@
+"""The lanes of a record: what happened when, and where it stands in the lane."""
+
+from __future__ import annotations
+
+from spout.inspect.trail import Trail
+from spout.planning.journal import BEGINNING
+from spout.ui.timeline import SCALE, EventKind, Lane, Timeline, timeline_of
+from tests.support.worlds.planning import World, batch
+
+COPIES = (1 + 16_384) << 16
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 4s
+    retry: {attempts: 2, initial: 1s, jitter: 0}
+    dead_letter: {max_ratio: 1}
+"""
+
+
+def timeline(world: World, place: str = "sentences/0@3") -> Timeline:
+    trail = Trail(world.cluster.log(), world.topics)
+    (here,) = trail.origin(place)
+    return timeline_of(trail.follow(here), world.now_ms)
+
+
+def kinds(lane: Lane) -> list[EventKind]:
+    return [each.kind for each in lane.events]
+
+
+def begin(world: World, *, skip: tuple[int, ...] = (), fail: tuple[int, ...] = ()) -> None:
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=skip, fail=fail)
+    world.run(500)
+
+
+def test_an_open_record_has_its_deadline_ahead() -> None:
+    world = World(YAML)
+    begin(world, skip=(3,))
+    (lane,) = timeline(world).lanes
+    assert kinds(lane) == [EventKind.WRITTEN, EventKind.EMITTED, EventKind.DEADLINE, EventKind.NOW]
+    at = {each.kind: each.at for each in lane.events}
+    assert at[EventKind.WRITTEN] == 0
+    assert at[EventKind.DEADLINE] == SCALE
+    assert at[EventKind.EMITTED] == lane.begin
+    assert at[EventKind.NOW] == lane.end
+
+
+def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() -> None:
+    world = World(YAML)
+    world.start_replays()
+    world.produce(10)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, end, fail=(3,))
+    world.run(500)
+    (first,) = timeline(world).lanes
+    assert kinds(first)[-1] is EventKind.DUE
+    assert first.events[-1].text == "is due as attempt 2"
+    world.run(2_500)
+    following = batch(planner, end, world)
+    world.publish(end, following, fail=(0,), of=COPIES)
+    world.run(2_000)
+    found = timeline(world)
+    assert [(lane.attempt, lane.state) for lane in found.lanes] == [(1, "FAILED"), (2, "FAILED")]
+    texts = [event.text for _, event in found.events()]
+    assert texts.count("failed at split by ValueError: boom") == 2
+    assert texts[-1].startswith("dead letter ")
+    times = [event.at_ms for _, event in found.events()]
+    assert times == sorted(times)
+    for lane in found.lanes:
+        assert all(0 <= each.at <= SCALE for each in lane.events)
+
+
+def test_a_timeout_is_a_deadline_behind() -> None:
+    world = World(YAML)
+    begin(world, skip=(3,))
+    world.run(6_000)
+    (lane,) = timeline(world).lanes
+    assert [each.text for each in lane.events if each.kind is EventKind.DEADLINE] == ["timed out"]
+
+
+def test_of_an_acked_record_nobody_knows_when_it_was_emitted() -> None:
+    """Its verdict has no time of emission: the lane has no bar, and no invented event."""
+    world = World(YAML)
+    begin(world)
+    (lane,) = timeline(world).lanes
+    assert kinds(lane) == [EventKind.WRITTEN, EventKind.VERDICT]
+    assert (lane.begin, lane.end) == (None, None)

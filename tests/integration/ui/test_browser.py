@@ -1,0 +1,243 @@
+"""The page in a real headless Chromium: looks, keyboard, screen readers, and what is live."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from acker.errors import Unreachable
+from spout.planning.journal import BEGINNING
+from tests.support.lacking import lacking
+from tests.support.memory.cluster import NoFaults
+from tests.support.page_server import PageServer, serving
+from tests.support.worlds.planning import World, batch
+
+pytestmark = pytest.mark.slow
+
+AXE = Path(__file__).resolve().parents[2] / "data" / "axe" / "axe.min.js"
+PICTURES = os.environ.get("WINDHOVER_PICTURES")
+"""A folder in which the screenshots are kept."""
+
+LIVE_S = 1.0
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    timeout: 30s
+    retry: {attempts: 2, initial: 60s, jitter: 0}
+    dead_letter: {max_ratio: 1}
+"""
+LAG = "tbody tr:first-child td:nth-of-type(5)"
+EMPTY = """
+acker: {partitions: 3}
+inputs: {sentences: {id: 1, group: g, partitions: 1, ackers: 0}}
+"""
+
+
+class BrokerAway(NoFaults):
+    """No call is answered."""
+
+    def before(self, operation: str) -> None:
+        raise Unreachable(f"the broker does not answer to {operation}")
+
+
+def full() -> World:
+    """Let some be committed, open, settled, failed, and not emitted; and a dead letter."""
+    world = World(YAML)
+    world.start_replays()
+    world.produce(200, keys=[b"a", b"b"])
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(120, 121, 150), fail=(170, 171, 172, 190))
+    world.run(1_500)
+    world.produce(30)
+    return world
+
+
+def unknown() -> World:
+    world = World(YAML)
+    world.produce(40)
+    return world
+
+
+STATES: dict[str, Callable[[], World]] = {
+    "full": full, "empty": lambda: World(EMPTY), "unknown": unknown, "error": full
+}  # fmt: skip
+PATHS = ("/", "/partition/sentences/0", "/record/sentences/0@170", "/nothing")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+    if program is None:
+        lacking("no chromium in the PATH; Debian's package is chromium-headless-shell")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Return what opens a tab; at the end no tab had an error, or asked another host."""
+    problems: list[str] = []
+    with ExitStack() as stack:
+
+        def open_tab(server: PageServer, path: str = "/", **options: Any) -> Page:
+            context = stack.enter_context(browser.new_context(**options))
+            page = context.new_page()
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on(
+                "request",
+                lambda each: None if each.url.startswith(server.url) else problems.append(each.url),
+            )
+            page.goto(server.url + path)
+            return page
+
+        yield open_tab
+    assert problems == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("state", STATES)
+def test_every_page_is_readable_in_every_state(
+    opened: Callable[..., Page], state: str, width: int, scheme: str
+) -> None:
+    """By axe-core's rules, and without scrolling sideways; the screenshots are for people."""
+    with serving(STATES[state](), BrokerAway() if state == "error" else None) as server:
+        page = opened(server, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        for path in PATHS:
+            page.goto(server.url + path)
+            expect(page.locator("#connection")).to_have_text("live")
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            for details in page.locator("details").all():
+                details.locator("summary").click()
+            found = page.evaluate("axe.run()")
+            texts = [
+                f"{path}: {each['id']}: {node['html'][:200]}: {node['failureSummary']}"
+                for each in found["violations"]
+                for node in each["nodes"]
+            ]
+            assert texts == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            if PICTURES:
+                name = path.strip("/").partition("/")[0] or "overview"
+                page.screenshot(path=Path(PICTURES) / f"{name}-{state}-{width}-{scheme}.png", full_page=True)
+
+
+def test_a_change_is_on_the_screen_within_a_second(opened: Callable[..., Page]) -> None:
+    world = full()
+    with serving(world) as server:
+        page = opened(server)
+        expect(page.locator("#connection")).to_have_text("live")
+        expect(page.locator(LAG)).to_have_text("37")
+        with server.lock:
+            world.produce(60)
+        began = time.monotonic()
+        expect(page.locator(LAG)).to_have_text("97")
+        assert time.monotonic() - began < LIVE_S
+
+
+def test_what_a_reader_has_opened_and_focused_stays_while_figures_change(opened: Callable[..., Page]) -> None:
+    world = full()
+    with serving(world) as server:
+        page = opened(server, "/partition/sentences/0")
+        expect(page.locator("#connection")).to_have_text("live")
+        page.locator("#runs summary").click()
+        page.locator("#cursor").focus()
+        page.keyboard.press("ArrowRight")
+        with server.lock:
+            world.produce(1_000)
+        expect(page.locator(".ends").first).to_contain_text("1,230")
+        assert page.locator("#runs").get_attribute("open") is not None
+        assert page.evaluate("document.activeElement.id") == "cursor"
+        expect(page.locator("#cursor")).to_have_attribute("aria-valuetext", "0 to 117: settled")
+
+
+def test_the_keyboard_alone_leads_from_the_overview_to_a_record(opened: Callable[..., Page]) -> None:
+    with serving(full()) as server:
+        page = opened(server)
+        expect(page.locator("#connection")).to_have_text("live")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "sentences/0":
+                break
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("sentences/0")
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.id") == "cursor":
+                break
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#pointed")).to_contain_text("120 to 121: 2 open")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("sentences/0@120")
+        expect(page.locator(".situation")).to_have_text("in batch")
+
+
+def test_a_pointer_reads_the_band(opened: Callable[..., Page]) -> None:
+    with serving(full()) as server:
+        page = opened(server, "/partition/sentences/0")
+        box = page.locator("#cursor svg").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 120.5 / 230, box["y"] + 10)
+        expect(page.locator("#pointed")).to_contain_text("2 open")
+
+
+def test_what_a_reader_types_stays_while_the_page_is_live(opened: Callable[..., Page]) -> None:
+    with serving(full()) as server:
+        page = opened(server, "/record/sentences/0@120")
+        expect(page.locator("#connection")).to_have_text("live")
+        page.locator("input[name=place]").fill("sentences/0@121")
+        before = page.locator("time").text_content()
+        with server.lock:
+            server.world.run(5_000)
+        expect(page.locator("time")).not_to_have_text(before or "")
+        assert page.locator("input[name=place]").input_value() == "sentences/0@121"
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("sentences/0@121")
+
+
+def test_a_hidden_tab_reads_nothing_and_goes_on_when_it_is_shown(opened: Callable[..., Page]) -> None:
+    with serving(full()) as server:
+        page = opened(server)
+        expect(page.locator("#connection")).to_have_text("live")
+        assert server.watch.tabs == 1
+        hide = "Object.defineProperty(document, 'hidden', {get: () => %s, configurable: true});"
+        change = "document.dispatchEvent(new Event('visibilitychange'))"
+        page.evaluate(hide % "true" + change)
+        expect(page.locator("#connection")).to_have_text("paused while hidden")
+        deadline = time.monotonic() + 5
+        while server.watch.tabs and time.monotonic() < deadline:
+            page.wait_for_timeout(50)
+        assert server.watch.tabs == 0
+        page.evaluate(hide % "false" + change)
+        expect(page.locator("#connection")).to_have_text("live")
+
+
+def test_after_a_restart_the_page_shows_the_truth_again_by_itself(opened: Callable[..., Page]) -> None:
+    world = full()
+    with serving(world) as first:
+        page = opened(first)
+        expect(page.locator("#connection")).to_have_text("live")
+    expect(page.locator("#connection")).to_have_text("connection lost: trying again")
+    expect(page.locator(LAG)).to_have_text("37")
+    world.produce(60)
+    with serving(world, port=first.port):
+        expect(page.locator("#connection")).to_have_text("live")
+        expect(page.locator(LAG)).to_have_text("97")

@@ -1,0 +1,65 @@
+"""The page on a Kafka in memory, served to a real browser from a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from spout.inspect.overview import Overview, Snapshot
+from spout.inspect.trail import Trail
+from spout.ui.pages import Pages
+from spout.ui.serve import LOOPBACK, listening, serve_watched
+from spout.ui.watch import Watch
+from tests.support.memory.cluster import Faults
+from tests.support.waiting import eventually
+from tests.support.worlds.planning import World
+
+
+class PageServer:
+    """Serves a world. Whoever changes the world holds `lock`, since the reading thread reads it."""
+
+    def __init__(self, world: World, faults: Faults | None = None, port: int = 0) -> None:
+        self.world = world
+        self.lock = threading.Lock()
+        self._listener = listening("127.0.0.1", port)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        overview = Overview(world.cluster.log(faults), world.topics)
+        self.watch = Watch(self._locked(overview.snapshot), lambda: world.now_ms)
+        trail = Trail(world.cluster.log(faults), world.topics)
+        pages = Pages(world.topics, self.watch, trail, lambda: world.now_ms)
+        application = pages.application(LOOPBACK)
+        self._server = uvicorn.Server(
+            uvicorn.Config(application, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+        )
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        eventually(lambda: self.watch.latest.number > 0)
+
+    def _serve(self) -> None:
+        asyncio.run(serve_watched(self._server, self.watch, self._listener))
+
+    def _locked(self, read: Callable[[int], Snapshot]) -> Callable[[int], Snapshot]:
+        def locked(now_ms: int) -> Snapshot:
+            with self.lock:
+                return read(now_ms)
+
+        return locked
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        self._listener.close()
+
+
+@contextmanager
+def serving(world: World, faults: Faults | None = None, port: int = 0) -> Iterator[PageServer]:
+    server = PageServer(world, faults, port)
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 
 LOCAL: Final = "127.0.0.1"
-UI_PORT: Final = 8_095
 
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Base class of typer's errors for a wrong call; it has no public name."""
@@ -326,7 +325,7 @@ def up(
     broker_only: Annotated[bool, typer.Option("--broker-only", help="Run the broker alone.")] = False,
     brokers: Brokers = 1,
 ) -> int:
-    """Run a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
+    """Run a broker, the topics, an acker, a replay worker and the page, for experiments."""
     from spout.local.up import UpOptions, run_up
 
     options = UpOptions(config, port, directory, broker_only, brokers)
@@ -354,17 +353,30 @@ def demo(
 
 @app.command()
 def ui(
+    context: typer.Context,
     config: Config = DEFAULT_CONFIG,
     host: Annotated[str, typer.Option(help="Listen here; an address of others lets them read it.")] = LOCAL,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here; 0: a free one.")] = UI_PORT,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Listen here; default: 8095. 0: a free one.")
+    ] = None,
 ) -> int:
     """Serve the page: every input, every partition and every record, live and read-only."""
     from acker.kafka.cluster import KafkaLog
-    from spout.ui.serve import serve_pages
+    from spout.ui.serve import UI_PORT, serve_pages
 
-    topics = loaded(config)
+    topics, log_event = loaded(config), _logger(context)
+
+    def say(address: str) -> None:
+        typer.echo(address)
+        log_event("ui.ready", address=address)
+
     return serve_pages(
-        lambda: KafkaLog(topics.kafka, client_id="windhover-ui"), topics, host, port, wall_ms, typer.echo
+        lambda: KafkaLog(topics.kafka, client_id="windhover-ui"),
+        topics,
+        host,
+        UI_PORT if port is None else port,
+        wall_ms,
+        say,
     )
 
 

@@ -21,6 +21,7 @@ from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
 from spout.demo.words import WordTable
 from spout.local.embedded import EmbeddedBroker
+from spout.local.page import announce_page, start_page
 from spout.local.spark_session import local_session, warm_up
 from spout.local.up import BOOTSTRAP
 from spout.runtime.child import Child
@@ -116,6 +117,11 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()
     bootstrap = options.bootstrap
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    port = announce_page(say)
     if bootstrap is None:
         with phase(console, "Kafka started"):
             broker = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
@@ -135,6 +141,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             replay = stack.enter_context(Child("replay", config, environ=environ))
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
+    start_page(stack, port, config, environ, say)
     status = folder / "status.json"
     return Stage(options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status)
 

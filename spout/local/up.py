@@ -1,4 +1,4 @@
-"""`windhover up`: a broker, the topics, an acker and a replay worker in the foreground, for experiments."""
+"""`windhover up`: a broker, the topics, an acker, a replay worker and the page, for experiments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from acker.provisioning import provision
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
+from spout.local.page import announce_page, start_page
 from spout.runtime.child import Child, Kind
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
@@ -48,7 +49,8 @@ class Interrupted(BaseException):
 def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run everything until a signal arrives or a part dies; all parts are ended before this returns.
 
-    If one of several brokers dies, it is started again. The children's environment has the broker's address.
+    If one of several brokers dies, it is started again. The rest goes on without the page.
+    The children's environment has the broker's address.
 
     Returns:
         The exit code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
@@ -60,8 +62,10 @@ def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], 
 
 def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> NoReturn:
     with ExitStack() as stack:
+        port = None if options.broker_only else announce_page(say)
         kafka, brokers = _start_kafka(stack, options, say)
         children = [] if options.broker_only else _start(stack, options, kafka, environ, say)
+        start_page(stack, port, options.config, {**environ, BOOTSTRAP: kafka.bootstrap}, say)
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
         ended = _first_to_end([*brokers, *children])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:

@@ -20,7 +20,7 @@ from typing import Literal, Self
 from acker.errors import Unreachable
 from spout.runtime import tether
 
-Kind = Literal["acker", "replay", "driver"]
+Kind = Literal["acker", "replay", "driver", "ui"]
 """The kind of process; names of events in its log begin with it. A driver has its own program."""
 
 READY_TIMEOUT_S = 60.0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("jinja2", "sse_starlette", "starlette", "uvicorn")
 """What the extra ``ui`` brings."""
 
+UI_PORT: Final = 8_095
+
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 STOP_S: Final = 2
 """Streams that are still open after this time are cut."""

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +90,10 @@ def brokers_known_to(address: str, *, timeout_s: float) -> set[int]:
 
 def test_ctrl_c_ends_all_of_it_and_the_next_one_finds_the_data(tmp_path: Path) -> None:
     with up("--config", config(tmp_path), "--dir", tmp_path / "data") as first:
-        assert set(first.pids) == {"broker", "acker", "replay"}
+        assert set(first.pids) == {"broker", "acker", "replay", "page"}
+        line = re.fullmatch(r"page: (\S+) answers as soon as Kafka runs", first.lines[0])
+        assert line is not None
+        eventually(lambda: b"g on lines: " in urllib.request.urlopen(line[1]).read())
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(60) == 130
         assert first.gone() == list(first.pids)
@@ -104,13 +108,13 @@ def test_ctrl_c_ends_all_of_it_and_the_next_one_finds_the_data(tmp_path: Path) -
 def test_nothing_survives_a_kill(tmp_path: Path) -> None:
     with up("--config", config(tmp_path)) as running:
         running.process.kill()
-        assert running.gone() == ["broker", "acker", "replay"]
+        assert running.gone() == ["broker", "acker", "replay", "page"]
 
 
 @pytest.mark.slow
 def test_three_brokers_keep_three_copies_of_all_and_one_that_dies_comes_back(tmp_path: Path) -> None:
     with up("--brokers", "3", "--config", config(tmp_path)) as running:
-        assert set(running.pids) == {"broker 1", "broker 2", "broker 3", "acker", "replay"}
+        assert set(running.pids) == {"broker 1", "broker 2", "broker 3", "acker", "replay", "page"}
         topics = AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=30).topics
         for name in ("lines", "lines.g.replay", "lines.g.dlq", "_ack_init", "_ack_verdict"):
             assert {len(each.replicas) for each in topics[name].partitions.values()} == {3}
@@ -125,11 +129,13 @@ def test_three_brokers_keep_three_copies_of_all_and_one_that_dies_comes_back(tmp
 
 def test_a_part_that_dies_ends_all_of_it_with_an_error_that_names_it(tmp_path: Path) -> None:
     with up("--config", config(tmp_path)) as running:
+        os.kill(running.pids["page"], signal.SIGKILL)
+        assert running.watches["page"].ended()
         os.kill(running.pids["acker"], signal.SIGKILL)
         said = running.process.stdout.read() if running.process.stdout else ""
         assert running.process.wait(60) == 3
         assert "the acker ended with exit code -9" in said
-        assert running.gone() == ["broker", "acker", "replay"]
+        assert running.gone() == ["broker", "acker", "replay", "page"]
 
 
 def test_a_port_in_use_and_a_missing_file_are_wrong_usage(tmp_path: Path) -> None:

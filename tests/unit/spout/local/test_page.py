@@ -1,0 +1,48 @@
+"""The page beside a broker of this machine: its address comes first, and without it the rest goes on."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from acker.errors import UsageError
+from spout.cli.main import run
+from spout.local.page import announce_page, start_page
+from spout.ui.serve import listening
+
+
+@pytest.fixture
+def without_uvicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+
+
+def test_the_address_is_named_before_anything_runs() -> None:
+    lines: list[str] = []
+    port = announce_page(lines.append)
+    assert lines == [f"page: http://127.0.0.1:{port}/ answers as soon as Kafka runs"]
+
+
+@pytest.mark.usefixtures("without_uvicorn")
+def test_without_a_library_one_line_says_what_to_install_and_the_rest_goes_on() -> None:
+    lines: list[str] = []
+    port = announce_page(lines.append)
+    assert lines == ["no page: uvicorn not installed; run `pip install 'windhover[ui]'`"]
+    with ExitStack() as stack:
+        start_page(stack, port, Path("topics.yaml"), {}, lines.append)
+    assert len(lines) == 1
+
+
+@pytest.mark.usefixtures("without_uvicorn")
+def test_the_command_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "topics.yaml"
+    config.write_text("kafka: {bootstrap.servers: 127.0.0.1:1}\ninputs: {lines: {id: 1, group: g}}\n")
+    assert run(["ui", "--config", str(config)]) == 2
+    assert "the page needs uvicorn; run `pip install 'windhover[ui]'`" in capsys.readouterr().err
+
+
+def test_an_address_in_use_is_wrong_usage_with_a_cure() -> None:
+    with listening("127.0.0.1", 0) as taken, pytest.raises(UsageError, match="give another port"):
+        listening("127.0.0.1", taken.getsockname()[1])

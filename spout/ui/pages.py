@@ -32,12 +32,12 @@ from acker.errors import UsageError, WindhoverError
 from acker.units import duration_ms, time_ms
 from spout.inspect.diagnosis import explained
 from spout.inspect.letter_rows import moment, parse_key
-from spout.inspect.overview import missing_processes, notes_on, unknown_values
+from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.tables import UNKNOWN, count, span
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
 from spout.ui.strip import CELLS_MAX, BandKind, Run, copies_strip_of, strip_of
-from spout.ui.summary import summaries
+from spout.ui.summary import DRAWN, SERIES_EVERY_MS, Point, summaries
 from spout.ui.timeline import Timeline, timeline_of
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
@@ -121,6 +121,7 @@ class Pages:
             span=lambda value: _shown(value, span),
             moment=lambda value: _shown(value, lambda at: str(moment(at))),
             paths=strip_paths,
+            sparkline=sparkline_path,
             shape=lambda kind: _rectangle(kind, 0, 24),
         )
         self._templates.globals.update(kinds=list(BandKind))
@@ -146,8 +147,16 @@ class Pages:
         drawn = min(STRIPS_MAX, len(now.snapshot.partitions))
         cells = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn))
         strips = {each.source: strip_of(each, cells) for each in now.snapshot.partitions[:drawn]}
-        notes = [*missing_processes(rows, self._topics), *unknown_values(rows), *now.snapshot.of_no_input]
-        values = {"inputs": inputs, "strips": strips, "notes": notes, "blocked": list(notes_on(rows))}
+        notes = [*unknown_values(rows), *now.snapshot.of_no_input]
+        values = {
+            "inputs": inputs,
+            "strips": strips,
+            "notes": notes,
+            "blocked": list(notes_on(rows)),
+            "flags": now.flags,
+            "series": now.series,
+            "drawn": DRAWN,
+        }
         return PageContent("overview.html", "Overview", values, rows)
 
     def _partition(self, request: Request, now: LatestState) -> PageContent:
@@ -285,6 +294,18 @@ def strip_paths(runs: Sequence[Run]) -> dict[BandKind, str]:
 def _rectangle(kind: BandKind, left: int, right: int) -> str:
     top, height = _SHAPES[kind]
     return f"M{left} {top}h{right - left}v{height}h-{right - left}z"
+
+
+def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
+    """Return the SVG path of the last fifteen minutes in a box of 900 by 20; it is absent where unknown."""
+    highest = max((value for _, value in points if value is not None), default=0)
+    path, is_drawn = "", False
+    for at_ms, value in points:
+        if value is not None:
+            x, y = 900 - (now_ms - at_ms) // 1_000, 19 - 18 * value // max(1, highest)
+            path += f"{'L' if is_drawn else 'M'}{x} {y}h{SERIES_EVERY_MS // 1_000}"
+        is_drawn = value is not None
+    return path
 
 
 class _Guard:

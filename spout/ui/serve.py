@@ -53,7 +53,7 @@ def serve_pages(
         # one client for the thread that reads everything, and one for the requests
         watched, requested = (stack.enter_context(closing(open_log())) for _ in range(2))
         overview = stack.enter_context(closing(Overview(watched, topics)))
-        watch = Watch(overview.snapshot, now_ms)
+        watch = Watch(overview.snapshot, topics, now_ms)
         bare = host if ":" not in host else f"[{host}]"
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
         pages = Pages(topics, watch, Trail(requested, topics), now_ms)

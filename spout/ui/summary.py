@@ -5,7 +5,7 @@ Source: docs/operate/page.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +50,36 @@ def summaries(snapshot: Snapshot, topics: Topics) -> list[InputSummary]:
     for each in snapshot.partitions:
         of.setdefault(each.input, []).append(each)
     return [_summary(topics.inputs[name], states, snapshot.at_ms) for name, states in of.items()]
+
+
+SERIES_MS: Final = 900_000
+SERIES_EVERY_MS: Final = 5_000
+
+DRAWN: Final = ("pending", "due", "lag")
+"""The figures of an input of which the overview draws the last fifteen minutes."""
+
+Point = tuple[int, int | None]
+"""A wall time, and the value; None where it was unknown."""
+
+
+class History:
+    """The last fifteen minutes of the figures in `DRAWN`, of each input; the older ones are dropped."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], list[Point]] = {}
+        self._put_ms = 0
+
+    def put(self, snapshot: Snapshot, topics: Topics) -> Mapping[tuple[str, str], Sequence[Point]]:
+        """Take a reading unless the last one is too young; return the points by input and figure."""
+        now_ms = snapshot.at_ms
+        if now_ms - self._put_ms >= SERIES_EVERY_MS:
+            self._put_ms = now_ms
+            for one in summaries(snapshot, topics):
+                for name in DRAWN:
+                    points = self._series.get((one.name, name), [])
+                    kept = [each for each in points if now_ms - each[0] <= SERIES_MS]
+                    self._series[one.name, name] = [*kept, (now_ms, getattr(one, name).value)]
+        return dict(self._series)
 
 
 def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> InputSummary:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from acker.config.topics import Topics
 from spout.inspect.overview import Snapshot
+from spout.ui.attention import Attention, Flag
+from spout.ui.summary import History, Point
 
 EVERY_S: Final = 0.3
 """The pause between two readings while a tab is open: what changes is on the screen within a second."""
@@ -26,6 +29,8 @@ class LatestState:
 
     number: int
     snapshot: Snapshot
+    flags: Sequence[Flag] = ()
+    series: Mapping[tuple[str, str], Sequence[Point]] = field(default_factory=dict)
 
 
 class Watch:
@@ -36,9 +41,12 @@ class Watch:
         is_over: whether the process ends; then all streams end too.
     """
 
-    def __init__(self, read: Callable[[int], Snapshot], now_ms: Callable[[], int]) -> None:
+    def __init__(self, read: Callable[[int], Snapshot], topics: Topics, now_ms: Callable[[], int]) -> None:
         """Prepare. `read` returns the state as of a wall time, and may block; `now_ms` is the wall clock."""
         self._read = read
+        self._topics = topics
+        self._attention = Attention(topics)
+        self._history = History()
         self._now_ms = now_ms
         self.tabs = 0
         self.is_over: Callable[[], bool] = lambda: False
@@ -55,7 +63,9 @@ class Watch:
 
     def read(self) -> None:
         """Read once."""
-        self.latest = LatestState(self.latest.number + 1, self._read(self._now_ms()))
+        snapshot = self._read(self._now_ms())
+        flags, series = self._attention.check(snapshot), self._history.put(snapshot, self._topics)
+        self.latest = LatestState(self.latest.number + 1, snapshot, flags, series)
 
     @contextmanager
     def tab(self) -> Iterator[None]:

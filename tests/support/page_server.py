@@ -29,7 +29,7 @@ class PageServer:
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
-        self.watch = Watch(self._locked(overview.snapshot), lambda: world.now_ms)
+        self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms)
         trail = Trail(world.cluster.log(faults), world.topics)
         pages = Pages(world.topics, self.watch, trail, lambda: world.now_ms)
         application = pages.application(LOOPBACK)

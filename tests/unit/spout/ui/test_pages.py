@@ -39,7 +39,7 @@ def overview(world: World) -> Iterator[Overview]:
 
 @pytest.fixture
 def watch(world: World, overview: Overview) -> Watch:
-    return Watch(overview.snapshot, lambda: world.now_ms)
+    return Watch(overview.snapshot, world.topics, lambda: world.now_ms)
 
 
 @pytest.fixture

@@ -1,0 +1,117 @@
+"""The attention list: a flag after two bad readings, gone with the first good one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acker.errors import Unreachable
+from spout.inspect.overview import Overview, Snapshot
+from spout.inspect.readings import DeadRecords, Reading, SourceProgress
+from spout.planning.journal import BEGINNING
+from spout.ui.attention import APART_MS, Attention, problems
+from spout.ui.pages import sparkline_path
+from spout.ui.summary import SERIES_EVERY_MS, SERIES_MS, History
+from tests.support.worlds.planning import World, batch
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.start_replays()
+    world.produce(10)
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, skip=(2,))
+    world.run(1_000)
+    return world
+
+
+def read(world: World, **changed: object) -> Snapshot:
+    """Read once, and change the state of partition 0."""
+    with closing(Overview(world.cluster.log(), world.topics)) as overview:
+        snapshot = overview.snapshot(world.now_ms)
+    first, *others = snapshot.partitions
+    return replace(snapshot, partitions=[replace(first, **changed), *others])  # type: ignore[arg-type]
+
+
+def names(world: World, **changed: object) -> list[str]:
+    return [each.name.partition(":")[0] for each in problems(read(world, **changed), world.topics)]
+
+
+def test_in_a_sound_installation_nothing_is_flagged(world: World) -> None:
+    assert names(world) == []
+
+
+@pytest.mark.parametrize(
+    ("problem", "changed"),
+    [
+        ("silent", {"query_lives": Reading(False)}),
+        ("silent", {"ackers": Reading(0)}),
+        ("silent", {"replay_workers": Reading(0)}),
+        ("limit", {"pending": Reading(200_000)}),
+        ("stuck", {"oldest_ms": Reading(8_001)}),
+        ("waits", {"replays_wait": Reading("replays are paused: too many die")}),
+        ("retention", {"start": Reading(2), "end": Reading(1_000)}),
+        ("retention", {"start": Reading(3), "end": Reading(1_000)}),
+    ],
+)
+def test_what_is_wrong_is_a_problem(world: World, problem: str, changed: dict[str, object]) -> None:
+    assert names(world, **changed) == [problem]
+
+
+def test_what_is_unknown_is_no_problem(world: World) -> None:
+    gone: Reading[int] = Reading(unknown="the broker is away")
+    assert names(world, pending=gone, oldest_ms=gone, start=gone, ackers=gone, query_lives=gone) == []
+
+
+def test_a_dead_letter_is_new_for_fifteen_minutes(world: World) -> None:
+    def dead(age_ms: int) -> Reading[DeadRecords]:
+        return Reading(DeadRecords(np.array([4]), np.array([world.now_ms - age_ms])))
+
+    assert names(world, dead_at=dead(899_999)) == ["dead"]
+    assert names(world, dead_at=dead(900_000)) == []
+
+
+def test_a_flag_needs_two_bad_readings_and_clears_itself(world: World) -> None:
+    attention = Attention(world.topics)
+    bad: Callable[[], Snapshot] = lambda: read(world, ackers=Reading(0))  # noqa: E731
+    began_ms = world.now_ms
+    assert attention.check(bad()) == ()
+    world.cluster.now_ms += APART_MS - 1
+    assert attention.check(bad()) == ()
+    world.cluster.now_ms += 1
+    (flag,) = attention.check(bad())
+    assert flag.since_ms == began_ms
+    assert "no acker lives" in flag.text
+    assert attention.check(read(world)) == ()
+    assert attention.check(bad()) == ()
+
+
+def test_the_figures_of_fifteen_minutes_are_kept_and_are_absent_where_unknown(world: World) -> None:
+    history = History()
+    snapshot = read(world)
+    unknown = read(world, pending=Reading(unknown="no State"))
+    for number in range(200):
+        at_ms = snapshot.at_ms + number * SERIES_EVERY_MS
+        source = unknown if number == 198 else snapshot
+        history.put(replace(source, at_ms=at_ms - 1), world.topics)  # too young
+        series = history.put(replace(source, at_ms=at_ms), world.topics)
+    points = series["sentences", "pending"]
+    assert len(points) <= SERIES_MS // SERIES_EVERY_MS + 1
+    assert [value for _, value in points[-3:]] == [1, None, 1]
+    assert sparkline_path(points[-3:], points[-1][0]).count("M") == 2
+
+
+def test_an_error_of_the_broker_is_on_the_page_and_no_flag(world: World) -> None:
+    away = replace(read(world), away=Unreachable("no answer"), partitions=())
+    assert list(problems(away, world.topics)) == []
+
+
+def test_a_source_that_nobody_ever_took_needs_no_record(world: World) -> None:
+    """Retention deletes what no query reads."""
+    never = Reading(SourceProgress(False, 0, 0, ()))
+    assert names(world, progress=never, start=Reading(5), end=Reading(1_000)) == []

@@ -88,7 +88,6 @@ def input_id_of(source: int) -> int:
 
 
 def partition_of(source: int) -> int:
-    """Return Kafka's partition number of a source."""
     return source & PARTITION_MAX
 
 
@@ -120,7 +119,6 @@ def generation_of(position: int) -> int:
 
 
 def offset_of(position: int) -> Offset:
-    """Return Kafka's offset of a position."""
     return Offset(position & OFFSET_MAX)
 
 

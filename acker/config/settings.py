@@ -211,7 +211,6 @@ class Input(Section):
 
     @property
     def tracked(self) -> bool:
-        """Whether its records are tracked at all."""
         return self.ackers == 1
 
 

@@ -94,8 +94,6 @@ class _BoundedLoader(yaml.SafeLoader):
 
 
 class _Builder:
-    """Turns composed nodes into plain data, collecting problems."""
-
     def __init__(self, loader: yaml.SafeLoader, environ: Mapping[str, str], document: Document) -> None:
         self._loader = loader
         self._environ = environ

@@ -43,6 +43,7 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
+from acker.kafka.port import Operation
 from acker.kafka.refusals import (
     UNAUTHENTICATED,
     UNAUTHORIZED,
@@ -51,7 +52,6 @@ from acker.kafka.refusals import (
     unauthenticated,
     unauthorized,
 )
-from acker.kafka.rights import Operation
 
 T = TypeVar("T")
 Clock = Callable[[], float]

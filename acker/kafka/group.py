@@ -19,9 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from acker.errors import TopicError
 from acker.kafka.client import LOGGED, Background, KafkaClient
-from acker.kafka.port import TopicPartition
+from acker.kafka.port import Operation, TopicPartition
 from acker.kafka.refusals import Use
-from acker.kafka.rights import Operation
 
 COMMIT_EVERY_S: Final = 1.0
 """The group's offsets are committed so often at most: nobody who waits for a record waits for them."""
@@ -89,7 +88,6 @@ class KafkaMembership:
         )
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
-        """Keep the place and return the partition numbers owned now."""
         self._check_topics()
         doing = f"in group {self._group} of {', '.join(self._topics)}"
         try:

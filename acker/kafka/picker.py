@@ -12,11 +12,11 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from acker.hot_paths import uncollected
 from acker.kafka import reader as kafka_reader
 from acker.kafka.client import KafkaClient
 from acker.kafka.port import Picked, Record, TopicPartition
 from acker.kafka.reader import KafkaReader, record_of
-from acker.short_lived import uncollected
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType({**kafka_reader.DEFAULTS, "max.partition.fetch.bytes": 65_536})
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -271,3 +272,38 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""
+
+
+class Resource(StrEnum):
+    """What a right is for, as Kafka calls it."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    TRANSACTIONAL_ID = "TransactionalId"
+
+
+class Operation(StrEnum):
+    """What a right allows, as Kafka calls it."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One operation on one resource. `is_prefix`: on all whose names begin so."""
+
+    operation: Operation
+    resource: Resource
+    name: str
+    is_prefix: bool = False
+
+    def __str__(self) -> str:
+        """Name it as messages do, ``Read on Topic _ack_init``."""
+        kind = f"{self.resource}s that begin with" if self.is_prefix else self.resource
+        return f"{self.operation} on {kind} {self.name}"

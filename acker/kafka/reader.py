@@ -18,11 +18,10 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from acker.errors import LogError, TopicError, WindhoverError
+from acker.hot_paths import tuple_maker, uncollected
 from acker.kafka.client import LOGGED, Background, KafkaClient
-from acker.kafka.port import Record, TopicPartition
+from acker.kafka.port import Operation, Record, TopicPartition
 from acker.kafka.refusals import Use
-from acker.kafka.rights import Operation
-from acker.short_lived import tuple_maker, uncollected
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {

@@ -12,7 +12,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from acker.kafka.rights import Operation, Resource, Right
+from acker.kafka.port import Operation, Resource, Right
 
 UNAUTHENTICATED: Final = frozenset(
     {

@@ -12,9 +12,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ConfigResource,
 )
 
-from acker.kafka.port import TopicInfo
+from acker.kafka.port import Operation, TopicInfo
 from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
-from acker.kafka.rights import Operation
 
 T = TypeVar("T")
 

@@ -18,9 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import WindhoverError
 from acker.kafka.client import SILENT, Background, Deadline, KafkaClient
-from acker.kafka.port import Outgoing
+from acker.kafka.port import Operation, Outgoing
 from acker.kafka.refusals import Use
-from acker.kafka.rights import Operation
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {

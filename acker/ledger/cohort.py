@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from acker.hot_paths import Hits, among, as_array, distinct
 from acker.identity import I64
 from acker.ledger.roots import Roots
-from acker.sorted_arrays import Hits, among, as_array, distinct
 
 NEVER: Final = (1 << 63) - 1
 """The deadline of a root that does not expire."""

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
+from acker.hot_paths import Hits, as_array, is_ascending
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, root_edges_of_run
 from acker.ledger.cohort import RootCohort
-from acker.sorted_arrays import Hits, as_array, is_ascending
 from acker.wire.events import Acks, PositionRun, positions, values
 
 FEW_RUNS: Final = 8

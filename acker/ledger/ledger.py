@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from acker.hot_paths import Hits, distinct
 from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.contribution import Contribution, at_or_above, clip
@@ -27,7 +28,6 @@ from acker.ledger.output import Counts
 from acker.ledger.register import Register, block_runs
 from acker.ledger.roots import Roots
 from acker.ledger.verdicts import LossCause, RunSet, VerdictSet
-from acker.sorted_arrays import Hits, distinct
 from acker.wire.events import PositionRun, Reason, SourceRun, Verdicts, positions
 
 _BLOCK = 1 << WIRE_BLOCK_BITS
@@ -58,7 +58,6 @@ class Ledger:
         self._watermarks[source] = position
 
     def cohorts(self) -> Iterator[RootCohort]:
-        """Return all cohorts with open roots, in the order in which they were emitted."""
         return iter(self._register.live())
 
     def sessions(self, group: str) -> list[Session]:

@@ -30,8 +30,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from acker.hot_paths import Hits, as_array, distinct
 from acker.identity import I64, U64, root_edges, root_edges_of_run
-from acker.sorted_arrays import Hits, as_array, distinct
 
 SPARSE_SHARE: Final = 16
 """A run becomes sparse when at most 1/16 of its roots are open.

@@ -73,12 +73,10 @@ class PendingQueue:
 
     @property
     def first(self) -> Pending | None:
-        """The item that counts next; None when nothing waits."""
         return next(iter(self), None)
 
     @property
     def last(self) -> Pending | None:
-        """The item that was read last; None when nothing waits."""
         return next(reversed(self), None)
 
     def append(self, item: Pending) -> None:
@@ -159,7 +157,6 @@ class Sessions:
     # -- groups and sources
 
     def rank(self, session: Session) -> SessionRank:
-        """Return how a session compares with the owner of its group."""
         group = self.groups.get(session.group)
         if group is None:
             return SessionRank.NO_OWNER

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from acker.hot_paths import Hits, as_array
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission
-from acker.sorted_arrays import Hits, as_array
 from acker.wire.causes import clipped
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
 

@@ -18,9 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.errors import TopicError, WindhoverError
 from acker.kafka.client import RETRY_PAUSE_S, SILENCE, SILENT, Background, Clock, KafkaClient
-from acker.kafka.port import TopicInfo
+from acker.kafka.port import Operation, TopicInfo
 from acker.kafka.refusals import UNAUTHORIZED, Refused, Use
-from acker.kafka.rights import Operation
 from acker.kafka.topics import describe_topics, settled
 from acker.provisioning.topic_specs import TopicSpec
 

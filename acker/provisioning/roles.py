@@ -20,7 +20,7 @@ from typing import Final
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.kafka.rights import Operation, Resource, Right
+from acker.kafka.port import Operation, Resource, Right
 
 
 class Role(StrEnum):

@@ -21,6 +21,7 @@ from isal import isal_zlib  # its CRC-32, which reads every packed value, is ten
 
 from acker.config.limits import AckerLimits
 from acker.errors import CodecError
+from acker.hot_paths import distinct
 from acker.identity import I64, generation_of
 from acker.kafka.port import Record
 from acker.ledger import answers
@@ -32,7 +33,6 @@ from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
 from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
 from acker.ledger.verdicts import LossCause
 from acker.service.bins import Bins
-from acker.sorted_arrays import distinct
 from acker.wire import checks
 from acker.wire.acks_decoder import read_acks
 from acker.wire.codec import Codec

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange, UnknownVersion
+from acker.hot_paths import distinct
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece, require_start
 from acker.ledger.cohort import Pin, Session
@@ -29,7 +30,6 @@ from acker.service.core import PartitionCore, weight
 from acker.service.passed_over import CURE, is_passed_over, marked_offset
 from acker.service.snapshot import load_state
 from acker.service.state import Carried, State, Stored, loading, read_last_state
-from acker.sorted_arrays import distinct
 from acker.wire.checks import wrong_verdicts
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions

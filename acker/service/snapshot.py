@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from acker.hot_paths import as_array
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
 from acker.ledger.marks import LaneMark, Marks, SessionLane
@@ -31,7 +32,6 @@ from acker.service.state import (
     pack_ranges,
     unpack_ranges,
 )
-from acker.sorted_arrays import as_array
 
 
 def carry(core: PartitionCore) -> None:

@@ -96,8 +96,6 @@ class StoredPending(NamedTuple):
 
 
 class StoredLane(NamedTuple):
-    """The mark of a lane."""
-
     session: int
     name: str
     seq: int

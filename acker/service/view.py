@@ -19,6 +19,7 @@ from typing import Final
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.errors import Disagreement, OutOfRange
+from acker.hot_paths import Hits
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.ledger.cohort import NEVER, Pin, RootCohort
@@ -26,7 +27,6 @@ from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
 from acker.service.state import Stored, loading, read_last_state, state_codec
-from acker.sorted_arrays import Hits
 from acker.wire.checks import read_verdicts
 from acker.wire.codec import Codec, wire_codec
 

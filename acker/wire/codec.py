@@ -23,7 +23,7 @@ import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from acker.errors import CodecError, UnknownVersion
-from acker.short_lived import tuple_maker
+from acker.hot_paths import tuple_maker
 from acker.wire import events
 
 MAGIC: Final = b"\xc3\x01"
@@ -160,7 +160,6 @@ class Codec(Generic[E]):
         return self._encoders[kind][0]
 
     def encode(self, value: E) -> bytes:
-        """Encode one value; `CodecError` if a field is outside what its Avro type can hold."""
         header, schema, convert = self._encoders[type(value)]
         body = io.BytesIO()
         body.write(header)

@@ -14,9 +14,9 @@ from typing import Final
 
 from acker.config.settings import Input
 from acker.errors import TopicError
+from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.short_lived import uncollected
 from replay.records.headers import parse_location
 from replay.records.letters import Filter, Letter, Mark, parse_letter
 

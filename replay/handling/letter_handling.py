@@ -20,8 +20,8 @@ from typing import Final
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
 from acker.errors import LogError, TopicError, Unreachable
+from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
-from acker.short_lived import uncollected
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
 from replay.worker.fetch import Absence, Fetcher, RecordPlace

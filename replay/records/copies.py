@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from acker.hot_paths import tuple_maker
 from acker.kafka.port import Headers, Outgoing, Record
-from acker.short_lived import tuple_maker
 from replay.records.due import Due, Loss, history_json
 from replay.records.headers import HISTORY, ORIGIN, Lineage, build_headers, without_ours
 

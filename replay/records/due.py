@@ -220,7 +220,6 @@ def parse_root_key(key: bytes | None) -> Root | None:
 
 
 def pause_key(input_id: int) -> bytes:
-    """Return the key under which an input's pause stands in `_ack_due`."""
     return PAUSE_KEY + b"%d" % input_id
 
 
@@ -268,7 +267,6 @@ class DueView:
         self._pauses: dict[tuple[int, bytes], Pause] = {}
 
     def put(self, record: Record) -> None:
-        """Take the next record of a partition."""
         if record.key is None or len(record.key) == ROOT_KEY_BYTES:
             return
         value = None if record.value is None else sound_or_none(record)

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from acker.config.limits import ReplayLimits
 from acker.errors import OutOfRange, TopicError, Unreachable
+from acker.hot_paths import tuple_maker
 from acker.kafka.port import RECORD_OVERHEAD_BYTES, Log, Picker, Record, TopicPartition, record_bytes
-from acker.short_lived import tuple_maker
 
 _POLL_MS: Final = 100
 _PICK_RECORDS: Final = 5_000

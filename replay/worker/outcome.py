@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from acker.config.topics import Input
 from acker.errors import TopicError
+from acker.hot_paths import tuple_maker
 from acker.identity import input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
-from acker.short_lived import tuple_maker
 from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import build_dead_letter

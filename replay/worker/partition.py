@@ -32,10 +32,10 @@ from acker.errors import (
     UnknownVersion,
     WindhoverError,
 )
+from acker.hot_paths import tuple_maker, uncollected
 from acker.identity import input_id_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.service.passed_over import marked_offset
-from acker.short_lived import tuple_maker, uncollected
 from acker.wire.checks import wrong_verdicts
 from acker.wire.events import Verdicts
 from replay.records.due import PROGRESS_KEY, ROOT_KEY_BYTES, Aside, Due, Pause, Progress, pause_key, root_key

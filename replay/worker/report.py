@@ -29,7 +29,19 @@ Report = Callable[[ReplayEvent], None]
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the worker started. What a transaction writes is counted only after its commit."""
+    """Totals since the worker started. What a transaction writes is counted only after its commit.
+
+    Attributes:
+        lost: lost roots taken over.
+        held: those of them that were blocked behind an earlier record (`ordering`).
+        replayed: copies written.
+        without_payload: dead letters without payload.
+        dropped: roots that a rule dropped. They are notes on the dead-letter topics, not in `dead_lettered`.
+        absent: lost roots that never had a record: markers of transactions, aborted records.
+        undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
+        aborted: transactions that were aborted, whose work is done again.
+        fenced: partitions that were lost since another worker became their owner.
+    """
 
     lost: int = 0
     held: int = 0
@@ -46,24 +58,15 @@ class Counters:
     dropped_by_input: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayStatus:
-    """A worker at one moment; what ends in ``_by_input`` is by the name of an input.
+@dataclass(slots=True, kw_only=True)
+class ReplayStatus(Counters):
+    """A worker at one moment, with copies of its counters; what ends in ``_by_input`` is by an input's name.
 
     Attributes:
         partitions: verdict partitions that the worker owns and has restored, ascending.
-        assigned: how many verdict partitions the group has assigned to it.
+        assigned: how many partitions the group has assigned to it.
         waiting: roots that wait for their due time, or for their input to go on.
         next_due_ms: earliest due time (wall time) of an input that can go on; None if there is none.
-        lost: lost roots taken over.
-        held: those of them that were blocked behind an earlier record (`ordering`).
-        replayed: copies written.
-        without_payload: dead letters without payload.
-        dropped: roots that a rule dropped. They are notes on the dead-letter topics, not in `dead_lettered`.
-        absent: lost roots that never had a record: markers of transactions, aborted records.
-        undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
-        aborted: transactions that were aborted, whose work is done again.
-        fenced: partitions that were lost since another worker became their owner.
         fetched_records: records read to write copies and dead letters, with those read between them.
         aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
             of its topics is missing or forbidden. In `aside_by_input` an input without name is ``id 7``.
@@ -75,21 +78,8 @@ class ReplayStatus:
     waiting: int
     waiting_bytes: int
     next_due_ms: int | None
-    lost: int
-    held: int
-    replayed: int
-    dead_lettered: int
-    without_payload: int
-    dropped: int
-    absent: int
-    undecodable: int
-    aborted: int
-    fenced: int
     fetched_records: int
     fetched_bytes: int
-    replayed_by_input: Mapping[str, int]
-    dead_lettered_by_input: Mapping[str, int]
-    dropped_by_input: Mapping[str, int]
-    aside: int = 0
-    aside_by_input: Mapping[str, int] = field(default_factory=dict)
-    paused: tuple[str, ...] = ()
+    aside: int
+    aside_by_input: Mapping[str, int]
+    paused: tuple[str, ...]

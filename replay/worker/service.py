@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
+from dataclasses import fields
 from functools import partial
 from typing import Final
 
@@ -24,7 +26,7 @@ from acker.config.topics import Topics
 from acker.errors import Aborted, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from replay.worker.partition import VerdictPartition, paused_text
-from replay.worker.report import ReplayStatus, Report
+from replay.worker.report import Counters, ReplayStatus, Report
 from replay.worker.worker import Worker
 
 PAUSE_LIMITS: Final = 2
@@ -152,7 +154,7 @@ class ReplayService:
 
     def status(self) -> ReplayStatus:
         worker, owned = self._worker, self._partitions.values()
-        counters, waiting = worker.counters, [p.waiting for p in owned]
+        waiting = [p.waiting for p in owned]
         next_due = [due for each in owned if (due := each.next_due_ms) is not None]
         aside = Counter[str]()
         for each in owned:
@@ -163,24 +165,12 @@ class ReplayService:
             waiting=sum(map(len, waiting)),
             waiting_bytes=sum(each.memory_bytes for each in waiting),
             next_due_ms=min(next_due, default=None),
-            lost=counters.lost,
-            held=counters.held,
-            replayed=counters.replayed,
-            dead_lettered=counters.dead_lettered,
-            without_payload=counters.without_payload,
-            dropped=counters.dropped,
-            absent=counters.absent,
-            undecodable=counters.undecodable,
-            aborted=counters.aborted,
-            fenced=counters.fenced,
-            fetched_records=self._worker.fetcher.read_records,
-            fetched_bytes=self._worker.fetcher.read_bytes,
-            replayed_by_input=dict(counters.replayed_by_input),
-            dead_lettered_by_input=dict(counters.dead_lettered_by_input),
-            dropped_by_input=dict(counters.dropped_by_input),
+            fetched_records=worker.fetcher.read_records,
+            fetched_bytes=worker.fetcher.read_bytes,
             aside=aside.total(),
             aside_by_input=dict(aside),
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
+            **{each.name: copy(getattr(worker.counters, each.name)) for each in fields(Counters)},
         )
 
     def _report_aside(self, now_ms: int) -> None:

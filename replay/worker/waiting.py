@@ -151,7 +151,6 @@ class Schedule:
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
     def put_back(self, entries: Iterable[DueRoot]) -> None:
-        """Add entries again that were taken."""
         for entry in entries:
             self.add(*entry)
 
@@ -218,7 +217,6 @@ class DueRoots:
         return sum(each.memory_bytes for each in self._schedules.values()) + self._kept_bytes
 
     def counts(self) -> Mapping[int, int]:
-        """Return how many roots of each input wait, by its id."""
         return {input_id: len(found) for input_id, found in self._schedules.items() if len(found)}
 
     def next_due(self) -> Mapping[int, int]:

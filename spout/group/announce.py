@@ -9,18 +9,20 @@ Source: docs/design/protocol.md, sections 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
 from acker.identity import ACKER_BLOCK_BITS, WIRE_BLOCK_BITS, acker_partition
-from acker.kafka.port import Headers, Log, Outgoing
+from acker.kafka.port import Headers, Log, Outgoing, TopicPartition
 from acker.ledger.answers import SOURCE_BYTES
 from acker.ledger.verdicts import RECORD_BUDGET_BYTES
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Event, Init, SourceRun, Take, TakeSource, Tick
 from spout.group.presence import Who, sign_headers
-from spout.group.sources import SourceSpec
+from spout.group.sources import PlannerSpec, SourceSpec
 from spout.planning.plan import by_block
 from spout.planning.session import SessionName
 
@@ -185,3 +187,29 @@ class Announcer:
 
     def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
         self._producer.send(Outgoing(topic, partition, self._codec.encode(event), headers=headers))
+
+
+Report = Callable[[str, Mapping[str, object]], None]
+"""Called with an event's name and its fields; the caller decides what happens to them, such as logging."""
+
+
+class Reach(Protocol):
+    """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the first offset of each partition that can be read."""
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return for each partition the offset behind the last one that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerContext:
+    """The cluster, the task, and the connection to the ackers (None where nothing is tracked)."""
+
+    log: Log
+    spec: PlannerSpec
+    sources: dict[int, SourceSpec]
+    announcer: Announcer | None
+    report: Report
+    reach: Reach

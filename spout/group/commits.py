@@ -69,7 +69,6 @@ class Committer:
         return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
 
     def committed(self) -> dict[int, int]:
-        """Return the last committed offset of each source; sources without one are missing."""
         return dict(self._committed)
 
     def _marked(self) -> list[tuple[SourceSpec, str]]:

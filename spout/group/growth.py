@@ -10,8 +10,7 @@ Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/confo
 from __future__ import annotations
 
 from acker.wire.events import Taken
-from spout.group.announce import REPEAT_MS, Announcer
-from spout.group.context import PlannerContext
+from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.sources import SourceSpec, find_sources
 from spout.group.starting import check_topic, re_created
 from spout.planning.intake import SourceCursor, cursor_of

@@ -28,8 +28,7 @@ from typing import Final
 from acker.errors import Disagreement, SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, position_at
 from acker.wire.events import Taken, TakeSource, Verdicts
-from spout.group.announce import REPEAT_MS, Announcer
-from spout.group.context import PlannerContext
+from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.presence import Presence, describe_session
 from spout.group.starting import check_commits, check_topic, starting_offsets
 from spout.planning.journal import Journal

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from acker.hot_paths import distinct
 from acker.identity import generation_of
-from acker.sorted_arrays import distinct
 from acker.wire.events import PositionRun, SourceRun, Taken, Verdicts, positions, runs_of
 from spout.group.announce import REPEAT_MS, pieces
 from spout.group.opening import Opened

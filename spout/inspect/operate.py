@@ -17,7 +17,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, TopicPartition
-from spout.group.context import Report
+from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec, sources_of
 from spout.group.starting import COMMITTED_BY

@@ -10,14 +10,15 @@ import base64
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Final, Self, TextIO
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -26,7 +27,6 @@ from acker.errors import Unreachable, UsageError
 from spout.local import java
 from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
 from spout.local.jars import Repository, kafka_jars
-from spout.local.ports import free_port, is_free
 from spout.runtime import tether
 
 Report = Callable[[str], None]
@@ -112,12 +112,10 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The value of `bootstrap.servers`."""
         return f"{HOST}:{self._port}"
 
     @property
     def node_id(self) -> int:
-        """Its id among the brokers of its cluster."""
         return self._member.node_id if self._member else 1
 
     def listener_port(self, name: str) -> int:
@@ -126,7 +124,6 @@ class EmbeddedBroker:
 
     @property
     def directory(self) -> Path:
-        """The folder of `data`, `server.properties` and `broker.log`."""
         if self._directory is None:
             raise RuntimeError("the broker was not started")
         return self._directory
@@ -196,7 +193,6 @@ class EmbeddedBroker:
         self._release()
 
     def kill(self) -> None:
-        """End the broker by SIGKILL, as a crash would."""
         if self._process is not None:
             tether.kill(self._process)
         self._release()
@@ -222,7 +218,6 @@ class EmbeddedBroker:
 
     @property
     def log(self) -> Path:
-        """The file with the broker's output, of all its starts."""
         return self.directory / "broker.log"
 
     def _prepare(self) -> None:
@@ -323,3 +318,30 @@ def _write_private(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
+
+
+_PORTS: Final = range(20_000, 32_000)
+"""Below the ports that Linux uses for outgoing connections, 32,768 and up."""
+
+
+def free_port(besides: Collection[int] = ()) -> int:
+    """Return a port on which nobody listens, and which no outgoing connection can take before it is used."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        first = int(probe.getsockname()[1]) % len(_PORTS)
+    for step in range(len(_PORTS)):
+        port = _PORTS[(first + step) % len(_PORTS)]
+        if port not in besides and is_free(port):
+            return port
+    raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a port now; closing connections of an earlier server do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

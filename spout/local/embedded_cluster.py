@@ -13,8 +13,7 @@ from typing import Final, Self
 
 from acker.errors import UsageError
 from spout.local.broker_settings import HOST, Member, settings_of_a_cluster
-from spout.local.embedded import SMALL_JVM, EmbeddedBroker, Report, new_cluster_id
-from spout.local.ports import free_port
+from spout.local.embedded import SMALL_JVM, EmbeddedBroker, Report, free_port, new_cluster_id
 
 BROKERS_MAX: Final = 9
 """A test machine has no memory for more: a broker takes some 350 MB."""
@@ -91,12 +90,10 @@ class EmbeddedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The value of `bootstrap.servers`: all brokers."""
         return ",".join(f"{HOST}:{port}" for port in self._ports)
 
     @property
     def directory(self) -> Path:
-        """The folder with each broker's folder."""
         return self._directory
 
     def __enter__(self) -> Self:

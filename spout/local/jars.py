@@ -78,12 +78,10 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """The name of the file."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def path(self) -> str:
-        """Its path in a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
@@ -109,7 +107,6 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def kafka_jars() -> tuple[Jar, ...]:
-    """Return the jars of the embedded broker."""
     return parse_lock(resources.files("spout.local").joinpath("jars.lock").read_text(encoding="ascii"))
 
 

@@ -30,7 +30,6 @@ class Java:
 
     @property
     def executable(self) -> Path:
-        """The `java` program."""
         return self.home / "bin" / "java"
 
     def __str__(self) -> str:

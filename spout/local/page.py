@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acker.errors import Unreachable
 from spout.local.broker_settings import HOST
-from spout.local.ports import free_port, is_free
+from spout.local.embedded import free_port, is_free
 from spout.runtime.child import Child
 from spout.ui.serve import UI_PORT, missing_libraries
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from acker.errors import DataLoss
 from acker.identity import copies_source, first_source, generation_of, offset_of, position_at
 from acker.wire.events import SourceRun
-from spout.group.context import PlannerContext
+from spout.group.announce import PlannerContext
 from spout.group.tenure import Tenure
 from spout.planner.order_watch import OrderWatch
 from spout.planning.intake import Room, choose_runs
@@ -23,8 +23,6 @@ from spout.planning.pace import BatchPace
 
 
 class Batches:
-    """Plans one batch after another."""
-
     def __init__(
         self,
         context: PlannerContext,

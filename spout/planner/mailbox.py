@@ -78,7 +78,6 @@ class Mailbox:
         self._put(self._listens, failure)
 
     def drop_listener(self) -> None:
-        """Say that no listener publishes the batches of the stream any more."""
         self._listens.unlink(missing_ok=True)
 
     def listener(self) -> str | None:
@@ -117,12 +116,10 @@ class Mailbox:
             ) from error
 
     def activate(self) -> None:
-        """Let batches be planned again."""
         for path in (self._last, self._inactive, self._idle):
             path.unlink(missing_ok=True)
 
     def is_inactive(self) -> bool:
-        """Return whether no batch may be planned."""
         return self._inactive.exists()
 
     def is_for_good(self) -> bool:
@@ -197,7 +194,6 @@ class SinkWatch:
 
     @property
     def late_ms(self) -> int:
-        """How long to wait for the message of a batch."""
         return LATE_MS if self._mailbox.listener() is None else self._listener_late_ms
 
     def failure(self) -> TrackingError | None:

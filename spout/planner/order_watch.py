@@ -29,7 +29,7 @@ from acker.identity import copies_source, first_source
 from acker.kafka.port import Record, TopicPartition
 from acker.wire.events import Verdicts
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.group.context import PlannerContext
+from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
@@ -94,7 +94,6 @@ class OrderWatch:
         return turns
 
     def close(self) -> None:
-        """Leave."""
         self._fetcher.close()
         if self._due is not None:
             self._due.close()

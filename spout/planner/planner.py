@@ -23,9 +23,8 @@ from acker.identity import position_at
 from acker.kafka.port import Log, Record
 from acker.wire.causes import HELD
 from acker.wire.events import Reason, Taken, Verdicts
-from spout.group.announce import SIGNS_AT, Announcer
+from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report
 from spout.group.commits import Committer
-from spout.group.context import PlannerContext, Reach, Report
 from spout.group.due import DueWatch
 from spout.group.growth import Growth
 from spout.group.opening import Opening
@@ -115,7 +114,6 @@ class Planner:
 
     @property
     def is_open(self) -> bool:
-        """Whether `open` was called."""
         return bool(self._context.sources)
 
     @property

@@ -15,7 +15,7 @@ from acker.service.passed_over import CURE, is_passed_over, marked_offset
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import Taken, Verdicts
-from spout.group.context import Report
+from spout.group.announce import Report
 
 POLL_RECORDS_MAX = 1_000
 
@@ -85,5 +85,4 @@ class VerdictReader:
             self._report("undecodable", {"record": place, "error": why})
 
     def close(self) -> None:
-        """Leave."""
         self._reader.close()

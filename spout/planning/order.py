@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from acker.hot_paths import among, distinct
 from acker.identity import I64
-from acker.sorted_arrays import among, distinct
 from acker.wire.causes import HELD
 from spout.tuples.collector import Cause
 

@@ -96,7 +96,6 @@ class BatchPace:
         self._emitted_ms = now_ms
 
     def discount(self, count: int) -> None:
-        """Note that `count` records of the batch took no time."""
         self._count = max(0, self._count - count)
 
     def done(self, now_ms: int) -> int | None:

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.config.topics import Input
+from acker.hot_paths import among, distinct
 from acker.identity import I64, input_id_of, offset_of, partition_of, subscription_key
-from acker.sorted_arrays import among, distinct
 from acker.units import duration_text
 from replay.records.headers import location
 from spout.group.sources import topic_names

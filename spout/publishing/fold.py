@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from acker.hot_paths import distinct
 from acker.identity import I64, U64, child_edges, root_edges
-from acker.sorted_arrays import distinct
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan

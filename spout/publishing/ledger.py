@@ -114,7 +114,6 @@ class Reports(NamedTuple):
 
     @property
     def plan(self) -> BatchPlan | None:
-        """The batch's plan, when a tracked read task reported."""
         return next((each.report.plan for each in self.evaluations if each.report.plan is not None), None)
 
     @property
@@ -156,7 +155,6 @@ class ReportLedger:
         return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
 
     def count(self, query: str, batch: int) -> int:
-        """Return how many tasks of a batch have added something."""
         return len(self.accumulator.value.get((query, batch), {}))
 
     def forget(self, query: str, batch: int) -> None:

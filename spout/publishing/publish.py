@@ -20,9 +20,9 @@ from itertools import groupby
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
+from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, root_edges
 from acker.kafka.port import Log, Outgoing, Producer
-from acker.sorted_arrays import among
 from acker.wire.codec import wire_codec
 from acker.wire.events import (
     Acks,

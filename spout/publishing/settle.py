@@ -24,8 +24,8 @@ from functools import reduce
 import numpy as np
 
 from acker.errors import TrackingError
+from acker.hot_paths import among, distinct
 from acker.identity import I64
-from acker.sorted_arrays import among, distinct
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind

@@ -226,7 +226,6 @@ class QueueCollection:
         return sum([self._fail(client, each, cause) for each in self._owned("fail", client, what)])
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
-        """Split an item into parts that are confirmed one by one."""
         if parts < 1:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
         if not isinstance(item, Item):
@@ -236,7 +235,6 @@ class QueueCollection:
         return [Part(item, number) for number in range(parts)]
 
     def leave(self, client: str) -> int:
-        """Put back all items that a client has open; return how many there were."""
         return sum(queue.store.leave(client) for queue in self.by_name.values())
 
     def status(self, group: PlannerStatus) -> SpoutStatus:

@@ -157,7 +157,6 @@ class ReadAhead:
                 self.take(buffer.spec.place, SourceRun(buffer.spec.source, buffer.first_position(), first))
 
     def close(self) -> None:
-        """Close the reader."""
         self._reader.close()
 
     def _skip_what_is_gone(self) -> None:

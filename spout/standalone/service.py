@@ -20,7 +20,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from acker.wire.events import Lost, SourceRun
-from spout.group.context import Report
+from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
 from spout.planner.mailbox import PlannerStatus
@@ -98,7 +98,6 @@ class SpoutService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the group is taken."""
         return self._planner.is_ready
 
     def open(self, now_ms: int) -> None:
@@ -159,7 +158,6 @@ class SpoutService:
         return number
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
-        """Return the status of the group."""
         return self._planner.status(now_ms, error)
 
     def close(self) -> None:

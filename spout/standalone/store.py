@@ -95,11 +95,9 @@ class PendingStore:
 
     @property
     def waiting(self) -> int:
-        """How many items wait."""
         return len(self._waiting)
 
     def open_of(self, client: str) -> int:
-        """Return how many items a client has open."""
         return self._open[client]
 
     def open_by_client(self) -> dict[str, int]:
@@ -107,7 +105,6 @@ class PendingStore:
         return {client: count for client, count in self._open.items() if count}
 
     def add(self, start: int, end: int) -> None:
-        """Add new items; they wait."""
         self._waiting.add(start, end)
 
     def peek(self) -> int | None:

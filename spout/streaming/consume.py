@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from acker.errors import DataLoss, Disagreement, WindhoverError
 from acker.kafka.client import SILENT, Background, KafkaClient
+from acker.kafka.port import Operation
 from acker.kafka.refusals import Use
-from acker.kafka.rights import Operation
 
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acker.errors import TrackingError
+from acker.hot_paths import distinct
 from acker.identity import I64
-from acker.sorted_arrays import distinct
 from spout.execution.safety import Safety
 from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage

@@ -8,13 +8,20 @@ The value comes from the driver's own session only, never from Kafka.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acker.config.topics import Input, Topics
 from acker.identity import input_id_of
+from acker.units import time_ms
 from spout.execution.safety import Safety
+from spout.group.sources import PlannerSpec, topic_names
+from spout.planner.mailbox import Mailbox
+from spout.planning.journal import Journal, batch_ranges
+from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.tuples.anchors import Carry
 from spout.tuples.collector import Tuple
 from spout.tuples.columns import SOURCE_COLUMNS
@@ -41,7 +48,7 @@ class SourceOptions:
         max_offsets_per_trigger: most records in a micro-batch, or None.
         min_partitions: fewest read tasks in a micro-batch, or None.
         parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
-            `spout.streaming.batch_tasks.tasks_now` counts those that came since.
+            `spout.streaming.options.tasks_now` counts those that came since.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         tracked: whether this query takes part in the guarantee.
         take_over: whether a query with a refused checkpoint goes on with a new session, and a query with a
@@ -92,3 +99,49 @@ class SourceOptions:
     @property
     def group(self) -> str:
         return self.read[0].group
+
+
+def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[ReadTask]:
+    """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
+    spec = planner_spec(options)
+    plan = BatchPlan(
+        group=options.group,
+        session=end.session,
+        epoch=end.epoch,
+        partitions=spec.partitions,
+        now=end.now,
+        timeout_ms=spec.timeout_ms,
+        tracked=bool(end.session),
+        ranges=batch_ranges(start, end),
+    )
+    # A batch without positions has one task too: its report proves that no report is missing.
+    topics = topic_names(spec.inputs, plan.ranges)
+    order = end.order if plan.ranges else {}
+    return read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+
+
+def planner_spec(options: SourceOptions) -> PlannerSpec:
+    start: str | int | None = options.starting_offsets
+    if start is not None and start not in ("earliest", "latest", "committed"):
+        start = time_ms(str(start))
+    return PlannerSpec(
+        inputs=options.read,
+        topics=options.topics.ack_topics,
+        partitions=options.topics.acker.partitions,
+        start=start,
+        fail_on_data_loss=options.fail_on_data_loss,
+        tracked=options.tracked,
+        take_over=options.take_over,
+        tasks=tasks_now(options),
+        wakes=options.roots_carry is Carry.WIDE,
+    )
+
+
+def tasks_now(options: SourceOptions) -> int:
+    """Return how many read tasks a batch that is planned now may have at most: one for each core.
+
+    On a cluster executors register after the query was built, and come and go; the driver writes the number
+    of cores to a file after each batch.
+    """
+    noted = Mailbox(Path(options.sink_folder), options.stream).cores() if options.sink_folder else None
+    return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

@@ -37,8 +37,7 @@ from spout.planner.mailbox import Mailbox, SinkWatch, write_status
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
-from spout.streaming.batch_tasks import batch_tasks, planner_spec, tasks_now
-from spout.streaming.options import SourceOptions
+from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from tests.support.lacking import lacking
 
 ROOT = Path(__file__).parents[2]

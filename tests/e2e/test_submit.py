@@ -18,7 +18,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.cli.main import run
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from tests.support.brokers import Broker
 from tests.support.gated import GATE
 from tests.support.programs import ROOT, running

@@ -16,7 +16,7 @@ import pytest
 from acker.config.topics import load_topics
 from acker.provisioning.provision import create_topics
 from spout.cli import main as cli
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from tests.support.brokers import Broker
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from acker.config.topics import Topics, parse
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from tests.support.brokers import Broker
 from tests.support.documented import ON_KAFKA, ON_SPARK, RECORDS, ROOT, plain_names, run_examples
 from tests.support.worlds.stream_worlds import config_of, serving

@@ -22,8 +22,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from acker.provisioning import provision
 from spout.cli.main import run
-from spout.local.embedded import EmbeddedBroker
-from spout.local.ports import free_port
+from spout.local.embedded import EmbeddedBroker, free_port
 from spout.local.up import BOOTSTRAP
 from spout.runtime import tether
 from spout.runtime.child import Child

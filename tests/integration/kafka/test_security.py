@@ -23,12 +23,11 @@ import spout
 from acker.config.topics import Topics
 from acker.errors import NotAuthenticated, NotAuthorized
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Outgoing
-from acker.kafka.rights import Operation, Right
+from acker.kafka.port import Operation, Outgoing, Right
 from acker.provisioning.provision import create_topics
 from acker.provisioning.roles import Role, rights
 from spout.cli import main as cli
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from spout.runtime.child import Child
 from spout.streaming.consume import Kept, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 import spout
 from acker.config.topics import load_topics
 from acker.errors import UsageError
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Count, Keep, NoOrigin, Pairs, Seen, Split, Upper, place_in
 from tests.support.brokers import Broker

@@ -14,7 +14,7 @@ from acker.errors import UsageError
 from examples import diamond_join, word_count
 from spout.builder.flux import load_topology
 from spout.builder.topology import TopologyBuilder
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually

@@ -17,6 +17,7 @@ import spout.group.tenure
 import spout.planner.batches
 import spout.publishing.publish
 from acker.errors import Aborted
+from acker.hot_paths import Hits
 from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
 from acker.ledger.cohort import InitEmission, Pin, Session
@@ -30,7 +31,6 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
 from acker.service.step_reader import StepReader
-from acker.sorted_arrays import Hits
 from acker.wire.events import Acks, SourceRun
 from replay.records.due import PROGRESS_KEY
 from replay.worker.partition import VerdictPartition

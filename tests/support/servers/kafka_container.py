@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 
 IMAGE = "apache/kafka:4.3.1"
 START_TIMEOUT_S = 60.0

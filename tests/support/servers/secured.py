@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from acker.kafka.rights import Resource, Right
+from acker.kafka.port import Resource, Right
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
 from tests.support.waiting import eventually

@@ -14,8 +14,8 @@ import pyspark
 
 from spout.local import java
 from spout.local.broker_settings import HOST
+from spout.local.embedded import free_port
 from spout.local.jars import cache_directory
-from spout.local.ports import free_port
 from spout.local.spark_session import home_without_zip
 from spout.runtime import tether
 from tests.torture.schedule import SPARK_WORKERS, Deed, Victim

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import NotAuthenticated, NotAuthorized, Unreachable
 from acker.kafka.client import Background, KafkaClient
+from acker.kafka.port import Operation
 from acker.kafka.refusals import UNAUTHENTICATED, Use
-from acker.kafka.rights import Operation
 
 SETTINGS = {
     "bootstrap.servers": "kafka:9093",

@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import Aborted, NotAuthorized, Unreachable
 from acker.kafka.client import Background, KafkaClient, T
-from acker.kafka.port import Outgoing
-from acker.kafka.rights import Operation
+from acker.kafka.port import Operation, Outgoing
 from acker.kafka.transactions import KafkaTransactions
 
 NO_TRANSACTION = KafkaError(KafkaError.INVALID_TXN_STATE, "Failed to end transaction", fatal=True)

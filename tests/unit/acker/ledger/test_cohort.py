@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acker.hot_paths import Hits, as_array
 from acker.ledger.cohort import NEVER, InitEmission, RootCohort, Session
 from acker.ledger.register import Register
 from acker.ledger.roots import Roots
-from acker.sorted_arrays import Hits, as_array
 
 SESSION = Session("g", 1, "s")
 SOURCE, START, SIZE = 65_539, 1_000, 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acker.hot_paths import among, as_array, distinct
 from acker.identity import I64, root_edges_of_run
 from acker.ledger.roots import Roots
-from acker.sorted_arrays import among, as_array, distinct
 
 SOURCE, START, SIZE = 65_539, 1_000, 1_024
 EDGES = root_edges_of_run(SOURCE, START, START + SIZE)

@@ -22,8 +22,7 @@ from spout.planner.mailbox import (
 )
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
 from spout.planning.plan import BatchPlan
-from spout.streaming.batch_tasks import tasks_now
-from spout.streaming.options import SourceOptions
+from spout.streaming.options import SourceOptions, tasks_now
 
 SOURCE = 65_536
 

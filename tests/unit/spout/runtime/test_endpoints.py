@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from acker.errors import UsageError
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from spout.runtime import endpoints, metrics
 
 

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from spout.local.ports import free_port
+from spout.local.embedded import free_port
 from spout.runtime.metrics import StatusCollector
 from spout.runtime.step_watch import CHECK_S_MAX, StepChecks, StepWatch
 from spout.runtime.watchdog import EXIT_HUNG

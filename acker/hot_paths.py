@@ -1,9 +1,15 @@
-"""Ascending, distinct indices or positions, and the few set operations that the ledger needs of them.
+"""What keeps hot paths fast: set operations on sorted arrays, and named tuples made by the thousand.
 
 NumPy's own set functions hash integers since version 2.3: far slower than sorting blocks of this size.
 """
 
 from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +21,14 @@ Hits = range | I64
 
 
 def as_array(hits: Hits) -> I64:
-    """Return indices as an array."""
     return np.arange(hits.start, hits.stop, dtype=np.int64) if isinstance(hits, range) else hits
 
 
 def is_ascending(named: I64) -> bool:
-    """Tell whether an array is ascending and distinct."""
     return bool((named[1:] > named[:-1]).all())
 
 
 def distinct(named: I64) -> I64:
-    """Return the distinct members of an array, ascending."""
     if is_ascending(named):
         return named
     ordered = np.sort(named)
@@ -38,3 +41,26 @@ def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]
     found = places < len(members)
     found[found] = members[places[found]] == named[found]
     return found
+
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def tuple_maker(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
+    """Return what makes a named tuple of the tuple of all its fields, in order; nothing is checked.
+
+    A `NamedTuple`'s own constructor is a function in Python, and costs three times what the tuple does.
+    """
+    return cast("Callable[[tuple[object, ...]], T]", partial(tuple.__new__, kind))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the garbage collector."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()

@@ -121,8 +121,11 @@ NEEDS: Final = (
     Need(Role.OBSERVER, Of.GROUPS, (_DESCRIBE,), "`status`, `inspect`: how far it has committed"),
     Need(Role.OBSERVER, Of.ACKER_GROUP, (_DESCRIBE,), "`status`: whether an acker lives"),
     Need(Role.OBSERVER, Of.REPLAY_GROUP, (_DESCRIBE,), "`status`: which verdicts are taken over; who lives"),
-    Need(Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, and their marks"),
-    Need(Role.KEEPER, Of.REPLAYS, (_WRITE, _CONFIGS), "`dlq replay`: copies"),
+    Need(
+        Role.KEEPER, Of.DEAD_LETTERS, (_READ, _WRITE), "all of `dlq`: letters, their marks, and who did what"
+    ),
+    Need(Role.KEEPER, Of.REPLAYS, (_READ, _WRITE, _CONFIGS), "`dlq replay`: copies, and what became of them"),
+    Need(Role.KEEPER, Of.VERDICT, (_READ,), "`dlq replay`, `redrives`: what became of the copies"),
     Need(Role.KEEPER, Of.LETTER_IDS, (_WRITE,), "one transactional id for each dead-letter topic"),
 )
 """Everything that a role must be allowed, each line with its reason."""

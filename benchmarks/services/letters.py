@@ -13,6 +13,7 @@ from acker.wire.events import Reason
 from benchmarks.measure import Figure
 from benchmarks.world import World
 from replay.handling.letter_handling import Order, RateLimit
+from replay.handling.redrive import Redrive, RedriveLimits
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import build_dead_letter
 from replay.records.due import Due, Loss
@@ -39,10 +40,10 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     listed = len(matching_letters(log, meant, wait_ms=WAIT_MS).found)
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
-    outcome = carry_out(
-        log, world.topics, meant, Order(LetterAction.REPLAYED, Filter(), "bench", ""),
-        RateLimit(None, now_ms), clock=lambda: now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
-    )  # fmt: skip
+    order = Order(LetterAction.REPLAYED, Filter(), "bench", "", "bench")
+    limits = RedriveLimits(at_once=LETTERS)
+    redrive = Redrive(log, world.topics, meant, order, RateLimit(None, now_ms), limits)
+    outcome = carry_out(redrive, clock=lambda: now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
     seconds = time.perf_counter() - begun
     if (listed, outcome.done) != (LETTERS, LETTERS):
         raise CheckFailed(f"{listed} of {LETTERS} letters were found, and {outcome.done} replayed")

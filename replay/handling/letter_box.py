@@ -19,6 +19,7 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from replay.records.headers import parse_location
 from replay.records.letters import Filter, Letter, Mark, parse_letter
+from replay.records.redrives import parse_audit
 
 KEPT_MAX: Final = 100_000
 """Letters that are kept of one topic, some 2 kB each; further ones that match are only counted."""
@@ -29,7 +30,7 @@ class LetterBox:
 
     Attributes:
         left_out: letters beyond the limit; some of them may have been handled.
-        others: records that are neither letters nor marks.
+        others: records that are not Windhover's.
     """
 
     def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:
@@ -47,7 +48,7 @@ class LetterBox:
         """Take in a record; those of a partition in the order of its log."""
         found = parse_letter(record)
         if found is None:
-            self.others += 1
+            self.others += parse_audit(record) is None
         elif isinstance(found, Mark):
             self._put_mark(found)
         elif self._filter.matches(found):

@@ -42,12 +42,16 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done with which letters, by whom, and why; the reason may be empty."""
+    """What is to be done with which letters, by whom, and why; the reason may be empty.
+
+    `redrive` is the id of the redrive that carries it out; empty: none does.
+    """
 
     action: LetterAction
     which: Filter
     by: str
     why: str
+    redrive: str = ""
 
 
 class LetterHandling:
@@ -96,13 +100,17 @@ class LetterHandling:
                 f"replay topic {topic} of input {self._input.name} does not exist; run `windhover topics"
                 " create`"
             )
-        self._transactions.init(wait_ms)
+        self.fence()
         box = find_letters(
             self._log, self._input, self._order.which, wait_ms=wait_ms, kept_max=self._kept_max
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out
         return len(self._letters)
+
+    def fence(self) -> None:
+        """End the transaction of whoever handles letters of this topic, and fence them."""
+        self._transactions.init(self._limits.operation_timeout_ms)
 
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
@@ -123,7 +131,7 @@ class LetterHandling:
             if not isinstance(copy, Left):
                 written += [*([copy] if copy else []), self._mark(letter, now_ms)]
         if written:
-            self._transact(written)
+            self.write(written)
         left = [copy for copy in copies if isinstance(copy, Left)]
         for _ in copies:
             self._letters.popleft()
@@ -159,14 +167,16 @@ class LetterHandling:
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
         if self._info is None or letter.origin_partition >= self._info.partitions:
             return Left.NO_PARTITION
-        copy = copy_of(letter, record, self._info.name)
+        copy = copy_of(letter, record, self._info.name, self._order.redrive)
         return copy if record_bytes(copy) <= bytes_max(self._info) else Left.TOO_LARGE
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
-        mark = Mark(letter.place, self._order.action, self._order.by, self._order.why, now_ms)
+        order = self._order
+        mark = Mark(letter.place, order.action, order.by, order.why, now_ms, order.redrive)
         return mark_record(letter, self._input.dead_letter.topic, mark)
 
-    def _transact(self, records: Sequence[Outgoing]) -> None:
+    def write(self, records: Sequence[Outgoing]) -> None:
+        """Write records in one transaction of the handler; it raises what `step` does."""
         self._transactions.begin()
         self._transactions.send_all(records)
         self._transactions.commit(self._limits.operation_timeout_ms)

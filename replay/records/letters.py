@@ -10,6 +10,7 @@ windhover.handled           ``REPLAYED`` or ``DROPPED``
 windhover.letter            ``topic/partition@offset`` of the letter; it stands on the copy as well
 windhover.by                who did it
 windhover.why               for what reason, as they gave it
+windhover.redrive           the id of the redrive that did it; on the copy as well
 ==========================  ===================================================================
 
 What is neither of the two was written by somebody else, and is left alone.
@@ -24,6 +25,7 @@ from enum import StrEnum
 from typing import Final
 
 from acker.kafka.port import Headers, Outgoing, Record, record_bytes
+from acker.units import time_text
 from acker.wire.causes import clipped
 from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import DEAD, KIP_PREFIX, MISSING, TIMESTAMP
@@ -39,6 +41,7 @@ from replay.records.headers import (
     parse_location,
     without_ours,
 )
+from replay.records.redrives import REDRIVE
 
 HANDLED: Final = "windhover.handled"
 LETTER: Final = "windhover.letter"
@@ -58,13 +61,17 @@ class LetterAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That the letter at ``topic/partition@offset`` was handled; `why` may be empty, `at_ms` is wall time."""
+    """That the letter at ``topic/partition@offset`` was handled.
+
+    `why` may be empty, and so is `redrive`, its id, where an older version wrote it; `at_ms` is wall time.
+    """
 
     letter: str
     action: LetterAction
     by: str
     why: str
     at_ms: int
+    redrive: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +159,19 @@ class Filter:
     def _means_notes(self) -> bool:
         return self.handled or bool(self.places) or self.dead == DeadReason.DROPPED
 
+    def __str__(self) -> str:
+        words = [
+            f"places {', '.join(sorted(self.places))}" if self.places else "",
+            f"error {self.error}" if self.error is not None else "",
+            f"operator {self.operator}" if self.operator is not None else "",
+            f"dead {self.dead}" if self.dead is not None else "",
+            f"key {self.key!r}" if self.key is not None else "",
+            f"since {time_text(self.since_ms)}" if self.since_ms is not None else "",
+            f"until {time_text(self.until_ms)}" if self.until_ms is not None else "",
+            "handled ones too" if self.handled else "",
+        ]
+        return "; ".join(word for word in words if word) or "all"
+
     @property
     def is_everything(self) -> bool:
         """Whether nothing is left out but what was handled."""
@@ -189,10 +209,11 @@ def own_headers(headers: Headers) -> Headers:
     return without_ours(headers, PREFIX, KIP_PREFIX)
 
 
-def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
+def copy_of(letter: Letter, record: Record, replay_topic: str, redrive: str = "") -> Outgoing:
     """Build what lets a letter live again: the record as it was, its attempts and its time counted anew.
 
-    Its history goes with it, so that a further dead letter tells of both lives.
+    Its history goes with it, so that a further dead letter tells of both lives. `redrive` is the id of the
+    redrive that writes it.
     """
     past = letter.lineage
     lineage = Lineage(
@@ -211,6 +232,7 @@ def copy_of(letter: Letter, record: Record, replay_topic: str) -> Outgoing:
             *own_headers(record.headers),
             *build_headers(lineage),
             (LETTER, letter.place.encode()),
+            *([(REDRIVE, redrive.encode())] if redrive else []),
             (HISTORY, history_json(letter.history)),
         ),
         timestamp_ms=letter.timestamp_ms,
@@ -228,6 +250,7 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
             (LETTER, mark.letter.encode()),
             (BY, clipped(mark.by, CAUSE_BYTES_MAX).encode()),
             (WHY, clipped(mark.why, CAUSE_BYTES_MAX).encode()),
+            *([(REDRIVE, mark.redrive.encode())] if mark.redrive else []),
         ),
         timestamp_ms=mark.at_ms,
     )
@@ -241,7 +264,8 @@ def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
     letter = _text(ours.get(LETTER))
     if parse_location(letter) is None:
         return None
-    return Mark(letter, action, _text(ours.get(BY)), _text(ours.get(WHY)), record.timestamp_ms)
+    by, why, redrive = (_text(ours.get(name)) for name in (BY, WHY, REDRIVE))
+    return Mark(letter, action, by, why, record.timestamp_ms, redrive)
 
 
 def _text(value: bytes | None) -> str:

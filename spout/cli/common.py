@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG: Final = Path("topics.yaml")
 
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C."""
+
 FOUND: Final = 5
 """The exit code where the condition of ``--exit-code`` is true."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +16,7 @@ import typer
 from spout.cli.common import (
     DEFAULT_CONFIG,
     FOUND,
+    INTERRUPTED,
     Config,
     Execute,
     ExitCode,
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from acker.config.settings import Input
     from acker.config.topics import Topics
     from acker.kafka.port import Log
+    from replay.handling.redrive import Redrive, RedriveLimits, RedriveProgress
     from replay.records.letters import Filter, LetterAction
     from spout.inspect.dead_letters import FoundLetters
 
@@ -36,7 +42,7 @@ dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.",
 
 Places = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PLACE…", help="FoundLetters, by their place or their origin (sentences/3@1042)."),
+    typer.Argument(metavar="PLACE…", help="Letters, by their place or their origin (sentences/3@1042)."),
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -62,8 +68,16 @@ All = Annotated[bool, typer.Option("--all", help="Also those that were replayed 
 Again = Annotated[bool, typer.Option("--again", help="Also those that were replayed or dropped before.")]
 By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the system's user.")]
 Why = Annotated[str, typer.Option("--why", help="For what reason; it is kept.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="FoundLetters shown at most.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="FoundLetters a second at most.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Letters shown at most.")]
+AtOnce = Annotated[
+    int | None,
+    typer.Option("--at-once", min=1, help="So many may be open; further ones wait. Default: 1,000."),
+]
+DiedMax = Annotated[
+    int | None, typer.Option("--max-died", min=1, help="Stop when so many have died again. Default: 10.")
+]
+Wait = Annotated[str, typer.Option(help="At the end wait so long until the last ones are settled: 5m.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Letters a second at most.")]
 
 
 @dlq_app.command("list")
@@ -138,14 +152,22 @@ def dlq_stats(
 def dlq_replay(
     places: Places = None, inputs: Inputs = None, cause: Error = None, operator: Operator = None,
     reason: Reason = None, key: Key = None, since: Since = None, until: Until = None, again: Again = False,
-    rate: Rate = None, why: Why = "", by: By = None, execute: Execute = False,
-    config: Config = DEFAULT_CONFIG,
+    rate: Rate = None, at_once: AtOnce = None, died_max: DiedMax = None, wait: Wait = "0s",
+    why: Why = "", by: By = None, execute: Execute = False, config: Config = DEFAULT_CONFIG,
 ) -> int:  # fmt: skip
     """Emit dead letters again, unchanged; their attempts are counted from 1 again."""
+    from acker.units import duration_ms
+    from replay.handling.redrive import AT_ONCE, DIED_MAX, RedriveLimits
     from replay.records.letters import LetterAction
 
     matching = _filter(cause, operator, reason, key, since, until, handled=again)
-    return _handle(LetterAction.REPLAYED, config, inputs, places, matching, rate, why, by, execute=execute)
+    try:
+        wait_ms = duration_ms(wait)
+    except ValueError as error:
+        raise typer.BadParameter(f"--wait {wait}: {error}; give 30s or 5m") from error
+    limits = RedriveLimits(at_once or AT_ONCE, died_max or DIED_MAX, wait_ms=wait_ms)
+    action = LetterAction.REPLAYED
+    return _handle(action, config, inputs, places, matching, rate, why, by, limits, execute=execute)
 
 
 @dlq_app.command("drop")
@@ -164,43 +186,124 @@ def dlq_drop(
     return _handle(LetterAction.DROPPED, config, inputs, places, matching, rate, why, by, execute=execute)
 
 
+@dlq_app.command("redrives")
+def dlq_redrives(
+    inputs: Inputs = None,
+    since: Since = None,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """List who let letters be replayed or dropped, why, how it ended, and what became of the letters."""
+    from spout.inspect.dead_letters import inputs_named, redrive_rows
+    from spout.inspect.letter_rows import REDRIVES
+
+    since_ms = parse_time("--since", since, wall_ms()) or 0
+    with opened(config, "dlq-redrives") as (topics, log):
+        rows = redrive_rows(log, topics, inputs_named(topics, inputs or ()), since_ms)
+    write(rows, REDRIVES, output)
+    return 0
+
+
+@dlq_app.command("cancel")
+def dlq_cancel(
+    redrive: Annotated[str, typer.Argument(help="A redrive, as `dlq redrives` lists it.")],
+    by: By = None,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Cancel a redrive that runs elsewhere; what it has emitted stays emitted."""
+    from acker.errors import UsageError
+    from replay.handling.redrive import cancel_redrive
+    from spout.inspect.dead_letters import inputs_named, redrive_rows
+
+    with opened(config, "dlq-cancel") as (topics, log):
+        rows = redrive_rows(log, topics, inputs_named(topics, ()))
+        rows = [row for row in rows if row["redrive"] == redrive]
+        if not rows:
+            raise UsageError(f"there is no redrive {redrive}; see `windhover dlq redrives`")
+        rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
+        for row in rows:
+            one = topics.input(row["input"])
+            cancel_redrive(log, topics, one, redrive, by or system_user(), wall_ms())
+    typer.echo(f"redrive {redrive} is cancelled: {', '.join(row['input'] for row in rows)}")
+    return 0
+
+
 def _handle(
     action: LetterAction, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None,
-    matching: Filter, rate: float | None, why: str, by: str | None, *, execute: bool,
+    matching: Filter, rate: float | None, why: str, by: str | None, limits: RedriveLimits | None = None,
+    *, execute: bool,
 ) -> int:  # fmt: skip
+    from acker.errors import CheckFailed
     from replay.handling.letter_handling import Order, RateLimit
+    from replay.handling.redrive import Redrive, RedriveLimits, outcome_text
+    from replay.records.letters import LetterAction
+    from replay.records.redrives import RedriveEnd
     from spout.inspect.dead_letters import by_place, carry_out, inputs_named
-    from spout.inspect.letter_rows import LIST, letter_row
+    from spout.inspect.letter_rows import LIST, letter_row, sample_of
 
     if execute and not places and not inputs and matching.is_everything:
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             letters = _read(topics, log, inputs, places, matching)
-            write([letter_row(found) for found in letters.found[:_SHOWN]], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(letters, max(0, len(letters.found) - _SHOWN))
+            sample = sample_of(letters.found)
+            write([letter_row(found) for found in sample], LIST[:-1], OutputFormat.TABLE)
+            _print_missing(letters, len(letters.found) - len(sample))
             typer.echo(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
             return 0
-        outcome = carry_out(
+        name = uuid.uuid4().hex[:8]
+        redrive = Redrive(
             log,
             topics,
             by_place(inputs_named(topics, inputs or ()), places or (), matching),
-            Order(action, matching, by or system_user(), why),
+            Order(action, matching, by or system_user(), why, name),
             RateLimit(rate, wall_ms()),
-            clock=wall_ms,
-            sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
-            progress=_progress(),
+            limits or RedriveLimits(),
         )
+        with _cancelled_by_interrupt(redrive):
+            outcome = carry_out(
+                redrive,
+                clock=wall_ms,
+                sleep_ms=lambda wait_ms: time.sleep(wait_ms / 1000),
+                progress=_progress(),
+            )
+    became = outcome_text(outcome.outcomes)
     typer.echo(f"{_many(outcome.done)} {action.lower()}")
+    if outcome.done and action is LetterAction.REPLAYED:
+        typer.echo(f"redrive {name}: {became}; see `windhover dlq redrives`", err=True)
     for left, count in outcome.left.items():
         typer.echo(f"{count:,} left as they are: {left}")
     if outcome.left_out:
         typer.echo(f"up to {outcome.left_out:,} more match; repeat the command")
-    return 0
+    if outcome.end is RedriveEnd.DIED_AGAIN:
+        raise CheckFailed(
+            f"redrive {name} stopped: {became}. Repair what fails them, and repeat the command; --max-died"
+            " raises the limit"
+        )
+    if outcome.end is RedriveEnd.STALLED:
+        raise CheckFailed(
+            f"redrive {name} stopped: {became}, and none was settled for long. See `windhover status`;"
+            " --at-once raises how many may be open"
+        )
+    return INTERRUPTED if outcome.end is RedriveEnd.CANCELLED else 0
 
 
-_SHOWN: Final = 20
-"""How many letters a dry run lists."""
+@contextmanager
+def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
+    """Let the first Ctrl-C cancel a redrive between two transactions; the second one ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def cancel(_number: int, _frame: object) -> None:
+        redrive.cancel()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _filter(
@@ -251,14 +354,14 @@ def _print_missing(letters: FoundLetters, hidden: int) -> None:
         typer.echo(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
 
 
-def _progress() -> Callable[[int], None]:
+def _progress() -> Callable[[RedriveProgress], None]:
     printed_ms = wall_ms()
 
-    def progress(done: int) -> None:
+    def progress(done: RedriveProgress) -> None:
         nonlocal printed_ms
         if wall_ms() - printed_ms >= PROGRESS_EVERY_MS:
             printed_ms = wall_ms()
-            typer.echo(f"{done:,} so far", err=True)
+            typer.echo(str(done), err=True)
 
     return progress
 

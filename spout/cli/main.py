@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from acker.errors import WindhoverError
-from spout.cli.common import DEFAULT_CONFIG, Config, loaded, opened, system_user, wall_ms
+from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
 from spout.cli.inspect import inspect, roots, status
@@ -41,8 +41,6 @@ from spout.cli.submit import MetricsPort, submit_topology
 if TYPE_CHECKING:
     from acker.config.limits import AckerLimits, ReplayLimits
     from spout.runtime.process import Service
-
-INTERRUPTED: Final = 130
 
 LOCAL: Final = "127.0.0.1"
 

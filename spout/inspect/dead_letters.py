@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from acker.config.limits import ReplayLimits
 from acker.config.settings import Input
@@ -16,11 +16,12 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
 from replay.handling.letter_box import KEPT_MAX, find_letters
-from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
+from replay.handling.outcomes import RedriveOutcomes, find_redrives
+from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter
+from spout.inspect.letter_rows import FoundLetter, redrive_row
 
 
 class FoundLetters(NamedTuple):
@@ -29,15 +30,6 @@ class FoundLetters(NamedTuple):
     found: Sequence[FoundLetter]
     left_out: int
     others: int
-
-
-@dataclass(slots=True)
-class HandlingResult:
-    """The result of an order; `left` counts the letters that it did not change, by reason."""
-
-    done: int = 0
-    left: dict[Left, int] = field(default_factory=dict)
-    left_out: int = 0
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
@@ -102,45 +94,45 @@ def records_of(
                 yield one, record
 
 
+def redrive_rows(
+    log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int = 0
+) -> list[dict[str, Any]]:
+    """Read the redrives of inputs, the oldest first, with what became of their letters until now."""
+    rows: list[dict[str, Any]] = []
+    for one in inputs:
+        found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms, since_ms=since_ms)
+        if not found:
+            continue
+        outcomes = RedriveOutcomes(log, topics, one, [each.begun for each in found])
+        with closing(outcomes):
+            outcomes.read()
+            while not outcomes.is_whole:
+                outcomes.read()
+            rows += [redrive_row(one.name, each, outcomes) for each in found]
+    return sorted(rows, key=lambda row: str(row["begun"]))
+
+
 def carry_out(
-    log: Log,
-    topics: Topics,
-    meant: Sequence[tuple[Input, Filter]],
-    order: Order,
-    pace: RateLimit,
+    redrive: Redrive,
     *,
     clock: Callable[[], int],
     sleep_ms: Callable[[int], None],
-    progress: Callable[[int], None],
-) -> HandlingResult:
-    """Handle the letters that the filters of `meant` match; those filters replace the order's own.
-
-    `progress` is called after each transaction with the number of letters handled so far.
+    progress: Callable[[RedriveProgress], None],
+) -> RedriveProgress:
+    """Step a redrive to its end and close it; `progress` is called after each step.
 
     Raises:
         Aborted: nothing of the last transaction was written; repeat the command.
-        Fenced: somebody else started such a command in the meantime.
+        Fenced: somebody else started such a command in the meantime, or cancelled this one.
         Unreachable: the broker does not answer; repeat the command.
     """
-    outcome = HandlingResult()
-    limits = topics.replay.limits
-    for one, matching in meant:
-        handling = LetterHandling(
-            log, one, replace(order, which=matching), owner=topics.acker.replay_group, limits=limits
-        )
-        with closing(handling):
-            handling.open()
-            while not handling.is_done:
-                sleep_ms(pace.wait_ms(clock()))
-                now_ms = clock()
-                if room := pace.room(now_ms):
-                    pace.spend(handling.step(room, now_ms))
-                    progress(outcome.done + handling.done)
-        outcome.done += handling.done
-        outcome.left_out += handling.left_out
-        for left, count in handling.left.items():
-            outcome.left[left] = outcome.left.get(left, 0) + count
-    return outcome
+    with closing(redrive):
+        while not redrive.is_done:
+            wait_ms = redrive.step(clock())
+            progress(redrive.progress)
+            if wait_ms:
+                sleep_ms(wait_ms)
+    return redrive.progress
 
 
 def _names(one: Input) -> tuple[str, str, str]:

@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from acker.kafka.port import Record
 from acker.units import time_text
+from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, RedriveRecord
 from replay.records.due import LEFT_OUT, Loss, left_out_by, left_out_of
-from replay.records.letters import Letter, own_headers
+from replay.records.letters import Letter, LetterAction, own_headers
 from spout.inspect.tables import Column, count, cut_message, cut_to, span
 
 PREVIEW_BYTES: Final = 1_024
@@ -18,6 +19,9 @@ PREVIEW_BYTES: Final = 1_024
 
 TOP: Final = 10
 """How many operators, errors and keys the statistics show: those with the most letters."""
+
+SAMPLE: Final = 5
+"""How many letters a dry run shows, spread over all that it found."""
 
 _AGES_MS: Final = (
     ("below 1 min", 60_000),
@@ -58,6 +62,14 @@ STATS: Final = (
     Column("first", "first"),
     Column("last", "last"),
 )
+
+REDRIVES: Final = (
+    Column("redrive", "redrive"), Column("input", "input"), Column("begun", "begun"),
+    Column("state", "state"), Column("by", "by", cut_to(30)), Column("letters", "letters", count),
+    Column("handled", "handled", count), Column("acked", "acked", count, "-"),
+    Column("died again", "died", count, "-"), Column("open", "open", count, "-"),
+    Column("unknown", "not_found", count, "-"),
+)  # fmt: skip
 
 
 class FoundLetter(NamedTuple):
@@ -109,6 +121,24 @@ def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
     }
 
 
+def redrive_row(name: str, one: RedriveRecord, outcomes: RedriveOutcomes) -> dict[str, Any]:
+    """Return a redrive of an input as a row; it has no outcomes where letters were dropped."""
+    begun, ended = one.begun, one.ended
+    found = outcomes.letters(begun.redrive)
+    is_replay = begun.action == LetterAction.REPLAYED
+    counted = Counter(found.values()) if is_replay else Counter[LetterOutcome]()
+    gone = counted[LetterOutcome.GONE] + counted[LetterOutcome.UNKNOWN]
+    figures = (counted[LetterOutcome.ACKED], counted[LetterOutcome.DIED], counted[LetterOutcome.OPEN], gone)
+    acked, died, open_, not_found = figures if is_replay else (None,) * len(figures)
+    return {
+        "redrive": begun.redrive, "input": name, "action": begun.action, "state": one.state, "by": begun.by,
+        "why": begun.why, "filter": begun.which, "letters": begun.letters,
+        "handled": outcomes.handled(begun.redrive), "acked": acked, "died": died, "open": open_,
+        "not_found": not_found, "begun": moment(begun.at_ms), "ended": moment(ended.at_ms) if ended else "",
+        "ended_by": ended.by if ended else "",
+    }  # fmt: skip
+
+
 def loss_row(loss: Loss) -> dict[str, Any]:
     """Return one lost emission as a row."""
     return {
@@ -147,6 +177,13 @@ def bytes_text(value: bytes | None) -> str:
 def parse_key(text: str) -> bytes:
     """Parse a key in the format of `bytes_text`; ValueError after ``0x`` without hexadecimal digits."""
     return bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+
+
+def sample_of(found: Sequence[FoundLetter], size: int = SAMPLE) -> list[FoundLetter]:
+    """Return letters spread evenly over those that were found, the first and the last among them."""
+    if len(found) <= size:
+        return list(found)
+    return [found[number * (len(found) - 1) // (size - 1)] for number in range(size)]
 
 
 def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:

@@ -187,6 +187,12 @@ def test_a_letter_lives_and_dies_by_the_command(live: Live, command: Command, tm
     assert [row["state"] for row in told["attempts"]] == ["FAILED", "FAILED", "ACKED"]
     assert [row["handled"][:9] for row in told["dead_letters"]] == ["REPLAYED ", "REPLAYED "]
     assert told["not_read"] == []
+    found = rows(command, "dlq", "redrives")
+    assert [(row["acked"], row["died"], row["open"], row["state"]) for row in found] == [
+        (0, 1, 0, "DONE"),
+        (1, 0, 0, "DONE"),
+    ]
+    assert (found[0]["by"], found[0]["why"]) == ("kim", "fixed")
 
     # and nothing is left
     def is_done() -> bool:

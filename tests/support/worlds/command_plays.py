@@ -17,6 +17,7 @@ from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.view import ViewReader
 from acker.wire.events import Init, SourceRun
 from replay.handling.letter_handling import Order, RateLimit
+from replay.handling.redrive import Redrive
 from replay.records.dead_letter import DEAD
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
@@ -130,10 +131,13 @@ def play_keeper(topics: Topics, stagehand: Stagehand) -> None:
 
 def _handle(log: Log, topics: Topics, letter: str, action: LetterAction) -> None:
     wanted = Filter()
-    outcome = carry_out(
-        log, topics, by_place(inputs_named(topics, ()), [letter], wanted),
-        Order(action, wanted, "kim", "no use"), RateLimit(None, now_ms()),
-        clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
-    )  # fmt: skip
+    redrive = Redrive(
+        log,
+        topics,
+        by_place(inputs_named(topics, ()), [letter], wanted),
+        Order(action, wanted, "kim", "no use", f"of {letter}"),
+        RateLimit(None, now_ms()),
+    )
+    outcome = carry_out(redrive, clock=now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
     if outcome.done != 1:
         raise AssertionError(f"{letter} was not {action.lower()}: {outcome}")

@@ -12,11 +12,11 @@ from acker.kafka.port import Headers, Outgoing
 from acker.wire.events import Reason
 from replay.handling.letter_box import find_letters
 from replay.handling.letter_handling import CHUNK_MAX, Left, LetterHandling, Order, RateLimit
+from replay.handling.redrive import Redrive, RedriveProgress
 from replay.records import headers
 from replay.records.letters import Filter, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
     FoundLetters,
-    HandlingResult,
     by_place,
     carry_out,
     inputs_named,
@@ -72,13 +72,16 @@ def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters
 def do(
     world: World, action: LetterAction = LetterAction.REPLAYED, *places: str, faults: Faults | None = None,
     wanted: Filter = Filter(), chunk: int = CHUNK_MAX,  # noqa: B008  # frozen
-) -> HandlingResult:  # fmt: skip
+) -> RedriveProgress:  # fmt: skip
     """Carry an order out, in transactions of so many letters."""
-    return carry_out(
-        world.cluster.log(faults), ONE_LIFE, by_place([INPUT], places, wanted),
-        Order(action, wanted, "kim", "fixed in 1.3"), RateLimit(None, world.now_ms, chunk),
-        clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None,
-    )  # fmt: skip
+    redrive = Redrive(
+        world.cluster.log(faults),
+        ONE_LIFE,
+        by_place([INPUT], places, wanted),
+        Order(action, wanted, "kim", "fixed in 1.3", "r"),
+        RateLimit(None, world.now_ms, chunk),
+    )
+    return carry_out(redrive, clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
 
 
 def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
@@ -176,7 +179,7 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
         world.lose(world.emission_of(world.copies()[-1]), message="still bad")
         world.settle(worker)
     again = found(world).found
-    assert [one.letter.place for one in again] == [f"{LETTERS}/0@4"]
+    assert [one.letter.place for one in again] == [f"{LETTERS}/0@8"]
     assert [(loss.attempt, loss.message) for loss in again[0].letter.history] == [
         (1, "bad line"),
         (2, "bad line"),

@@ -17,6 +17,9 @@ from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing
 from acker.units import time_text
 from acker.wire.events import Reason
+from replay.handling.letter_handling import Order, RateLimit
+from replay.handling.redrive import Redrive
+from replay.records.letters import Filter, LetterAction
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
@@ -373,3 +376,28 @@ def test_roots_and_a_record_are_watched_too(
     assert len(looks) == 3
     ages = [look["age_ms"] if "age_ms" in look else look["attempts"][-1]["age_ms"] for look in looks]
     assert ages == sorted(set(ages)), "each look is a new one"
+
+
+def test_redrives_are_listed_and_cancelled_and_a_wrong_one_is_refused(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = json.loads(printed(capsys, "dlq", "redrives", "-o", "json")[1])
+    assert (row["by"], row["letters"], row["handled"], row["open"], row["state"]) == ("kim", 1, 1, 1, "DONE")
+    assert "DONE" in printed(capsys, "dlq", "redrives")[1]
+    exit_code, _, err = printed(capsys, "dlq", "cancel", "nope")
+    assert (exit_code, "there is no redrive nope" in err) == (2, True)
+    exit_code, _, err = printed(capsys, "dlq", "cancel", row["redrive"])
+    assert (exit_code, "it is DONE" in err) == (2, True)
+    order = Order(LetterAction.REPLAYED, Filter(), "lee", "", "lost")
+    one = topics(attempts=1).input("sentences")
+    killed = Redrive(world.cluster.log(), topics(attempts=1), [(one, Filter())], order, RateLimit(None, 0, 1))
+    killed.step(world.now_ms)
+    assert printed(capsys, "dlq", "cancel", "lost")[:2] == (0, "redrive lost is cancelled: sentences\n")
+    found = json.loads(printed(capsys, "dlq", "redrives", "-o", "json")[1])
+    assert {row["redrive"]: row["state"] for row in found}["lost"] == "CANCELLED"
+
+
+@pytest.mark.usefixtures("world")
+def test_a_wait_without_a_unit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, _, err = printed(capsys, "dlq", "replay", "--input", "sentences", "--wait", "5")
+    assert (exit_code, "give 30s or 5m" in err) == (2, True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from acker.config.settings import Input
 from acker.errors import OutOfRange, UsageError
 from acker.identity import acker_partition
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Reason, pack_positions, pack_values
 from replay.handling.letter_handling import Order, RateLimit
+from replay.handling.redrive import Redrive
 from replay.records.due import Loss, left_out_entry
 from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
@@ -72,6 +75,12 @@ def again(world: World, planner: Planner, end: Journal, **published: tuple[int, 
     world.publish(end, following, of=COPIES, **published)
     world.run(1_500)
     return following
+
+
+def handle(world: World, meant: Sequence[tuple[Input, Filter]], order: Order) -> None:
+    """Carry an order out."""
+    redrive = Redrive(world.cluster.log(), world.topics, meant, order, RateLimit(None, world.now_ms))
+    carry_out(redrive, clock=lambda: world.now_ms, sleep_ms=lambda _: None, progress=lambda _: None)
 
 
 def move(world: World, to: Place) -> None:
@@ -175,11 +184,7 @@ def test_a_second_life_is_shown_with_the_first_and_ends_acked(world: World) -> N
     world.run(1_500)
     end = again(world, planner, end, fail=(0,))
     order = Order(LetterAction.REPLAYED, Filter(), "kim", "")
-    carry_out(
-        world.cluster.log(), world.topics, [(world.topics.input("sentences"), Filter())], order,
-        RateLimit(None, world.now_ms), clock=lambda: world.now_ms, sleep_ms=lambda _: None,
-        progress=lambda _: None,
-    )  # fmt: skip
+    handle(world, [(world.topics.input("sentences"), Filter())], order)
     assert (
         inspected(world)["now"] == "on the replay topic as a copy at sentences.g.replay/0@2, not emitted yet"
     )
@@ -200,12 +205,8 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     world.run(1_500)
     again(world, planner, end, fail=(0,))
     one = world.topics.input("sentences")
-    carry_out(
-        world.cluster.log(), world.topics, by_place([one], ["sentences/0@3"], Filter()),
-        Order(LetterAction.DROPPED, Filter(), "kim", "test data"), RateLimit(None, world.now_ms),
-        clock=lambda: world.now_ms, sleep_ms=lambda _: None,
-        progress=lambda _: None,
-    )  # fmt: skip
+    order = Order(LetterAction.DROPPED, Filter(), "kim", "test data")
+    handle(world, by_place([one], ["sentences/0@3"], Filter()), order)
     assert inspected(world)["now"] == "dropped by kim: test data"
 
 

@@ -1,0 +1,233 @@
+"""Follows what became of the letters that redrives of one input let live again.
+
+A redrive's copy is a new root. Its verdict, the copies that a replay worker makes of it, and the dead letter
+that it becomes in the end name it, so the log shows the outcome of each letter at any time, in any process.
+
+Source: docs/design/protocol.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import TopicError
+from acker.identity import input_id_of, is_replay, offset_of, partition_of
+from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.kafka.reading import read_piece
+from acker.wire.checks import read_verdicts
+from replay.records.due import parse_history
+from replay.records.headers import HISTORY, parse_location
+from replay.records.letters import LETTER, Letter, LetterAction, Mark, parse_letter
+from replay.records.redrives import (
+    AUDIT_PARTITION,
+    RedriveBegun,
+    RedriveEnded,
+    parse_audit,
+    redrive_of,
+)
+
+
+class LetterOutcome(StrEnum):
+    """What became of a letter that was let live again."""
+
+    OPEN = "OPEN"
+    """It is not settled: it waits for its query, is in a batch, or waits for a replay."""
+    ACKED = "ACKED"
+    DIED = "DIED"
+    """It is a dead letter again."""
+    GONE = "GONE"
+    """Its copy had left the replay topic before a query read it."""
+    UNKNOWN = "UNKNOWN"
+    """Its copy or its verdict is no longer in the log."""
+
+
+class RedriveRecord(NamedTuple):
+    """A redrive as its audit records have it; `ended` is None while it runs, or where it was killed.
+
+    `is_over`: a later one of the same input began, and so ended it.
+    """
+
+    begun: RedriveBegun
+    ended: RedriveEnded | None
+    is_over: bool
+
+    @property
+    def state(self) -> str:
+        """Return a `RedriveEnd`, ``INTERRUPTED``, or ``NOT ENDED``: it runs, or was killed."""
+        if self.ended is not None:
+            return self.ended.end
+        return "INTERRUPTED" if self.is_over else "NOT ENDED"
+
+
+def find_redrives(log: Log, found: Input, *, wait_ms: int, since_ms: int = 0) -> list[RedriveRecord]:
+    """Read the redrives of an input that began at a wall time or later, the oldest first.
+
+    Raises:
+        TopicError: its dead-letter topic does not exist.
+    """
+    place = existing_places(log, found.dead_letter.topic)[AUDIT_PARTITION]
+    first = max(log.starts([place])[place], log.offsets_at([place], since_ms)[place])
+    end = log.stable_ends([place])[place]
+    begun: dict[str, RedriveBegun] = {}
+    ended: dict[str, RedriveEnded] = {}
+    for record in read_piece(log, place, first, end, committed=True, wait_ms=wait_ms):
+        event = parse_audit(record)
+        if isinstance(event, RedriveBegun):
+            begun[event.redrive] = event
+        elif event is not None:
+            ended.setdefault(event.redrive, event)
+    last = next(reversed(begun), "")
+    return [RedriveRecord(each, ended.get(name), name != last) for name, each in begun.items()]
+
+
+class RedriveOutcomes:
+    """The outcomes of an input's redrives; each call of `read` takes in what is new in the log."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        found: Input,
+        redrives: Iterable[RedriveBegun],
+        read_max: int = READ_MAX,
+    ) -> None:
+        """Begin where the first of some redrives began; a call reads at most `read_max` records of a topic.
+
+        Raises:
+            TopicError: one of the topics does not exist.
+        """
+        begun = list(redrives)
+        starts = {topic: _starts_of(log, topic) for topic in followed_topics(topics, found)}
+        followers: list[Follower] = []
+        self._is_cut = False
+        for (topic, first), ends in zip(
+            starts.items(),
+            (
+                [each.verdicts_from for each in begun],
+                [each.letters_from for each in begun],
+                [each.copies_from for each in begun],
+            ),
+            strict=True,
+        ):
+            needed = [min((each[n] for each in ends if n < len(each)), default=0) for n in range(len(first))]
+            self._is_cut |= any(start > offset for start, offset in zip(first, needed, strict=True))
+            where = {TopicPartition(topic, n): max(start, needed[n]) for n, start in enumerate(first)}
+            followers.append(Follower(log, list(where), read_max, first=where))
+        self._input = found
+        self._verdicts, self._letters, self._copies = followers
+        self._settled: list[tuple[int, int, int, LetterOutcome]] = []
+        self._dead: list[tuple[int, int]] = []
+        self._roots: dict[int, dict[int, tuple[str, str]]] = {}
+        self._outcomes: dict[tuple[str, str], LetterOutcome] = {}
+        self._handled: dict[tuple[str, str], LetterAction] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last `read` took in all that there was."""
+        return self._verdicts.is_whole and self._letters.is_whole and self._copies.is_whole
+
+    def read(self) -> None:
+        """Take in what is new.
+
+        Copies are read last: so the copy of each verdict and of each letter is among them.
+        """
+        for record in self._verdicts.read():
+            self._settled.extend(self._verdicts_on_copies(record))
+        for record in self._letters.read():
+            self._put_letter(record)
+        for record in self._copies.read():
+            self._put_copy(record)
+        if not self._copies.is_whole:
+            return
+        for partition, start, end, outcome in self._settled:
+            roots = self._roots.get(partition, {})
+            within = range(start, end) if end - start < len(roots) else list(roots)
+            for offset in within:
+                if start <= offset < end and offset in roots:
+                    self._outcomes[roots[offset]] = outcome
+        for partition, offset in self._dead:
+            if (letter := self._roots.get(partition, {}).get(offset)) is not None:
+                self._outcomes[letter] = LetterOutcome.DIED
+        self._settled, self._dead = [], []
+
+    def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
+        """Return the outcome of each letter that a redrive let live again, by the letter's place."""
+        lacks = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
+        found = {
+            letter: self._outcomes.get((name, letter), lacks)
+            for (name, letter), action in self._handled.items()
+            if name == redrive and action is LetterAction.REPLAYED
+        }
+        if not self._is_cut:
+            return found
+        return {
+            letter: LetterOutcome.UNKNOWN if outcome is LetterOutcome.OPEN else outcome
+            for letter, outcome in found.items()
+        }
+
+    def count(self, redrive: str) -> Counter[LetterOutcome]:
+        """Count the letters of a redrive by outcome."""
+        return Counter(self.letters(redrive).values())
+
+    def handled(self, redrive: str) -> int:
+        """Return how many letters a redrive handled."""
+        return sum(name == redrive for name, _ in self._handled)
+
+    def close(self) -> None:
+        for follower in (self._verdicts, self._letters, self._copies):
+            follower.close()
+
+    def _verdicts_on_copies(self, record: Record) -> Iterator[tuple[int, int, int, LetterOutcome]]:
+        event = read_verdicts(record.value)
+        if event is None:
+            return
+        for runs, outcome in ((event.acked, LetterOutcome.ACKED), (event.absent, LetterOutcome.GONE)):
+            for source, start, end in runs:
+                if is_replay(source) and input_id_of(source) == self._input.id:
+                    yield partition_of(source), int(offset_of(start)), int(offset_of(end - 1)) + 1, outcome
+
+    def _put_letter(self, record: Record) -> None:
+        found = parse_letter(record)
+        if isinstance(found, Mark) and found.redrive:
+            self._handled[found.redrive, found.letter] = found.action
+        elif isinstance(found, Letter) and found.history:
+            topic, partition, offset = parse_location(found.history[-1].root) or ("", -1, -1)
+            if topic == self._input.replay_topic:
+                self._dead.append((partition, offset))
+
+    def _put_copy(self, record: Record) -> None:
+        """Note a redrive's own copy, or one that a replay worker made of such a copy."""
+        headers = dict(record.headers)
+        roots = self._roots.setdefault(record.partition, {})
+        if redrive := redrive_of(record.headers):
+            letter = redrive, (headers.get(LETTER) or b"").decode("utf-8", "replace")
+            self._outcomes.setdefault(letter, LetterOutcome.OPEN)
+            roots[record.offset] = letter
+        elif history := parse_history(headers.get(HISTORY)):
+            topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
+            before = self._roots.get(partition, {}).get(offset) if topic == self._input.replay_topic else None
+            if before is not None:
+                roots[record.offset] = before
+
+
+def followed_topics(topics: Topics, found: Input) -> tuple[str, str, str]:
+    """Return the topics that outcomes are read from: of verdicts, of letters, of copies."""
+    return topics.ack_topics.verdict, found.dead_letter.topic, found.replay_topic
+
+
+def existing_places(log: Log, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic; `TopicError` if it does not exist."""
+    info = log.topics([topic]).get(topic)
+    if info is None:
+        raise TopicError(f"topic {topic} does not exist; run `windhover topics create`")
+    return [TopicPartition(topic, number) for number in range(info.partitions)]
+
+
+def _starts_of(log: Log, topic: str) -> list[int]:
+    return [offset for _, offset in sorted(log.starts(existing_places(log, topic)).items())]

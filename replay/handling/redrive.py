@@ -1,0 +1,323 @@
+"""A redrive: an order carried out for some inputs, slowly enough to see what becomes of the letters.
+
+Drive it with `step` until it `is_done`; whoever drives it may `cancel` it between two steps.
+
+1. For each input: fence other handlers, find the letters, write that the redrive began.
+2. Handle letters in transactions, as the rate limit allows, and no more than `at_once` that are not settled.
+3. Stop when `died_max` of them died again, or when none of those that are open is settled for `stalled_ms`.
+4. Where `wait_ms` is set, wait so long until the last ones are settled; write how the redrive ended.
+
+A redrive that is killed has no end in the log. What it did is there, each letter once, and its successor
+handles the others.
+
+Source: docs/design/protocol.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.kafka.port import Log
+from replay.handling.letter_box import KEPT_MAX
+from replay.handling.letter_handling import Left, LetterHandling, Order, RateLimit
+from replay.handling.outcomes import (
+    LetterOutcome,
+    RedriveOutcomes,
+    existing_places,
+    find_redrives,
+    followed_topics,
+)
+from replay.records.letters import Filter, LetterAction
+from replay.records.redrives import RedriveBegun, RedriveEnd, RedriveEnded, audit_record
+
+AT_ONCE: Final = 1_000
+"""So many letters may be let live again and not be settled; further ones wait."""
+
+DIED_MAX: Final = 10
+"""A redrive stops when so many of its letters have died again."""
+
+STALLED_MS: Final = 600_000
+"""A redrive that waits for open letters stops when none of them was settled for so long."""
+
+STEP_MS_MAX: Final = 500
+"""A redrive that waits is stepped again after this long; so often it reads what became of its letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveLimits:
+    """How far a redrive goes by itself; `wait_ms`: how long it waits for the last letters at its end."""
+
+    at_once: int = AT_ONCE
+    died_max: int = DIED_MAX
+    stalled_ms: int = STALLED_MS
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """How far a redrive is.
+
+    Attributes:
+        letters: how many it found, in the inputs that it has begun.
+        done: how many it handled.
+        left: how many it left as they are, by reason.
+        left_out: letters that it did not even try, since there were too many.
+        outcomes: what became of those that it let live again.
+        end: how it ended; None: it has not.
+    """
+
+    letters: int = 0
+    done: int = 0
+    left: Counter[Left] = field(default_factory=Counter)
+    left_out: int = 0
+    outcomes: Counter[LetterOutcome] = field(default_factory=Counter)
+    end: RedriveEnd | None = None
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.letters:,} handled; {outcome_text(self.outcomes)}"
+
+
+def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
+    """Format outcomes: ``12 acked, 3 died again``, and what else there is."""
+    words = {LetterOutcome.ACKED: "acked", LetterOutcome.DIED: "died again"}
+    more = {LetterOutcome.OPEN: "open", LetterOutcome.GONE: "gone", LetterOutcome.UNKNOWN: "unknown"}
+    shown = [f"{outcomes[each]:,} {word}" for each, word in words.items()]
+    return ", ".join(
+        [*shown, *(f"{outcomes[each]:,} {word}" for each, word in more.items() if outcomes[each])]
+    )
+
+
+class Redrive:
+    """An order that is carried out; nothing is written or fenced before the first `step`."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        meant: Sequence[tuple[Input, Filter]],
+        order: Order,
+        pace: RateLimit,
+        limits: RedriveLimits = RedriveLimits(),
+        *,
+        kept_max: int = KEPT_MAX,  # frozen
+    ) -> None:
+        """Prepare the order for the letters that the filters of `meant` match; they replace its own.
+
+        `order.redrive` must be a new id.
+        """
+        self._log, self._topics, self._order, self._pace, self._limits = log, topics, order, pace, limits
+        self._kept_max = kept_max
+        self._left_to_do = list(meant)
+        self._now: _OneInput | None = None
+        self._past = RedriveProgress()
+        self._end: RedriveEnd | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._now is None and (self._end is not None or not self._left_to_do)
+
+    @property
+    def progress(self) -> RedriveProgress:
+        """How far it is, as of the last `step`."""
+        now = self._now.progress if self._now else RedriveProgress()
+        past = self._past
+        end = (self._end or RedriveEnd.DONE) if self.is_done else None
+        return RedriveProgress(
+            past.letters + now.letters,
+            past.done + now.done,
+            past.left + now.left,
+            past.left_out + now.left_out,
+            past.outcomes + now.outcomes,
+            end,
+        )
+
+    def cancel(self) -> None:
+        """Let the next step end it; what it has written stays."""
+        self._end = self._end or RedriveEnd.CANCELLED
+
+    def step(self, now_ms: int) -> int:
+        """Go on, by one transaction at most; return how many ms to wait before the next step.
+
+        Raises:
+            Aborted: nothing of the last transaction was written; begin another redrive.
+            Fenced: somebody else handles letters of the input now, or has cancelled this redrive.
+            Unreachable: it is not known whether the transaction was committed; begin another redrive.
+            TopicError: a topic is missing.
+        """
+        if self._now is None:
+            if self.is_done:
+                return 0
+            found, matching = self._left_to_do.pop(0)
+            order = replace(self._order, which=matching)
+            self._now = _OneInput(self._log, self._topics, found, order, self._limits, self._kept_max, now_ms)
+        wait_ms = self._now.step(self._pace, self._end, now_ms)
+        if self._now.end is not None:
+            self._now.close()
+            if self._now.end is not RedriveEnd.DONE:
+                self._end = self._now.end
+            self._past, self._now = replace(self.progress, end=None), None
+        return wait_ms
+
+    def close(self) -> None:
+        """Release what it has open; a redrive that is not done has no end in the log then."""
+        if self._now is not None:
+            self._now.close()
+
+
+class _OneInput:
+    """A redrive of one input."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        found: Input,
+        order: Order,
+        limits: RedriveLimits,
+        kept_max: int,
+        now_ms: int,
+    ) -> None:
+        self._log, self._topics, self._input, self._order = log, topics, found, order
+        self._limits = limits
+        self._handling = LetterHandling(
+            log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits, kept_max=kept_max
+        )
+        self._outcomes: RedriveOutcomes | None = None
+        self._begun: RedriveBegun | None = None
+        self._letters = 0
+        self._read_ms = now_ms
+        self._settled = 0
+        self._settled_ms = now_ms
+        self._handled_ms = now_ms
+        self.end: RedriveEnd | None = None
+
+    @property
+    def progress(self) -> RedriveProgress:
+        handling = self._handling
+        return RedriveProgress(
+            self._letters, handling.done, Counter(handling.left), handling.left_out, self._counted()
+        )
+
+    def step(self, pace: RateLimit, stop: RedriveEnd | None, now_ms: int) -> int:
+        if self._begun is None:
+            self._begin(now_ms)
+            if not self._letters:
+                self.end = stop or RedriveEnd.DONE
+                return 0
+        self._follow(now_ms)
+        open_ = self._counted()[LetterOutcome.OPEN]
+        end = stop or self._must_stop(open_, now_ms)
+        if end is None and self._handling.is_done:
+            waited = now_ms - self._handled_ms >= self._limits.wait_ms
+            if waited or not open_:
+                end = RedriveEnd.DONE
+        if end is not None:
+            self._finish(end, now_ms)
+            return 0
+        room = min(pace.room(now_ms), self._limits.at_once - open_ if self._outcomes else self._letters)
+        if room > 0 and not self._handling.is_done:
+            pace.spend(self._handling.step(room, now_ms))
+            self._handled_ms = now_ms
+            return min(STEP_MS_MAX, pace.wait_ms(now_ms))
+        return max(1, min(STEP_MS_MAX, pace.wait_ms(now_ms) or STEP_MS_MAX))
+
+    def close(self) -> None:
+        self._handling.close()
+        if self._outcomes is not None:
+            self._outcomes.close()
+
+    def _begin(self, now_ms: int) -> None:
+        self._letters = self._handling.open()
+        verdicts, letters, copies = (
+            tuple(offset for _, offset in sorted(self._log.ends(existing_places(self._log, topic)).items()))
+            for topic in followed_topics(self._topics, self._input)
+        )
+        order = self._order
+        self._begun = RedriveBegun(
+            order.redrive,
+            order.action.value,
+            order.by,
+            order.why,
+            str(order.which),
+            self._letters,
+            copies,
+            letters,
+            verdicts,
+            now_ms,
+        )
+        if not self._letters:
+            return
+        self._handling.write([audit_record(self._begun, self._input.dead_letter.topic)])
+        if order.action is LetterAction.REPLAYED:
+            self._outcomes = RedriveOutcomes(self._log, self._topics, self._input, [self._begun])
+
+    def _follow(self, now_ms: int) -> None:
+        """Read what became of the letters, but not more often than they are looked for."""
+        if self._outcomes is None or now_ms - self._read_ms < STEP_MS_MAX:
+            return
+        self._read_ms = now_ms
+        self._outcomes.read()
+        counted = self._counted()
+        settled = counted.total() - counted[LetterOutcome.OPEN]
+        if settled != self._settled:
+            self._settled, self._settled_ms = settled, now_ms
+
+    def _counted(self) -> Counter[LetterOutcome]:
+        """Count outcomes; what was handled since the last reading is open."""
+        if self._outcomes is None:
+            return Counter()
+        counted = self._outcomes.count(self._order.redrive)
+        counted[LetterOutcome.OPEN] += self._handling.done - counted.total()
+        return counted
+
+    def _must_stop(self, open_: int, now_ms: int) -> RedriveEnd | None:
+        if self._handling.is_done:
+            return None
+        if self._counted()[LetterOutcome.DIED] >= self._limits.died_max:
+            return RedriveEnd.DIED_AGAIN
+        since_ms = max(self._settled_ms, self._handled_ms)
+        is_full = open_ >= self._limits.at_once
+        return RedriveEnd.STALLED if is_full and now_ms - since_ms >= self._limits.stalled_ms else None
+
+    def _finish(self, end: RedriveEnd, now_ms: int) -> None:
+        if self._outcomes is not None:
+            self._outcomes.read()
+        counted, order = self._counted(), self._order
+        ended = RedriveEnded(
+            order.redrive,
+            end.value,
+            order.by,
+            self._handling.done,
+            counted[LetterOutcome.ACKED],
+            counted[LetterOutcome.DIED],
+            now_ms,
+        )
+        self._handling.write([audit_record(ended, self._input.dead_letter.topic)])
+        self.end = end
+
+
+def cancel_redrive(log: Log, topics: Topics, found: Input, redrive: str, by: str, now_ms: int) -> None:
+    """Cancel a redrive of an input from outside: it is fenced, and its end is written.
+
+    Raises:
+        UsageError: there is no such redrive, or it has ended.
+    """
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    order = Order(LetterAction.REPLAYED, Filter(), by, "", redrive)
+    handling = LetterHandling(log, found, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
+    with closing(handling):
+        records = {each.begun.redrive: each for each in find_redrives(log, found, wait_ms=wait_ms)}
+        one = records.get(redrive)
+        if one is None or one.ended is not None or one.is_over:
+            state = "there is none" if one is None else f"it is {one.state}"
+            raise UsageError(f"redrive {redrive} of input {found.name} cannot be cancelled: {state}")
+        handling.fence()
+        ended = RedriveEnded(redrive, RedriveEnd.CANCELLED.value, by, -1, -1, -1, now_ms)
+        handling.write([audit_record(ended, found.dead_letter.topic)])

@@ -1,0 +1,130 @@
+"""The audit records of redrives: who let which dead letters be handled, why, how many, and how it ended.
+
+A redrive carries one order out for one input. It writes two records into partition 0 of the input's
+dead-letter topic, with neither key nor value: one before its first letter, one at its end. Every copy and
+every mark that it writes has its id. So the log shows what a redrive did even where it was killed, and what
+became of each letter. The records live as long as the letters do.
+
+==========================  ===================================================================
+windhover.redrive           the id; on the copies and marks of the redrive as well
+windhover.audit             JSON: the fields of `RedriveBegun` or `RedriveEnded`
+==========================  ===================================================================
+
+Source: docs/design/protocol.md, section 5.4.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from acker.kafka.port import Headers, Outgoing, Record
+from acker.wire.causes import clipped
+from replay.records.headers import CAUSE_BYTES_MAX, PREFIX
+
+REDRIVE: Final = f"{PREFIX}redrive"
+AUDIT: Final = f"{PREFIX}audit"
+
+AUDIT_PARTITION: Final = 0
+"""The partition of the dead-letter topic that has the audit records."""
+
+
+class RedriveEnd(StrEnum):
+    """How a redrive ended."""
+
+    DONE = "DONE"
+    CANCELLED = "CANCELLED"
+    DIED_AGAIN = "DIED_AGAIN"
+    """Too many of its letters died again."""
+    STALLED = "STALLED"
+    """As many letters as may be open at once were open, and none of them was settled for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveBegun:
+    """That a redrive began.
+
+    Attributes:
+        action: a `LetterAction`.
+        by: who did it; `why` may be empty.
+        which: the filter, in words.
+        letters: how many it found.
+        copies_from: where the replay topic ended before, by partition; likewise `letters_from` of the
+            dead-letter topic, and `verdicts_from` of ``_ack_verdict``.
+        at_ms: wall time.
+    """
+
+    redrive: str
+    action: str
+    by: str
+    why: str
+    which: str
+    letters: int
+    copies_from: tuple[int, ...]
+    letters_from: tuple[int, ...]
+    verdicts_from: tuple[int, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveEnded:
+    """That a redrive ended, with what was known then; what became of letters later is in the log.
+
+    Attributes:
+        end: a `RedriveEnd`.
+        by: who ended it.
+        handled: how many letters it handled; -1: unknown, another process wrote this.
+        acked: how many of them were acked by then; likewise `died`.
+    """
+
+    redrive: str
+    end: str
+    by: str
+    handled: int
+    acked: int
+    died: int
+    at_ms: int
+
+
+def audit_record(event: RedriveBegun | RedriveEnded, topic: str) -> Outgoing:
+    """Build an audit record of a dead-letter topic."""
+    fields = asdict(event)
+    texts = {
+        name: clipped(value, CAUSE_BYTES_MAX) for name, value in fields.items() if isinstance(value, str)
+    }
+    text = json.dumps({**fields, **texts}, ensure_ascii=False, separators=(",", ":"))
+    headers: Headers = ((REDRIVE, event.redrive.encode()), (AUDIT, text.encode("utf-8", "replace")))
+    return Outgoing(topic, AUDIT_PARTITION, None, headers=headers, timestamp_ms=event.at_ms)
+
+
+def parse_audit(record: Record) -> RedriveBegun | RedriveEnded | None:
+    """Read an audit record; None: it is something else, or cannot be read."""
+    text = dict(record.headers).get(AUDIT)
+    if text is None:
+        return None
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        if "end" in fields:
+            return RedriveEnded(**_typed(fields, "handled", "acked", "died", "at_ms"))
+        fields |= {name: tuple(map(int, fields[name])) for name in _ENDS_BEFORE}
+        return RedriveBegun(**_typed(fields, "letters", "at_ms"))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+_ENDS_BEFORE: Final = ("copies_from", "letters_from", "verdicts_from")
+
+
+def _typed(fields: dict[str, Any], *numbers: str) -> dict[str, Any]:
+    """Return fields that anybody may have written with the types that they must have."""
+    return {
+        name: int(value) if name in numbers else value if name in _ENDS_BEFORE else str(value)
+        for name, value in fields.items()
+    }
+
+
+def redrive_of(headers: Headers) -> str:
+    """Return the id of the redrive that wrote a copy or a mark; empty: none did."""
+    return (dict(headers).get(REDRIVE) or b"").decode("utf-8", "replace")

@@ -1,0 +1,229 @@
+"""Redrives: what becomes of each letter is followed, too many deaths stop one, and an audit record stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from acker.errors import Fenced, UsageError
+from acker.kafka.port import Outgoing, TopicPartition
+from replay.handling.letter_handling import CHUNK_MAX, Order, RateLimit
+from replay.handling.outcomes import LetterOutcome, RedriveOutcomes, find_redrives
+from replay.handling.redrive import (
+    STALLED_MS,
+    STEP_MS_MAX,
+    Redrive,
+    RedriveLimits,
+    RedriveProgress,
+    cancel_redrive,
+    outcome_text,
+)
+from replay.records.letters import Filter, LetterAction, parse_letter
+from replay.records.redrives import AUDIT, REDRIVE, RedriveEnd, parse_audit
+from tests.support.worlds.replay_world import COPIES, LETTERS, World, topics
+
+ONE_LIFE = topics(attempts=1)
+INPUT = ONE_LIFE.input("sentences")
+LOST = LetterOutcome.DIED
+STEPS_MAX = 3_000
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world with twenty dead letters in two partitions."""
+    made = World()
+    worker = made.worker(of=ONE_LIFE)
+    for partition in range(2):
+        made.lose(*(made.emit(b"%d" % n, partition=partition) for n in range(10)))
+    made.settle(worker)
+    worker.close()
+    return made
+
+
+def redrive(
+    world: World, name: str = "r1", *, rate: float | None = None, chunk: int = CHUNK_MAX,
+    limits: RedriveLimits = RedriveLimits(), which: Filter = Filter(),  # noqa: B008  # frozen
+    action: LetterAction = LetterAction.REPLAYED,
+) -> Redrive:  # fmt: skip
+    order = Order(action, which, "kim", "fixed in 1.3", name)
+    pace = RateLimit(rate, world.now_ms, chunk)
+    return Redrive(world.cluster.log(), ONE_LIFE, [(INPUT, which)], order, pace, limits)
+
+
+def drive(world: World, one: Redrive, between: Callable[[], object] = lambda: None) -> RedriveProgress:
+    """Step a redrive to its end; something may happen between two steps."""
+    for _ in range(STEPS_MAX):
+        if one.is_done:
+            one.close()
+            return one.progress
+        world.now_ms += max(1, one.step(world.now_ms))
+        between()
+    raise AssertionError(f"it does not end: {one.progress}")
+
+
+class Query:
+    """Acks the copies of a world once, in the order of the log, but those that it fails."""
+
+    def __init__(self, world: World, fails: Callable[[bytes | None], bool] = lambda _: False) -> None:
+        self._world, self._fails = world, fails
+        self._seen: set[tuple[int, int]] = set()
+        self._worker = world.worker(of=ONE_LIFE)
+
+    def __call__(self) -> None:
+        for copy in self._world.copies():
+            place = copy.partition, copy.offset
+            if place in self._seen:
+                continue
+            self._seen.add(place)
+            root = self._world.emission_of(copy)
+            if self._fails(copy.value):
+                self._world.lose(root)
+            else:
+                self._world.ack(root.source, copy.offset, copy.offset + 1)
+        self._world.settle(self._worker)
+
+
+def outcomes(world: World, name: str = "r1") -> dict[str, LetterOutcome]:
+    log = world.cluster.log()
+    found = RedriveOutcomes(
+        log, ONE_LIFE, INPUT, [each.begun for each in find_redrives(log, INPUT, wait_ms=100)]
+    )
+    found.read()
+    assert found.is_whole
+    return dict(found.letters(name))
+
+
+def test_the_outcome_of_each_letter_is_known_and_summed_up(world: World) -> None:
+    query = Query(world, lambda value: value in (b"3", b"4"))
+    progress = drive(world, redrive(world, limits=RedriveLimits(wait_ms=60_000)), query)
+    assert (progress.letters, progress.done, progress.end) == (20, 20, RedriveEnd.DONE)
+    assert outcome_text(progress.outcomes) == "16 acked, 4 died again"
+    found = outcomes(world)
+    assert len(found) == 20
+    assert sorted(place for place, outcome in found.items() if outcome is LOST) == [
+        f"{LETTERS}/{partition}@{offset}" for partition in range(2) for offset in (3, 4)
+    ]
+
+
+def test_a_letter_that_lives_several_attempts_has_the_outcome_of_the_last(world: World) -> None:
+    """The worker's copies of a redrive's copy belong to the letter."""
+    drive(world, redrive(world, which=Filter(places=frozenset(["sentences/0@0", "sentences/0@1"]))))
+    thrice = topics(attempts=3, waits="initial: 0s")
+    worker = world.worker(of=thrice)
+    first, second = world.copies()
+    world.lose(world.emission_of(first))
+    world.settle(worker)
+    world.lose(world.emission_of(world.copies()[-1]))
+    world.settle(worker)
+    assert set(outcomes(world).values()) == {LetterOutcome.OPEN}
+    last = world.copies()[-1]
+    assert last.offset not in (first.offset, second.offset)
+    world.ack(world.emission_of(last).source, last.offset, last.offset + 1)
+    assert list(outcomes(world).values()) == [LetterOutcome.ACKED, LetterOutcome.OPEN]
+
+
+def test_too_many_that_die_again_stop_it_and_the_others_stay_letters(world: World) -> None:
+    limits = RedriveLimits(at_once=4, died_max=3)
+    progress = drive(world, redrive(world, limits=limits), Query(world, lambda _: True))
+    assert progress.end is RedriveEnd.DIED_AGAIN
+    assert 3 <= progress.outcomes[LOST] <= progress.done <= 8
+    (record,) = find_redrives(world.cluster.log(), INPUT, wait_ms=100)
+    assert record.state == "DIED_AGAIN"
+    assert record.ended is not None
+    assert record.ended.died == progress.outcomes[LOST]
+
+
+def test_below_the_limit_all_are_handled(world: World) -> None:
+    limits = RedriveLimits(at_once=4, died_max=3)
+    progress = drive(world, redrive(world, limits=limits), Query(world, lambda value: value == b"3"))
+    assert (progress.done, progress.end) == (20, RedriveEnd.DONE)
+
+
+def test_no_more_letters_are_open_than_may_be_and_without_a_query_it_stops(world: World) -> None:
+    began_ms = world.now_ms
+    progress = drive(world, redrive(world, limits=RedriveLimits(at_once=6)))
+    assert (progress.done, progress.end) == (6, RedriveEnd.STALLED)
+    assert STALLED_MS <= world.now_ms - began_ms <= STALLED_MS + 2 * STEP_MS_MAX
+
+
+def test_a_cancelled_one_ends_between_two_transactions(world: World) -> None:
+    one = redrive(world, chunk=3)
+    one.step(world.now_ms)
+    one.step(world.now_ms)
+    done = one.progress.done
+    assert 0 < done < 20
+    one.cancel()
+    progress = drive(world, one)
+    assert (progress.done, progress.end) == (done, RedriveEnd.CANCELLED)
+    assert drive(world, redrive(world, "r2")).done == 20 - done
+
+
+def test_one_that_runs_elsewhere_is_cancelled_and_fenced(world: World) -> None:
+    one = redrive(world, chunk=3)
+    one.step(world.now_ms)
+    log = world.cluster.log()
+    with pytest.raises(UsageError, match="there is none"):
+        cancel_redrive(log, ONE_LIFE, INPUT, "nope", "lee", world.now_ms)
+    cancel_redrive(log, ONE_LIFE, INPUT, "r1", "lee", world.now_ms)
+    with pytest.raises(Fenced):
+        one.step(world.now_ms)
+    (record,) = find_redrives(log, INPUT, wait_ms=100)
+    assert record.ended is not None
+    assert (record.state, record.ended.by) == ("CANCELLED", "lee")
+    with pytest.raises(UsageError, match="it is CANCELLED"):
+        cancel_redrive(log, ONE_LIFE, INPUT, "r1", "lee", world.now_ms)
+
+
+def test_the_audit_record_says_who_why_which_and_how_many(world: World) -> None:
+    which = Filter(error="ValueError", until_ms=world.now_ms + 1)
+    drive(world, redrive(world, which=which), Query(world))
+    (record,) = find_redrives(world.cluster.log(), INPUT, wait_ms=100)
+    begun = record.begun
+    assert (begun.by, begun.why, begun.letters, begun.action) == ("kim", "fixed in 1.3", 20, "REPLAYED")
+    assert begun.which == "error ValueError; until 1970-01-01T00:16:40.001000Z"
+    assert record.ended is not None
+    assert (record.ended.end, record.ended.handled) == ("DONE", 20)
+    assert record.ended.at_ms > begun.at_ms
+
+
+def test_nothing_is_written_where_no_letter_is_meant(world: World) -> None:
+    before = len(world.letters())
+    assert drive(world, redrive(world, which=Filter(error="KeyError"))).done == 0
+    assert len(world.letters()) == before
+
+
+def test_one_that_was_killed_is_interrupted_by_its_successor(world: World) -> None:
+    killed = redrive(world, chunk=3)
+    for _ in range(2):
+        killed.step(world.now_ms)
+    assert [each.state for each in find_redrives(world.cluster.log(), INPUT, wait_ms=100)] == ["NOT ENDED"]
+    drive(world, redrive(world, "r2"))
+    states = [each.state for each in find_redrives(world.cluster.log(), INPUT, wait_ms=100)]
+    assert states == ["INTERRUPTED", "DONE"]
+    assert len(outcomes(world, "r1")) + len(outcomes(world, "r2")) == 20
+
+
+def test_what_left_the_log_is_unknown_and_never_open(world: World) -> None:
+    drive(world, redrive(world))
+    assert set(outcomes(world).values()) == {LetterOutcome.OPEN}
+    world.cluster.log().delete_before({TopicPartition(COPIES, 0): world.copies(0)[-1].offset + 1})
+    assert set(outcomes(world).values()) == {LetterOutcome.UNKNOWN}
+
+
+def test_letters_that_were_dropped_have_an_audit_record_and_no_outcome(world: World) -> None:
+    progress = drive(world, redrive(world, action=LetterAction.DROPPED))
+    assert (progress.done, progress.outcomes.total()) == (20, 0)
+    (record,) = find_redrives(world.cluster.log(), INPUT, wait_ms=100)
+    assert (record.begun.action, record.state) == ("DROPPED", "DONE")
+    assert outcomes(world) == {}
+
+
+def test_an_audit_record_that_somebody_else_wrote_is_passed_over(world: World) -> None:
+    producer = world.cluster.log().producer()
+    for text in (b"", b"[]", b'{"end": 1}', b'{"redrive": "x"}', b"\xff"):
+        producer.send(Outgoing(LETTERS, 0, None, headers=((REDRIVE, b"x"), (AUDIT, text))))
+    producer.flush(0)
+    assert find_redrives(world.cluster.log(), INPUT, wait_ms=100) == []
+    assert all(parse_audit(record) is None for record in world.letters())
+    assert sum(parse_letter(record) is not None for record in world.letters()) == 20

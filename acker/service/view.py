@@ -22,7 +22,7 @@ from acker.errors import Disagreement, OutOfRange
 from acker.hot_paths import Hits
 from acker.kafka.port import Log, TopicPartition
 from acker.kafka.reading import read_piece
-from acker.ledger.cohort import NEVER, Pin, RootCohort
+from acker.ledger.cohort import NEVER, Pin, RootCohort, Session
 from acker.ledger.sessions import SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.snapshot import load_state
@@ -71,6 +71,11 @@ class AckerView:
         self.at_ms = at_ms
         self.is_behind = is_behind
         self._core = core
+
+    def owner(self, group: str) -> Session | None:
+        """Return the session that owns a group; None: none ever took it."""
+        found = self._core.sessions.groups.get(group)
+        return None if found is None else found.owner
 
     @property
     def next_init(self) -> int:

@@ -49,6 +49,13 @@ MISSING: Final = "topic {} is missing; run `windhover topics create`"
 NOT_WHOLE: Final = "{} has more records than are read at once; the next reading goes on (`--watch 2`)"
 
 
+class AckEnds(NamedTuple):
+    """Where an acker partition's ``_ack_init`` and ``_ack_ack`` end."""
+
+    init: int
+    ack: int
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All partitions of all tracked inputs at one moment.
@@ -59,6 +66,7 @@ class Snapshot:
         missing: topics that do not exist.
         away: why the broker could not be asked; None: it answered.
         of_no_input: sentences on replays that wait for inputs missing in this topics.yaml.
+        views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
     """
 
     at_ms: int
@@ -66,6 +74,8 @@ class Snapshot:
     missing: Sequence[str] = ()
     away: WindhoverError | None = None
     of_no_input: Sequence[str] = ()
+    views: Sequence[Reading[AckerView]] = ()
+    ends: Sequence[Reading[AckEnds]] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each partition."""
@@ -164,7 +174,8 @@ class Overview:
                 lost = _lost_roots(one, partition, waiting, dead)
                 partitions.append(partition_state(one, partition, views, ends, lost, lives, now_ms))
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
-        return Snapshot(now_ms, partitions, infos.missing, ask.away, of_no_input)
+        ack_ends = [infos.require(names.init) or ask(self._ack_ends, number) for number in self._numbers]
+        return Snapshot(now_ms, partitions, infos.missing, ask.away, of_no_input, views, ack_ends)
 
     def close(self) -> None:
         """Close all readers."""
@@ -190,6 +201,12 @@ class Overview:
             return lacking
         found = ask(self._observer.view, number)
         return Reading(found.value, found.unknown or ("" if found.value else NO_STATE.format(number)))
+
+    def _ack_ends(self, number: int) -> AckEnds:
+        names = self._topics.ack_topics
+        places = [TopicPartition(name, number) for name in (names.init, names.ack)]
+        ends = self._log.ends(places)
+        return AckEnds(*(ends[place] for place in places))
 
     def _wait(self, infos: _Infos) -> _Waiting:
         topic = self._topics.ack_topics.due

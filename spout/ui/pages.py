@@ -36,6 +36,7 @@ from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.tables import UNKNOWN, count, span
 from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
+from spout.ui.machinery import machinery_of
 from spout.ui.strip import CELLS_MAX, BandKind, Run, copies_strip_of, strip_of
 from spout.ui.summary import DRAWN, SERIES_EVERY_MS, Point, summaries
 from spout.ui.timeline import Timeline, timeline_of
@@ -131,6 +132,7 @@ class Pages:
         pages: list[tuple[str, Build]] = [
             ("/", self._overview),
             ("/partition/{input}/{partition:int}", self._partition),
+            ("/machinery", self._machinery),
             ("/record", self._record),
             ("/record/{place:path}", self._record),
         ]
@@ -175,6 +177,10 @@ class Pages:
             "notes": [*notes_on([row]), *unknown_values([row])],
         }
         return PageContent("partition.html", source, values, row)
+
+    def _machinery(self, _request: Request, now: LatestState) -> PageContent:
+        found = machinery_of(now.snapshot)
+        return PageContent("machinery.html", "Machinery", {"found": found}, found.rows())
 
     def _record(self, request: Request, now: LatestState) -> PageContent:
         query = RecordQuery.of(request)

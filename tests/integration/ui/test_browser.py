@@ -73,7 +73,7 @@ def unknown() -> World:
 STATES: dict[str, Callable[[], World]] = {
     "full": full, "empty": lambda: World(EMPTY), "unknown": unknown, "error": full
 }  # fmt: skip
-PATHS = ("/", "/partition/sentences/0", "/record/sentences/0@170", "/nothing")
+PATHS = ("/", "/partition/sentences/0", "/record/sentences/0@170", "/machinery", "/nothing")
 
 
 @pytest.fixture(scope="module")

@@ -212,3 +212,35 @@ def test_files_of_others_are_what_they_were_and_have_their_licence() -> None:
     for name, digest in VENDORED.items():
         assert hashlib.sha256(static.joinpath(name).read_bytes()).hexdigest() == digest
         assert static.joinpath(f"{name.partition('.')[0]}.LICENSE").is_file()
+
+
+def test_the_machinery_has_each_acker_partition_and_the_owner_of_each_group(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world, skip=(2,))
+    watch.read()
+    found = client.get("/machinery", headers={"accept": "application/json"}).json()
+    assert [each["partition"] for each in found["acker_partitions"]] == [0, 1, 2]
+    assert sum(each["open"] for each in found["acker_partitions"]) == 1
+    assert found["groups"] == [{"group": "g", "session": "s1", "epoch": 1, "query_lives": True}]
+    assert (found["ackers"], found["replay_workers"]) == (1, 0)
+
+
+def test_what_a_restart_of_an_acker_reads_grows_while_it_is_away(
+    world: World, watch: Watch, client: TestClient
+) -> None:
+    begin(world)
+    world.kill_acker()
+    watch.read()
+    before = client.get("/machinery", headers={"accept": "application/json"}).json()["acker_partitions"]
+    world.run(2_000)
+    watch.read()
+    after = client.get("/machinery", headers={"accept": "application/json"}).json()["acker_partitions"]
+    assert sum(each["unsaved"] for each in after) > sum(each["unsaved"] for each in before)
+
+
+def test_the_machinery_without_any_state_is_unknown(world: World, watch: Watch, client: TestClient) -> None:
+    watch.read()
+    found = client.get("/machinery", headers={"accept": "application/json"}).json()
+    assert {each["open"] for each in found["acker_partitions"]} == {None}
+    assert "acker partition 0 has no State yet" in client.get("/machinery").text

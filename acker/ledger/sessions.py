@@ -84,11 +84,12 @@ class PendingQueue:
         if not item.take:
             self._ticks.setdefault(item.session, deque()).append(item)
 
-    def ticks_of(self, session: Session) -> int:
-        return len(self._ticks.get(session, ()))
-
-    def drop_last_tick(self, session: Session) -> None:
-        del self._items[self._ticks[session].pop()]
+    def append_tick(self, tick: Pending, ticks_max: int) -> None:
+        """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
+        ticks = self._ticks.get(tick.session)
+        if ticks and len(ticks) >= ticks_max:
+            del self._items[ticks.pop()]
+        self.append(tick)
 
     def drop(self, take: Pending) -> None:
         del self._items[take]
@@ -239,9 +240,7 @@ class Sessions:
         """Put a tick of the owner into the line; of too many of a session the last is replaced."""
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
-        if self.line.ticks_of(session) >= self._pending_ticks_max:
-            self.line.drop_last_tick(session)
-        self.line.append(Pending(session, clock.read_ms))
+        self.line.append_tick(Pending(session, clock.read_ms), self._pending_ticks_max)
 
     def emit(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.

@@ -83,9 +83,9 @@ def _outcomes(worker: Worker, dues: Sequence[Due], now_ms: int) -> list[RootOutc
         Disagreement: a root is of another group than its input in topics.yaml.
         TopicError: a replay or dead-letter topic is missing, or has too few partitions.
     """
-    owners = {key: worker.input_of(*key) for key in dict.fromkeys(map(_owner_key, dues))}
+    owners = {key: worker.input_of(*key) for key in dict.fromkeys((due.source, due.group) for due in dues)}
     unique = {owner.id: owner for owner in owners.values()}
-    targets = [(due, owners[_owner_key(due)], _place(due), (due.topic, due.topic_id)) for due in dues]
+    targets = [(due, owners[due.source, due.group], _place(due), (due.topic, due.topic_id)) for due in dues]
     topics = {target[3] for target in targets}
     infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
     found = _fetch(worker, targets, unchanged(topics, infos))
@@ -98,10 +98,6 @@ _Target = tuple[Due, Input, RecordPlace, tuple[str, str]]
 
 _Found = tuple[Due, Input, Record | Absence, DeadReason | None]
 """A due root, its input, its record or why there is none, and why that makes it a dead letter, if it does."""
-
-
-def _owner_key(due: Due) -> tuple[int, str]:
-    return due.source, due.group
 
 
 def _place(due: Due) -> RecordPlace:

@@ -35,7 +35,7 @@ from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, parse_history, was_read
 from replay.records.headers import HISTORY, Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace
-from replay.worker.worker import Worker, topic_of
+from replay.worker.worker import Worker
 
 
 class LostRoot(NamedTuple):
@@ -235,10 +235,10 @@ def _missed(root: LostRoot) -> Past | None:
 
 def _pasts(worker: Worker, replayed: Sequence[LostRoot]) -> Mapping[RecordPlace, Past | None]:
     pasts: dict[RecordPlace, Past | None] = {}
-    there = worker.same_topics({topic_of(root.lost) for root in replayed})
+    there = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in replayed})
     left: set[RecordPlace] = set()
     for root in replayed:
-        if topic_of(root.lost) in there:
+        if (root.lost.topic, root.lost.topic_id) in there:
             left.add(_place(root))
         else:
             pasts[_place(root)] = Past(_here(root), dead=DeadReason.RECREATED)
@@ -274,7 +274,7 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         error=lost.error,
         blocked=lineage.held + (lost.reason is Reason.FAILED and lost.error == HELD),
     )
-    policy = worker.policy_of(worker.input_of(lost.source, lost.group))
+    policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposed = dispose(policy, emission, now_ms, worker.jitter())
     dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
     loss = _loss(lost, lineage.attempt, age_ms, location(*_place(root)))

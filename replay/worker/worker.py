@@ -24,7 +24,6 @@ from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import CURE, is_passed_over
 from acker.wire.checks import LogOnce
 from acker.wire.codec import wire_codec
-from acker.wire.events import Lost
 from replay.policy.breaker import Breaker
 from replay.policy.disposition import Action, Backoff, Policy, Rule
 from replay.records.due import due_codec
@@ -87,8 +86,17 @@ class Worker:
         self._log_once = LogOnce()
         self._counts: PartitionCounts | None = None
         self._inputs = {found.id: found for found in topics.inputs.values()}
-        self._policies = {found.id: _policy(found) for found in topics.inputs.values()}
-        self._breakers = {found.id: _breaker(found, limits) for found in topics.inputs.values()}
+        self.policies = {found.id: _policy(found) for found in topics.inputs.values()}
+        self._breakers = {
+            found.id: Breaker(
+                max_ratio=found.dead_letter.max_ratio,
+                max_consecutive=found.dead_letter.max_consecutive,
+                window_ms=limits.breaker_window_ms,
+                dead_min=limits.breaker_dead_min,
+                settled_min=limits.breaker_settled_min,
+            )
+            for found in topics.inputs.values()
+        }
 
     def input_of(self, source: int, group: str) -> Input:
         """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""
@@ -199,9 +207,6 @@ class Worker:
         found = self._inputs.get(input_id_of(source))
         return found if found is not None and found.tracked else None
 
-    def policy_of(self, found: Input) -> Policy:
-        return self._policies[found.id]
-
     def breaker_of(self, found: Input) -> Breaker:
         return self._breakers[found.id]
 
@@ -296,11 +301,6 @@ def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) 
     return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
 
 
-def topic_of(lost: Lost) -> tuple[str, str]:
-    """Return the topic of lost roots, with Kafka's id of it."""
-    return lost.topic, lost.topic_id
-
-
 def _policy(found: Input) -> Policy:
     retry = found.retry
     return Policy(
@@ -312,14 +312,4 @@ def _policy(found: Input) -> Policy:
         count_abandoned=retry.count_abandoned,
         rules=tuple(Rule(rule.error, rule.operator, Action(rule.then)) for rule in retry.causes),
         hold_ms=found.hold_ms,
-    )
-
-
-def _breaker(found: Input, limits: ReplayLimits) -> Breaker:
-    return Breaker(
-        max_ratio=found.dead_letter.max_ratio,
-        max_consecutive=found.dead_letter.max_consecutive,
-        window_ms=limits.breaker_window_ms,
-        dead_min=limits.breaker_dead_min,
-        settled_min=limits.breaker_settled_min,
     )

@@ -57,7 +57,10 @@ def server_properties(
         advertised=_addresses(advertised),
         protocols=",".join(f"{name}:PLAINTEXT" for name, _ in listeners),
     )
-    return text + "".join(f"{name}={_escaped(value)}\n" for name, value in (further or {}).items())
+    for name, value in (further or {}).items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n")  # as Java's `Properties` reads it
+        text += f"{name}={escaped}\n"
+    return text
 
 
 def settings_of_a_cluster(brokers: int) -> dict[str, str]:
@@ -87,11 +90,6 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
     for topic in ("transaction.state.log", "share.coordinator.state.topic"):
         found[f"{topic}.min.isr"] = in_sync
     return found
-
-
-def _escaped(value: str) -> str:
-    """Escape a value so that Java's `Properties` parses it back unchanged."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _addresses(listeners: Sequence[tuple[str, int]]) -> str:

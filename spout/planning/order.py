@@ -191,7 +191,11 @@ class Gate:
         else:
             self._standing[index] = line, origin
             before = self._line_up.waiting.get(line)
-            cause = self._behind(before) if before is not None and before < origin else self.holds(index)
+            cause = (
+                waits_for(self._operator, self.place, before)
+                if before is not None and before < origin
+                else self.holds(index)
+            )
         if cause is None and most is not None and self._through >= most:
             cause = Cause(self._operator, HELD, f"the batch has room for {most:,} records of {self.place}")
         self._through += cause is None
@@ -211,7 +215,9 @@ class Gate:
         if standing is None:
             return None
         failed = self._failed.get(standing[0])
-        return self._behind(failed) if failed is not None and failed < standing[1] else None
+        if failed is None or failed >= standing[1]:
+            return None
+        return waits_for(self._operator, self.place, failed)
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
         """Return why a tuple that descends from these records is blocked now; None: it is not."""
@@ -246,9 +252,6 @@ class Gate:
 
     def _has_failed(self, line: int, origin: int) -> None:
         self._failed[line] = min(origin, self._failed.get(line, origin))
-
-    def _behind(self, origin: int) -> Cause:
-        return waits_for(self._operator, self.place, origin)
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:

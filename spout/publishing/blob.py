@@ -53,7 +53,11 @@ def encode(report: TaskReport) -> bytes:
         report.operator,
         report.upstream,
         report.consumer,
-        plan and _plan_fields(plan),
+        plan
+        and (
+            *(plan.group, plan.session, plan.epoch, plan.partitions, plan.now, plan.timeout_ms, plan.tracked),
+            [tuple(run) for run in plan.ranges],
+        ),
         [tuple(run) for run in report.ranges],
         [tuple(run) for run in report.absent],
         report.lost,
@@ -149,19 +153,6 @@ def _places(fields: tuple[bytes, bytes]) -> RootPositions:
 
 def _edges(packed: bytes) -> U64:
     return np.frombuffer(packed, np.uint64)
-
-
-def _plan_fields(plan: BatchPlan) -> tuple[Any, ...]:
-    return (
-        plan.group,
-        plan.session,
-        plan.epoch,
-        plan.partitions,
-        plan.now,
-        plan.timeout_ms,
-        plan.tracked,
-        [tuple(run) for run in plan.ranges],
-    )
 
 
 def _plan(fields: tuple[Any, ...]) -> BatchPlan:

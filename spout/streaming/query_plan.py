@@ -8,7 +8,7 @@ Source: docs/design/protocol.md, sections 5.1 and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -68,7 +68,7 @@ def shuffles(session: SparkSession, query: str) -> bool:
 
 def stays(rows: DataFrame) -> bool:
     """Return whether rows come from a batch without a shuffle since: then their partitions are fixed."""
-    return not any(map(is_exchange, _stages(physical_plan(rows))))
+    return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))
 
 
 def label(operator: str, identity: str) -> str:
@@ -154,10 +154,6 @@ def _is_stage(node: JavaObject) -> bool:
     if node.nodeName() != OPERATOR:
         return False
     return columns_read(node) >= _BETWEEN_STAGES
-
-
-def _stages(plan: JavaObject) -> Iterator[JavaObject]:
-    return nodes(plan, planned_children)
 
 
 def stream_of(node: JavaObject) -> str:

@@ -40,7 +40,7 @@ from spout.bolts.outputs import output_schema
 from spout.execution.safety import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.spark.private import spark_type_of
-from spout.streaming.application import Application, Stream, refuse_workers
+from spout.streaming.application import Application, refuse_workers
 from spout.streaming.frames import Node, loose, node_of
 from spout.streaming.options import SourceOptions
 from spout.topology.chain import Step
@@ -132,7 +132,8 @@ def read_stream(
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
     anchor = spark_type_of(carry.type).simpleString()
     schema = {**columns, ANCHOR: anchor} if stream.tracked else columns
-    stream.status_path = status_path_of(application, stream, options.get("status_path"))
+    path = options.get("status_path")
+    stream.status_path = Path(path or Mailbox(application.sink_folder, stream.id).status_path)
     source = SourceOptions(
         topics=topics,
         inputs=names,
@@ -178,11 +179,6 @@ def let_workers_be_this_python(context: SparkContext) -> None:
             found or "not there",
         )
     context.pythonExec = sys.executable
-
-
-def status_path_of(application: Application, stream: Stream, path: str | Path | None) -> Path:
-    """Return the file of the planner's status: `path`, or one in the application's folder."""
-    return Path(path) if path is not None else Mailbox(application.sink_folder, stream.id).status_path
 
 
 def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> dict[str, Any]:

@@ -43,6 +43,7 @@ Place = Annotated[
 Names = Annotated[
     list[str] | None, typer.Option("--input", help="With --key: an input by its name or topic.")
 ]
+Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input by its name or topic.")]
 Key = Annotated[str | None, typer.Option(help="Records with this key instead; 0x… for bytes.")]
 Since = Annotated[str | None, typer.Option("--from", help="With --key: from this time on, or 2h ago.")]
 OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
@@ -146,6 +147,29 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
             notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
             _print_notes([printable(line) for line in notes])
     return TopicError.exit_code if snapshot.missing else 0
+
+
+def failures(
+    inputs: Inputs = None,
+    since: Annotated[str, typer.Option(help="Count from this time on, or so long ago.")] = "1h",
+    watch: Watch = None,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Count failures by bolt and cause: how many, since when, and which share a replay repairs."""
+    from spout.inspect.dead_letters import inputs_named
+    from spout.inspect.failures import FAILURES, FailureLog
+
+    since_ms = parse_time("--since", since, wall_ms()) or 0
+    with opened(config, "failures") as (topics, log):
+        named = inputs_named(topics, inputs or ())
+        with closing(FailureLog(log, topics, named, since_ms)) as found:
+            for _ in _rounds(watch):
+                found.read()
+                _clear(watch, output)
+                write(found.rows(wall_ms()), FAILURES, output)
+                _print_notes(found.all_notes())
+    return 0
 
 
 def _rounds(watch: float | None) -> Iterator[None]:

@@ -401,3 +401,17 @@ def test_redrives_are_listed_and_cancelled_and_a_wrong_one_is_refused(
 def test_a_wait_without_a_unit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code, _, err = printed(capsys, "dlq", "replay", "--input", "sentences", "--wait", "5")
     assert (exit_code, "give 30s or 5m" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("mixed")
+def test_failures_are_listed_by_bolt_and_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code, out, _ = printed(capsys, "failures", "--since", "1970-01-01T00:00:00Z", "-o", "json")
+    assert exit_code == 0
+    assert {(row["operator"], row["cause"]): (row["failures"], row["dead"]) for row in json.loads(out)} == {
+        ("split", "ValueError"): (3, 3),
+        ("count", "KeyError"): (1, 1),
+        (None, "TIMED_OUT"): (1, 1),
+    }
+    table = printed(capsys, "failures", "--since", "1970-01-01T00:00:00Z")[1]
+    assert "unknown" in table
+    assert "ValueError" in table

@@ -1,0 +1,246 @@
+"""Failures by bolt and cause, from the log alone: ``windhover failures``.
+
+Verdicts say what failed, when, at which bolt and by which error. A copy on a replay topic says of which
+failure it is the replay, and its verdict whether the replay helped; a dead letter says that none did. A root
+that waits for order did not fail, and does not count.
+
+Source: docs/design/protocol.md, sections 3 rule 11 and 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import TopicError
+from acker.identity import input_id_of, is_replay, offset_of, source_of
+from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.units import UNITS_MS
+from acker.wire.causes import EXPLICIT, HELD, error_class
+from acker.wire.checks import read_verdicts
+from acker.wire.events import Reason, positions
+from replay.records.due import Loss, left_out_by, parse_history
+from replay.records.headers import HISTORY, parse_lineage
+from replay.records.letters import Letter, parse_letter
+from spout.inspect.letter_rows import moment
+from spout.inspect.overview import MISSING, NOT_WHOLE
+from spout.inspect.tables import Column, count, cut_to
+
+GROUPS_MAX: Final = 1_000
+"""Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
+
+OTHERS: Final = "(others)"
+
+SHARE_ATTEMPTS: Final = (2, 3)
+"""The attempts of which the share that succeeds is shown."""
+
+
+def share_text(value: float) -> str:
+    """Format a share as a percentage."""
+    return f"{100 * value:.1f} %"
+
+
+FAILURES: Final = (
+    Column("input", "input"), Column("bolt", "operator", cut_to(30)), Column("cause", "cause", cut_to(40)),
+    Column("failures", "failures", count), Column("a minute", "per_minute", lambda value: f"{value:.1f}"),
+    Column("first", "first"), Column("last", "last"), Column("acked at 2", "acked_at_2", share_text, "-"),
+    Column("acked at 3", "acked_at_3", share_text, "-"), Column("dead", "dead", count),
+)  # fmt: skip
+
+
+class FailureGroup(NamedTuple):
+    """Failures of one input at one bolt by one cause; `operator` is None where the log cannot tell it."""
+
+    input: str
+    operator: str | None
+    cause: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    failures: int = 0
+    first_ms: int = -1
+    last_ms: int = -1
+    dead: int = 0
+    acked: Counter[int] = field(default_factory=Counter)
+    lost: Counter[int] = field(default_factory=Counter)
+
+    def share(self, attempt: int) -> float | None:
+        """Return which share of the settled replays that were this attempt was acked; None without any."""
+        settled = self.acked[attempt] + self.lost[attempt]
+        return self.acked[attempt] / settled if settled else None
+
+
+class FailureLog:
+    """Counts the failures since a time; each call of `read` takes in what is new in the log.
+
+    Attributes:
+        notes: sentences on what is unknown.
+    """
+
+    def __init__(
+        self, log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int, read_max: int = READ_MAX
+    ) -> None:
+        """Begin at a wall time; a call reads at most `read_max` records of a topic.
+
+        Raises:
+            TopicError: the topic of the verdicts does not exist.
+        """
+        self._inputs = {one.id: one for one in inputs}
+        self._since_ms = since_ms
+        self.notes: list[str] = []
+        names = topics.ack_topics.verdict
+        infos = log.topics([names, *(n for one in inputs for n in (one.replay_topic, one.dead_letter.topic))])
+        if names not in infos:
+            raise TopicError(MISSING.format(names))
+
+        def follower(topic: str, *, is_whole: bool = False) -> Follower | None:
+            if topic not in infos:
+                self.notes.append(f"{MISSING.format(topic)}; what it would show is unknown")
+                return None
+            places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
+            starts, since = log.starts(places), log.offsets_at(places, since_ms)
+            first = {
+                place: starts[place] if is_whole else max(starts[place], since[place]) for place in places
+            }
+            return Follower(log, places, read_max, first=first)
+
+        places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
+        starts, since = log.starts(places), log.offsets_at(places, since_ms)
+        self._is_cut = any(0 < starts[place] >= since[place] for place in places)
+        first = {place: max(starts[place], since[place]) for place in places}
+        self._verdicts = Follower(log, places, read_max, first=first)
+        # a copy has the time of its record, so no offset of a replay topic can be found by time
+        self._copies = {one.id: follower(one.replay_topic, is_whole=True) for one in inputs}
+        self._letters = {one.id: follower(one.dead_letter.topic) for one in inputs}
+        self._first_ms: int | None = None
+        self._tallies: dict[FailureGroup, _Tally] = {}
+        self._replays: dict[int, dict[int, tuple[FailureGroup, int]]] = {}
+        self._settled: list[tuple[int, int, int, str]] = []
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last `read` took in all that there was."""
+        every = [self._verdicts, *self._copies.values(), *self._letters.values()]
+        return all(each is None or each.is_whole for each in every)
+
+    def read(self) -> None:
+        """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
+        for record in self._verdicts.read():
+            self._put_verdicts(record)
+        for input_id, letters in self._letters.items():
+            for record in letters.read() if letters else ():
+                self._put_letter(self._inputs[input_id], record)
+        for input_id, copies in self._copies.items():
+            for record in copies.read() if copies else ():
+                self._put_copy(self._inputs[input_id], record)
+        if not all(each is None or each.is_whole for each in self._copies.values()):
+            return
+        for source, start, end, verdict in self._settled:
+            replays = self._replays.get(source, {})
+            within = range(start, end) if end - start < len(replays) else list(replays)
+            for offset in within:
+                if start <= offset < end and offset in replays:
+                    group, attempt = replays.pop(offset)
+                    if verdict:
+                        tally = self._tally(group)
+                        (tally.acked if verdict == "ACKED" else tally.lost)[attempt] += 1
+        self._settled = []
+
+    def rows(self, now_ms: int) -> list[dict[str, Any]]:
+        """Return a row for each bolt and cause, those with the most failures first; `now_ms` is wall time."""
+        began_ms = self._since_ms
+        if (self._is_cut or not began_ms) and self._first_ms is not None:
+            began_ms = max(began_ms, self._first_ms)
+        minutes = max(1, now_ms - began_ms) / UNITS_MS["m"]
+        ordered = sorted(self._tallies.items(), key=lambda item: (-item[1].failures, -item[1].dead))
+        by_name = {one.name: one.id for one in self._inputs.values()}
+        return [
+            {
+                "input": group.input, "operator": group.operator, "cause": group.cause,
+                "failures": tally.failures, "per_minute": tally.failures / minutes,
+                "first": moment(tally.first_ms) or "", "last": moment(tally.last_ms) or "",
+                **{f"acked_at_{each}": tally.share(each) for each in SHARE_ATTEMPTS},
+                "dead": tally.dead if self._letters[by_name[group.input]] else None,
+                "since": moment(began_ms),
+            }
+            for group, tally in ordered
+        ]  # fmt: skip
+
+    def all_notes(self) -> list[str]:
+        """Return what is unknown, as of the last `read`."""
+        cut = f"verdicts before {moment(self._first_ms)} are no longer in the log"
+        more = NOT_WHOLE.format("one of the topics")
+        return [*self.notes, *([cut] if self._is_cut else []), *([] if self.is_whole else [more])]
+
+    def close(self) -> None:
+        for each in (self._verdicts, *self._copies.values(), *self._letters.values()):
+            if each is not None:
+                each.close()
+
+    def _put_verdicts(self, record: Record) -> None:
+        event = read_verdicts(record.value)
+        if event is None:
+            return
+        at_ms = record.timestamp_ms
+        self._first_ms = at_ms if self._first_ms is None else min(self._first_ms, at_ms)
+        for source, start, end in event.acked:
+            self._settle(source, start, end, "ACKED")
+        for source, start, end in event.absent:
+            self._settle(source, start, end, "")
+        for lost in event.lost:
+            one = self._inputs.get(input_id_of(lost.source))
+            if one is None:
+                continue
+            at = positions(lost.positions)
+            verdict = "" if lost.error == HELD else lost.reason.value
+            for position in at.tolist() if is_replay(lost.source) else ():
+                self._settle(lost.source, position, position + 1, verdict)
+            if lost.error != HELD:
+                tally = self._tally(group_of(one.name, lost.reason, lost.operator, lost.error))
+                tally.failures += len(at)
+                tally.first_ms = at_ms if tally.first_ms < 0 else min(tally.first_ms, at_ms)
+                tally.last_ms = max(tally.last_ms, at_ms)
+
+    def _settle(self, source: int, start: int, end: int, verdict: str) -> None:
+        if is_replay(source) and input_id_of(source) in self._inputs:
+            self._settled.append((source, int(offset_of(start)), int(offset_of(end - 1)) + 1, verdict))
+
+    def _put_letter(self, one: Input, record: Record) -> None:
+        found = parse_letter(record)
+        if isinstance(found, Letter) and not found.is_note and (loss := _last(found.history)):
+            self._tally(_group_of_loss(one, loss)).dead += 1
+
+    def _put_copy(self, one: Input, record: Record) -> None:
+        lineage = parse_lineage(record.headers, *record[:3])
+        attempt = lineage.attempt - lineage.held
+        loss = _last(parse_history(dict(record.headers).get(HISTORY)))
+        if attempt > 1 and loss is not None:
+            source = source_of(one.id, record.partition, replay=True)
+            self._replays.setdefault(source, {})[record.offset] = _group_of_loss(one, loss), attempt
+
+    def _tally(self, group: FailureGroup) -> _Tally:
+        if group not in self._tallies and len(self._tallies) >= GROUPS_MAX:
+            group = FailureGroup(group.input, None, OTHERS)
+        return self._tallies.setdefault(group, _Tally())
+
+
+def group_of(name: str, reason: Reason, operator: str, error: str) -> FailureGroup:
+    """Return the group of a failure of an input; which bolt let a root time out is unknown."""
+    cause = error_class(error) or (EXPLICIT if reason is Reason.FAILED else reason.value)
+    return FailureGroup(name, None if reason is Reason.TIMED_OUT else operator, cause)
+
+
+def _group_of_loss(one: Input, loss: Loss) -> FailureGroup:
+    return group_of(one.name, loss.reason, loss.operator, loss.error)
+
+
+def _last(history: Sequence[Loss]) -> Loss | None:
+    """Return the last loss that was a failure; None: there is none."""
+    failures = [loss for loss in history if loss.error != HELD and not left_out_by(loss)]
+    return failures[-1] if failures else None

@@ -1,0 +1,138 @@
+"""Failures by bolt and cause: counted from the verdicts, with the share that a replay repairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acker.errors import TopicError
+from acker.kafka.port import TopicPartition
+from acker.wire.causes import HELD
+from acker.wire.events import Reason
+from spout.inspect.failures import GROUPS_MAX, OTHERS, FailureLog, share_text
+from tests.support.worlds.replay_world import LETTERS, World, topics
+
+THRICE = topics(attempts=3, waits="initial: 0s")
+INPUT = THRICE.input("sentences")
+BEGAN_MS = 1_000_000
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.cluster.now_ms = made.now_ms
+    return made
+
+
+def of(world: World, since_ms: int = 0) -> FailureLog:
+    found = FailureLog(world.cluster.log(), THRICE, [INPUT], since_ms)
+    found.read()
+    return found
+
+
+def rows(world: World, since_ms: int = 0) -> dict[tuple[str | None, str], dict[str, Any]]:
+    return {(row["operator"], row["cause"]): row for row in of(world, since_ms).rows(world.now_ms)}
+
+
+def ack(world: World, number: int) -> None:
+    copy = world.copies()[number]
+    world.ack(world.emission_of(copy).source, copy.offset, copy.offset + 1)
+
+
+def test_failures_are_counted_by_bolt_and_cause_with_their_first_and_last(world: World) -> None:
+    world.lose(world.emit(b"a"), world.emit(b"b"))
+    world.now_ms += 60_000
+    world.cluster.now_ms = world.now_ms
+    world.lose(world.emit(b"c"))
+    world.lose(world.emit(b"d"), error="NoSuchOrder(OrderError, LookupError)", operator="count")
+    world.lose(world.emit(b"e"), error="", operator="count")
+    world.lose(world.emit(b"f"), reason=Reason.TIMED_OUT)
+    world.now_ms += 60_000
+    found = rows(world)
+    assert {name: row["failures"] for name, row in found.items()} == {
+        ("split", "ValueError"): 3,
+        ("count", "NoSuchOrder"): 1,
+        ("count", "FailTuple"): 1,
+        (None, "TIMED_OUT"): 1,
+    }
+    row = found["split", "ValueError"]
+    assert (row["first"], row["last"]) == ("1970-01-01T00:16:40Z", "1970-01-01T00:17:40Z")
+    assert row["per_minute"] == pytest.approx(1.5)
+    assert (row["acked_at_2"], row["dead"]) == (None, 0)
+    assert next(iter(found)) == ("split", "ValueError"), "those with the most failures first"
+    later = rows(world, BEGAN_MS + 1)
+    assert later["split", "ValueError"]["failures"] == 1
+
+
+def test_the_share_of_an_attempt_is_of_its_settled_replays_alone(world: World) -> None:
+    worker = world.worker(of=THRICE)
+    world.lose(*(world.emit(b"%d" % number) for number in range(4)))
+    world.settle(worker)
+    ack(world, 0)
+    assert rows(world)["split", "ValueError"]["acked_at_2"] == 1.0, "three are not settled"
+    copies = world.copies()
+    world.lose(*(world.emission_of(copies[number]) for number in (1, 2)))
+    world.settle(worker)
+    row = rows(world)["split", "ValueError"]
+    assert (row["failures"], row["acked_at_2"], row["acked_at_3"]) == (6, pytest.approx(1 / 3), None)
+    ack(world, 4)
+    world.lose(world.emission_of(world.copies()[5]), error="KeyError")
+    world.settle(worker)
+    found = rows(world)
+    assert (found["split", "ValueError"]["acked_at_3"], found["split", "ValueError"]["dead"]) == (0.5, 0)
+    assert (found["split", "KeyError"]["failures"], found["split", "KeyError"]["dead"]) == (1, 1)
+    assert share_text(1 / 3) == "33.3 %"
+
+
+def test_what_is_read_in_pieces_is_the_same(world: World) -> None:
+    worker = world.worker(of=THRICE)
+    found = of(world)
+    world.lose(*(world.emit(b"%d" % number) for number in range(2)))
+    found.read()
+    world.settle(worker)
+    found.read()
+    ack(world, 0)
+    found.read()
+    (row,) = found.rows(world.now_ms)
+    assert (row["failures"], row["acked_at_2"]) == (2, 1.0)
+    assert rows(world)["split", "ValueError"]["acked_at_2"] == 1.0
+
+
+def test_a_root_that_waits_for_order_did_not_fail(world: World) -> None:
+    world.lose(world.emit(b"a"), error=HELD, operator="")
+    assert rows(world) == {}
+
+
+def test_a_missing_topic_makes_its_values_unknown_and_the_rest_goes_on(world: World) -> None:
+    world.lose(world.emit(b"a"))
+    world.cluster.delete_topic(LETTERS)
+    found = of(world)
+    (row,) = found.rows(world.now_ms)
+    assert (row["failures"], row["dead"]) == (1, None)
+    assert [note for note in found.all_notes() if LETTERS in note]
+    world.cluster.delete_topic("_ack_verdict")
+    with pytest.raises(TopicError, match="_ack_verdict is missing"):
+        of(world)
+
+
+def test_where_older_verdicts_are_gone_the_rate_is_of_the_rest_and_a_note_says_so(world: World) -> None:
+    world.lose(world.emit(b"a"))
+    world.now_ms += 600_000
+    world.cluster.now_ms = world.now_ms
+    world.lose(world.emit(b"b"))
+    world.cluster.log().delete_before({TopicPartition("_ack_verdict", 0): 2})
+    world.now_ms += 60_000
+    found = of(world, 1)
+    (row,) = found.rows(world.now_ms)
+    assert (row["failures"], row["per_minute"]) == (1, pytest.approx(1.0))
+    assert found.all_notes() == ["verdicts before 1970-01-01T00:26:40Z are no longer in the log"]
+
+
+def test_no_more_groups_are_kept_than_their_limit(world: World) -> None:
+    root = world.emit(b"a")
+    for number in range(GROUPS_MAX + 5):
+        world.lose(root, error=f"Error{number}")
+    found = rows(world)
+    assert len(found) == GROUPS_MAX + 1
+    assert found[None, OTHERS]["failures"] == 5

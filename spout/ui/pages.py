@@ -122,6 +122,8 @@ class Pages:
             span=lambda value: _shown(value, span),
             moment=lambda value: _shown(value, lambda at: str(moment(at))),
             paths=strip_paths,
+            seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
+            code=_with_commands,
             sparkline=sparkline_path,
             shape=lambda kind: _rectangle(kind, 0, 24),
         )
@@ -274,6 +276,15 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
             return Markup('<span class="unknown">{}</span>').format(UNKNOWN)
         value = value.value
     return "-" if value is None else escape(text(value))
+
+
+def _with_commands(text: str) -> Markup:
+    """Mark up the commands of a text, which are between backticks."""
+    parts = [
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
+        for at, part in enumerate(text.split("`"))
+    ]
+    return Markup("").join(parts)
 
 
 _SHAPES: Final = {

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from acker.kafka.port import Outgoing
+from acker.service.view import OpenRange
 from spout.inspect.diagnosis import explained
 from spout.inspect.overview import Overview
+from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
 from spout.ui.pages import HEADERS, Pages
@@ -244,3 +249,34 @@ def test_the_machinery_without_any_state_is_unknown(world: World, watch: Watch, 
     found = client.get("/machinery", headers={"accept": "application/json"}).json()
     assert {each["open"] for each in found["acker_partitions"]} == {None}
     assert "acker partition 0 has no State yet" in client.get("/machinery").text
+
+
+def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, watch: Watch) -> None:
+    """Half of a log of two million is open, in the least regular way, and every cell shows something else."""
+    begin(world)
+    watch.read()
+    at = np.arange(0, 100_000, 2)
+    ranges = [
+        OpenRange(1 << 16, start, at, "g", "s", 1, world.now_ms, 0, False, 1_000)
+        for start in range(0, 2_000_000, 200_000)
+    ] * 2
+    cell = 2_000_000 // 240
+    dead = np.arange(0, 2_000_000, 2 * cell)
+    first, *others = watch.latest.snapshot.partitions
+    state = replace(
+        first,
+        end=Reading(2_000_000),
+        progress=Reading(SourceProgress(True, 0, 2_000_000, ranges)),
+        dead_at=Reading(DeadRecords(dead, dead)),
+    )
+    snapshot = replace(watch.latest.snapshot, partitions=[state, *others])
+    full = Watch(lambda _: snapshot, world.topics, lambda: world.now_ms)
+    full.read()
+    pages = Pages(world.topics, full, Trail(world.cluster.log(), world.topics), lambda: world.now_ms)
+    client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
+    client.get("/partition/sentences/0")  # the templates are compiled once
+    began = time.process_time()
+    page = client.get("/partition/sentences/0")
+    assert time.process_time() - began < 0.1
+    assert page.text.count("data-first") > 200
+    assert len(page.content) < 50_000

@@ -42,6 +42,11 @@ class Record(NamedTuple):
     headers: Headers = ()
     timestamp_ms: int = -1
 
+    @property
+    def place(self) -> str:
+        """Name it, ``topic/partition@offset``."""
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
 
 class Outgoing(NamedTuple):
     """A record to write. The partition is always ours to compute. `timestamp_ms` None: the broker's time."""

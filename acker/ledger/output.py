@@ -138,14 +138,13 @@ class OutputBuilder:
         """Add a record that cannot be applied; only the first of each kind is also added as an event."""
         self._output.quarantined.append((record, why))
         if self._log_once.is_first(record.topic, why):
-            where = f"{record.topic}/{record.partition}@{record.offset}"
-            self.report(AckerEventKind.QUARANTINED, f"{where}: {why}; further ones like it are only counted")
+            text = f"{record.place}: {why}; further ones like it are only counted"
+            self.report(AckerEventKind.QUARANTINED, text)
 
     def pass_over(self, record: Record, why: str) -> None:
         """Add an event for a record that a restart passes over; only for the first of each kind."""
         if self._log_once.is_first(record.topic, why):
-            where = f"{record.topic}/{record.partition}@{record.offset}"
-            self.report(AckerEventKind.UNDECODABLE, f"{where} is passed over: {why}")
+            self.report(AckerEventKind.UNDECODABLE, f"{record.place} is passed over: {why}")
 
     def take(self) -> StepOutput:
         """Return what was collected since the last call, and start a new collection."""

@@ -135,8 +135,10 @@ class PartitionAcker:
         return records
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
-        origin = f"{record.topic}/{record.partition}@{record.offset}"
-        headers = ((ORIGIN_HEADER, origin.encode()), (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]))
+        headers = (
+            (ORIGIN_HEADER, record.place.encode()),
+            (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]),
+        )
         key = None if record.key is None else record.key[:QUARANTINE_BYTES]
         room = QUARANTINE_BYTES - len(key or b"")
         value = None if record.value is None else record.value[:room]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from acker.errors import UnknownVersion, WindhoverError
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
 from acker.kafka.reading import read_piece
 from acker.wire.codec import HEADER_BYTES, MAGIC
@@ -60,6 +61,23 @@ def is_passed_over(log: Log, record: Record, *, wait_ms: int = WAIT_MS) -> bool:
         if end - reach <= record.offset + 1:
             return False
         end, reach = first, reach * 8
+
+
+def require_passed_over(
+    log: Log,
+    record: Record,
+    error: UnknownVersion,
+    cure: str,
+    kind: type[WindhoverError] = UnknownVersion,
+    wait_ms: int = WAIT_MS,
+) -> str:
+    """Return the error's text for a record of an unknown version if a mark lets it pass; else raise `kind`.
+
+    `cure` says what to do if a newer Windhover wrote the record.
+    """
+    if is_passed_over(log, record, wait_ms=wait_ms):
+        return str(error)
+    raise kind(f"{record.place}: {error}: if {cure}; {CURE}") from error
 
 
 def kind_of(value: bytes | None) -> str:

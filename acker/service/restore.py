@@ -27,7 +27,7 @@ from acker.kafka.reading import read_piece, require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight
-from acker.service.passed_over import CURE, is_passed_over, marked_offset
+from acker.service.passed_over import marked_offset, require_passed_over
 from acker.service.snapshot import load_state
 from acker.service.state import Carried, State, Stored, loading, read_last_state
 from acker.wire.checks import wrong_verdicts
@@ -149,12 +149,8 @@ class Restore:
         try:
             event = self.codec.decode(record.value)
         except UnknownVersion as error:
-            if not is_passed_over(self.log, record, wait_ms=self.limits.operation_ms):
-                raise Disagreement(
-                    f"{record.topic}/{record.partition}@{record.offset}: {error}: if a newer acker wrote it,"
-                    f" run that version; {CURE}"
-                ) from error
-            core.pass_over(record, str(error))
+            cure, wait_ms = "a newer acker wrote it, run that version", self.limits.operation_ms
+            core.pass_over(record, require_passed_over(self.log, record, error, cure, Disagreement, wait_ms))
             return None
         except CodecError as error:
             if marked_offset(record) is None:

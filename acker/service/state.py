@@ -338,7 +338,7 @@ def loading(where: TopicPartition) -> Iterator[None]:
 
 def _unreadable(record: Record, why: str) -> Disagreement:
     return Disagreement(
-        f"{record.topic}/{record.partition}@{record.offset} cannot be read as State: {why}. If a newer"
+        f"{record.place} cannot be read as State: {why}. If a newer"
         f" version of Windhover wrote it, run that; {CURE}, so that the State before it counts. Where the"
         " topic holds that no more, begin anew under another acker.topic_prefix"
     )

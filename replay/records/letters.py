@@ -36,7 +36,6 @@ from replay.records.headers import (
     PREFIX,
     Lineage,
     build_headers,
-    location,
     parse_lineage,
     parse_location,
     without_ours,
@@ -185,7 +184,7 @@ def parse_letter(record: Record) -> Letter | Mark | None:
         return _mark(record, ours)
     if DEAD not in ours:
         return None
-    place = location(record.topic, record.partition, record.offset)
+    place = record.place
     groups = [value for name, value in record.headers if name == f"{KIP_PREFIX}group"]
     stamp = ours.get(TIMESTAMP, b"")
     return Letter(

@@ -21,7 +21,7 @@ from acker.identity import input_id_of
 from acker.kafka.port import Log, Record, TopicInfo, TopicPartition
 from acker.provisioning.topic_specs import MESSAGE_BYTES
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import CURE, is_passed_over
+from acker.service.passed_over import require_passed_over
 from acker.wire.checks import LogOnce
 from acker.wire.codec import wire_codec
 from replay.policy.breaker import Breaker
@@ -282,12 +282,8 @@ class Worker:
 
 def newer(log: Log, record: Record, error: UnknownVersion) -> str:
     """Return the error's text for a record of an unknown version if a mark lets it pass; else raise it."""
-    if is_passed_over(log, record):
-        return str(error)
-    place = f"{record.topic}/{record.partition}@{record.offset}"
-    raise UnknownVersion(
-        f"{place}: {error}: if a newer Windhover wrote it, run a replay worker of that version; {CURE}"
-    ) from error
+    cure = "a newer Windhover wrote it, run a replay worker of that version"
+    return require_passed_over(log, record, error, cure)
 
 
 def bytes_max(info: TopicInfo) -> int:

@@ -18,7 +18,7 @@ from acker.errors import UnknownVersion
 from acker.identity import first_source, input_id_of, offset_of, partition_of
 from acker.kafka.follow import Follower
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.service.passed_over import CURE, is_passed_over
+from acker.service.passed_over import require_passed_over
 from replay.records.due import Due, Pause, Progress, sound
 from replay.records.headers import parse_location
 from replay.worker.fetch import RecordPlace
@@ -57,12 +57,8 @@ class DueReader(ABC):
         try:
             value = None if record.value is None else sound(record)
         except UnknownVersion as error:
-            if not is_passed_over(self._log, record):
-                place = f"{record.topic}/{record.partition}@{record.offset}"
-                raise UnknownVersion(
-                    f"{place}: {error}; if a newer replay worker wrote it, run the spout with that version;"
-                    f" {CURE}"
-                ) from error
+            cure = "a newer replay worker wrote it, run the spout with that version"
+            require_passed_over(self._log, record, error, cure)
             value = None
         if isinstance(value, Progress):
             self.taken_over[record.partition] = value.next

@@ -11,7 +11,7 @@ from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import CURE, is_passed_over, marked_offset
+from acker.service.passed_over import marked_offset, require_passed_over
 from acker.wire.checks import LogOnce, wrong_taken, wrong_verdicts
 from acker.wire.codec import wire_codec
 from acker.wire.events import Taken, Verdicts
@@ -54,13 +54,8 @@ class VerdictReader:
         try:
             event = self._codec.decode(record.value)
         except UnknownVersion as error:
-            if not is_passed_over(self._log, record):
-                place = f"{record.topic}/{record.partition}@{record.offset}"
-                raise UnknownVersion(
-                    f"{place}: {error}; if a newer acker wrote it, run the spout with the version of the"
-                    f" ackers; {CURE}"
-                ) from error
-            self._pass_over(record, str(error))
+            cure = "a newer acker wrote it, run the spout with the version of the ackers"
+            self._pass_over(record, require_passed_over(self._log, record, error, cure))
             return None
         except CodecError as error:
             if marked_offset(record) is None:
@@ -81,8 +76,7 @@ class VerdictReader:
     def _pass_over(self, record: Record, why: str) -> None:
         self.undecodable += 1
         if self._logged.is_first(record.topic, why):
-            place = f"{record.topic}/{record.partition}@{record.offset}"
-            self._report("undecodable", {"record": place, "error": why})
+            self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:
         self._reader.close()

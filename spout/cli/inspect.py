@@ -172,6 +172,35 @@ def failures(
     return 0
 
 
+def latency(
+    inputs: Inputs = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="Say which share would time out with this timeout; default: its own.")
+    ] = None,
+    watch: Watch = None,
+    output: As = OutputFormat.TABLE,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Show how long records take from emission to verdict, and how many another timeout would lose."""
+    from acker.units import duration_ms
+    from spout.inspect.dead_letters import inputs_named
+    from spout.inspect.latency import BY_BOLT, LATENCY, CompletionLog
+
+    try:
+        timeout_ms = None if timeout is None else duration_ms(timeout)
+    except ValueError as error:
+        raise typer.BadParameter(f"--timeout {timeout}: {error}; give 10s or 5m") from error
+    with opened(config, "latency") as (topics, log):
+        named = inputs_named(topics, inputs or ())
+        with closing(CompletionLog(log, topics, named)) as found:
+            for _ in _rounds(watch):
+                found.read()
+                _clear(watch, output)
+                write(found.rows(wall_ms(), timeout_ms), LATENCY, output)
+                _print_notes([*found.notes(), f"by bolt: {BY_BOLT}"])
+    return 0
+
+
 def _rounds(watch: float | None) -> Iterator[None]:
     """Yield once, or again every `watch` seconds."""
     yield

@@ -34,7 +34,7 @@ from acker.errors import WindhoverError
 from spout.cli.common import DEFAULT_CONFIG, INTERRUPTED, Config, loaded, opened, system_user, wall_ms
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
-from spout.cli.inspect import failures, inspect, roots, status
+from spout.cli.inspect import failures, inspect, latency, roots, status
 from spout.cli.operate import offsets_app, release
 from spout.cli.submit import MetricsPort, submit_topology
 
@@ -65,6 +65,7 @@ app.command()(inspect)
 app.command()(roots)
 app.command()(status)
 app.command()(failures)
+app.command()(latency)
 app.command()(doctor)
 app.command()(release)
 app.command("submit")(submit_topology)

@@ -96,7 +96,7 @@ class AckTopicSearch:
         """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
         lacking = "what was announced there is unknown"
         records = self._tails.rest(self._topics.init, self.acker_of(root), since, lacking)
-        return any(isinstance(event, Init) and _holds(event.runs, root) for event in _events(records))
+        return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
 
     def contributions(self, root: Root, open_in: OpenRange) -> Contributions | None:
         """Find the records of ``_ack_ack`` that ack an open root; None when some were not read."""
@@ -120,7 +120,7 @@ class AckTopicSearch:
         if len(self._tails.notes) > unread:
             return None
         edge, batches, seen = int(root_edge(*root)), 0, set[tuple[str, int, int]]()
-        for event in _events(records):
+        for event in events_of(records):
             if (
                 not isinstance(event, Acks)
                 or event.source != root.source
@@ -131,7 +131,7 @@ class AckTopicSearch:
             if session not in (None, event.session) or name in seen:
                 continue
             seen.add(name)
-            value = _contribution(event, root)
+            value = contribution_of(event, root)
             batches += value is not None
             edge ^= value or 0
         return Contributions(batches, edge == 0)
@@ -454,7 +454,8 @@ def _joined(histories: Iterable[tuple[Loss, ...]]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: loss.emitted_ms))
 
 
-def _events(records: Iterable[Record]) -> Iterator[object]:
+def events_of(records: Iterable[Record]) -> Iterator[object]:
+    """Yield the events of records; one that cannot be read is left to the acker."""
     codec = wire_codec()
     for record in records:
         try:
@@ -463,7 +464,7 @@ def _events(records: Iterable[Record]) -> Iterator[object]:
             continue  # the acker quarantines it
 
 
-def _contribution(event: Acks, root: Root) -> int | None:
+def contribution_of(event: Acks, root: Root) -> int | None:
     """Return what a record contributes to a root; None: nothing."""
     at = np.flatnonzero(positions(event.positions) == root.position)
     parts = [int(value) for value in values(event.values)[at]]

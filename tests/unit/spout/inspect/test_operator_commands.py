@@ -415,3 +415,24 @@ def test_failures_are_listed_by_bolt_and_cause(capsys: pytest.CaptureFixture[str
     table = printed(capsys, "failures", "--since", "1970-01-01T00:00:00Z")[1]
     assert "unknown" in table
     assert "ValueError" in table
+
+
+def test_latency_shows_the_times_and_what_a_timeout_would_lose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = planning.World()
+    group.produce(10)
+    planner = group.ready()
+    end = planning.batch(planner, planning.BEGINNING, group)
+    group.run(1_000)
+    group.publish(planning.BEGINNING, end)
+    group.run(1_500)
+    let_see(monkeypatch, group)
+    exit_code, out, err = printed(capsys, "latency", "--timeout", "500ms", "-o", "json")
+    (row,) = json.loads(out)
+    assert (exit_code, row["emitted"], row["acked"], row["would_time_out"]) == (0, 10, 10, 1.0)
+    assert 1_000 <= row["p50_ms"] <= 1_500
+    assert "by bolt: the log has one verdict for a whole tree" in err
+    assert "100.0 %" in printed(capsys, "latency", "--timeout", "500ms")[1]
+    exit_code, _, err = printed(capsys, "latency", "--timeout", "5")
+    assert (exit_code, "give 10s or 5m" in err) == (2, True)

@@ -1,0 +1,297 @@
+"""How long records take from their emission to their verdict, from the log alone: ``windhover latency``.
+
+An `Init` has when roots were emitted, a verdict's record when they were settled. Ackers delete inits that
+they have read, every `retention_interval_ms`, so the log reaches back a minute or two; whoever reads on sees
+more.
+A root that timed out may be acked all the same, too late: where all its acks are still in the log, they say
+when. So it can be computed how many roots another timeout would have let time out.
+
+The log has one verdict for a whole tree: how long each bolt took is not in it.
+
+Source: docs/design/protocol.md, sections 3 rule 8 and 4.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import TopicError
+from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
+from acker.kafka.follow import READ_MAX, Follower
+from acker.kafka.port import Log, Record, TopicPartition
+from acker.wire.causes import HELD
+from acker.wire.checks import read_verdicts, wrong_acks
+from acker.wire.events import Acks, Init, Reason, Verdicts, positions
+from spout.inspect.failures import share_text
+from spout.inspect.letter_rows import moment
+from spout.inspect.overview import MISSING, NOT_WHOLE
+from spout.inspect.tables import Column, count, span
+from spout.inspect.trail import contribution_of, events_of
+from spout.runtime.tails import Tails
+
+QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
+
+COHORTS_MAX: Final = 100_000
+"""Ranges of roots that are kept of one input, the newest ones."""
+
+LATE_MAX: Final = 10_000
+"""Roots that timed out whose later acks are looked for, the newest ones."""
+
+CLOCKS_APART_MS: Final = 60_000
+"""Verdicts are read from this long before the first emission, since clocks of machines differ."""
+
+BY_BOLT: Final = "the log has one verdict for a whole tree, so what each bolt took is unknown"
+
+LATENCY: Final = (
+    Column("input", "input"), Column("emitted", "emitted", count), Column("acked", "acked", count),
+    *(Column(name.replace("_", "."), f"{name}_ms", span, "-") for name in QUANTILES),
+    Column("timeout", "timeout_ms", span), Column("timed out", "timed_out", count),
+    Column("acked late", "late", count), Column("late p50", "late_p50_ms", span, "-"),
+    Column("would time out", "would_time_out", share_text),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class TimedCohort:
+    """Roots that were emitted together, and how long they took.
+
+    Attributes:
+        start: first position; `end`: behind the last one.
+        emitted_ms: wall time.
+        acked: how many roots were acked after so many ms; likewise `failed`, and `late`: they timed out, and
+            after so many ms all of their acks were in the log.
+        timed_out: how many timed out, those of `late` among them.
+        left: roots that were abandoned, blocked, or had no record: a timeout means nothing for them.
+    """
+
+    start: int
+    end: int
+    emitted_ms: int
+    timeout_ms: int
+    acked: Counter[int] = field(default_factory=Counter)
+    failed: Counter[int] = field(default_factory=Counter)
+    late: Counter[int] = field(default_factory=Counter)
+    timed_out: int = 0
+    left: int = 0
+
+
+def share_timed_out(cohorts: Iterable[TimedCohort], timeout_ms: int, now_ms: int) -> float | None:
+    """Return the share of the roots that would have timed out with a timeout; None without any such root.
+
+    Only roots that were emitted so long ago count: of younger ones it is not known yet. `now_ms` is wall
+    time.
+    """
+    roots = in_time = 0
+    for each in cohorts:
+        if now_ms - each.emitted_ms < timeout_ms:
+            continue
+        roots += each.end - each.start - each.left
+        for settled in (each.acked, each.failed, each.late):
+            in_time += sum(found for took_ms, found in settled.items() if took_ms <= timeout_ms)
+    return (roots - in_time) / roots if roots else None
+
+
+def quantile(times: Mapping[int, int], share: float) -> int | None:
+    """Return the time below or at which a share of some roots took; None without any root.
+
+    `times` has how many roots took each time.
+    """
+    total = sum(times.values())
+    passed = 0
+    for took_ms in sorted(times):
+        passed += times[took_ms]
+        if passed >= share * total:
+            return took_ms
+    return None
+
+
+class CompletionLog:
+    """The times of the roots of inputs; each call of `read` takes in what is new in the log."""
+
+    def __init__(self, log: Log, topics: Topics, inputs: Sequence[Input], read_max: int = READ_MAX) -> None:
+        """Begin where the log of inits begins; a call reads at most `read_max` records of a topic.
+
+        Raises:
+            TopicError: an ack topic is missing.
+        """
+        names = topics.ack_topics
+        infos = log.topics([names.init, names.verdict, names.ack])
+        for name in (names.init, names.verdict, names.ack):
+            if name not in infos:
+                raise TopicError(MISSING.format(name))
+        self._log, self._topics, self._read_max = log, topics, read_max
+        self._numbers = range(topics.acker.partitions)
+        self._inputs = {one.id: one for one in inputs}
+        self._inits = Follower(log, self._places(names.init), read_max, committed=False)
+        self._verdicts: Follower | None = None
+        self._first_ms: int | None = None
+        self._sources: dict[int, list[TimedCohort]] = {}
+        self._unplaced: list[tuple[int, Verdicts]] = []
+        self._lost: dict[Root, TimedCohort] = {}
+        self._before = Counter[int]()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last `read` took in all that there was."""
+        return self._inits.is_whole and (self._verdicts is None or self._verdicts.is_whole)
+
+    def read(self) -> None:
+        """Take in what is new; inits are read after the verdicts, so that none lacks its init."""
+        self._read_inits()
+        if self._verdicts is None and self._first_ms is not None:
+            places = self._places(self._topics.ack_topics.verdict)
+            since_ms = max(0, self._first_ms - CLOCKS_APART_MS)
+            starts, first = self._log.starts(places), self._log.offsets_at(places, since_ms)
+            first = {place: max(first[place], starts[place]) for place in places}
+            self._verdicts = Follower(self._log, places, self._read_max, first=first)
+        for record in self._verdicts.read() if self._verdicts else ():
+            if (event := read_verdicts(record.value)) is not None:
+                self._unplaced.append((record.timestamp_ms, event))
+        self._read_inits()
+        if not self._inits.is_whole:
+            return
+        for at_ms, event in self._unplaced:
+            self._settle(event, at_ms)
+        self._unplaced = []
+        self._trace_late_acks()
+
+    def cohorts(self, one: Input) -> list[TimedCohort]:
+        """Return the cohorts of an input, of copies too."""
+        return [
+            each for source, found in self._sources.items() if input_id_of(source) == one.id for each in found
+        ]
+
+    def rows(self, now_ms: int, timeout_ms: int | None = None) -> list[dict[str, Any]]:
+        """Return a row for each input; `would_time_out` is for `timeout_ms`, or its own; wall time now."""
+        return [self._row(one, now_ms, timeout_ms) for one in self._inputs.values()]
+
+    def notes(self) -> list[str]:
+        """Return what is unknown, as of the last `read`."""
+        notes = [
+            f"{self._inputs[number].name}: {found:,} roots were settled whose emission is no longer in the"
+            " log; how long they took is unknown"
+            for number, found in self._before.items()
+        ]
+        return [*notes, *([] if self.is_whole else [NOT_WHOLE.format("one of the ack topics")])]
+
+    def close(self) -> None:
+        self._inits.close()
+        if self._verdicts is not None:
+            self._verdicts.close()
+
+    def _row(self, one: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
+        found = self.cohorts(one)
+        acked, late = Counter[int](), Counter[int]()
+        for each in found:
+            acked.update(each.acked)
+            late.update(each.late)
+        tested_ms = one.timeout_ms if timeout_ms is None else timeout_ms
+        times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
+        late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}
+        return {
+            "input": one.name, "emitted": sum(each.end - each.start for each in found),
+            "acked": acked.total(), **times, "max_ms": max(acked, default=None),
+            "timeout_ms": one.timeout_ms or "never", "timed_out": sum(each.timed_out for each in found),
+            "late": late.total(), **late_times, "tested_timeout_ms": tested_ms,
+            "would_time_out": share_timed_out(found, tested_ms, now_ms) if tested_ms else 0.0,
+            "since": moment(min((each.emitted_ms for each in found), default=None)),
+            "by_bolt": None, "unknown": {"by_bolt": BY_BOLT},
+        }  # fmt: skip
+
+    def _places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for number in self._numbers]
+
+    def _read_inits(self) -> None:
+        for event in events_of(self._inits.read()):
+            if not isinstance(event, Init):
+                continue
+            self._first_ms = event.wall if self._first_ms is None else min(self._first_ms, event.wall)
+            for source, start, end in event.runs:
+                if input_id_of(source) in self._inputs:
+                    self._emit(source, TimedCohort(start, end, event.wall, event.timeout_ms))
+
+    def _emit(self, source: int, cohort: TimedCohort) -> None:
+        found = self._sources.setdefault(source, [])
+        at = bisect_right(found, cohort.start, key=lambda each: each.start)
+        start = max(cohort.start, found[at - 1].end) if at else cohort.start
+        if start >= cohort.end:
+            return  # announced again by a process that does not know that it was
+        cohort.start = start
+        found.insert(at, cohort)
+        del found[:-COHORTS_MAX]
+
+    def _settle(self, event: Verdicts, at_ms: int) -> None:
+        for source, start, end in event.acked:
+            for cohort, found in self._within(source, start, end):
+                cohort.acked[max(0, at_ms - cohort.emitted_ms)] += found
+        for source, start, end in event.absent:
+            for cohort, found in self._within(source, start, end):
+                cohort.left += found
+        for lost in event.lost:
+            for position in positions(lost.positions).tolist():
+                for cohort, found in self._within(lost.source, position, position + 1):
+                    if lost.error == HELD or lost.reason is Reason.ABANDONED:
+                        cohort.left += found
+                    elif lost.reason is Reason.FAILED:
+                        cohort.failed[max(0, at_ms - cohort.emitted_ms)] += found
+                    else:
+                        cohort.timed_out += found
+                        self._lost[Root(lost.source, position)] = cohort  # type: ignore[arg-type]
+        for root in list(self._lost)[:-LATE_MAX]:
+            del self._lost[root]
+
+    def _within(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
+        """Yield the cohorts that have some positions, each with how many of them."""
+        if input_id_of(source) not in self._inputs:
+            return
+        found, left = self._sources.get(source, []), end - start
+        at = max(0, bisect_right(found, start, key=lambda each: each.start) - 1)
+        for cohort in found[at : bisect_left(found, end, key=lambda each: each.start)]:
+            both = min(end, cohort.end) - max(start, cohort.start)
+            if both > 0:
+                left -= both
+                yield cohort, both
+        if left:
+            self._before[input_id_of(source)] += left
+
+    def _trace_late_acks(self) -> None:
+        """Find when roots that timed out were acked, if all of their acks are still in the log."""
+        by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
+        for root in self._lost:
+            acker = acker_partition(root.source, root.position, len(self._numbers))
+            blocks = by_acker.setdefault(acker, {})
+            blocks.setdefault((root.source, root.position >> WIRE_BLOCK_BITS), []).append(root)
+        wait_ms = self._topics.replay.limits.operation_timeout_ms
+        for acker, blocks in by_acker.items():
+            tails = Tails(self._log, wait_ms)
+            records = tails.rest(self._topics.ack_topics.ack, acker, 0, "late acks there are unknown")
+            self._fold(acker, blocks, records)
+
+    def _fold(
+        self, acker: int, blocks: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
+    ) -> None:
+        missing = {root: int(root_edge(*root)) for roots in blocks.values() for root in roots}
+        seen = set[tuple[str, int, int, int]]()
+        for record in records:
+            for event in events_of([record]):
+                if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._numbers)):
+                    continue
+                name = event.lane, event.seq, event.source, event.block
+                if name in seen:
+                    continue
+                seen.add(name)
+                for root in blocks.get((event.source, event.block), ()):
+                    value = contribution_of(event, root) if root in missing else None
+                    if value is None:
+                        continue
+                    missing[root] ^= value
+                    if missing[root] == 0:
+                        del missing[root]
+                        cohort = self._lost.pop(root)
+                        cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1

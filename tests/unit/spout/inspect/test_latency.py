@@ -1,0 +1,143 @@
+"""Completion times from the log, and what another timeout would have done, against a run that has it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from acker.errors import TopicError
+from acker.kafka.port import TopicPartition
+from spout.inspect.latency import CompletionLog, TimedCohort, quantile, share_timed_out
+from spout.planning.journal import BEGINNING
+from tests.support.worlds.planning import STEP_MS, World, batch
+
+YAML = """
+acker: {{partitions: 3}}
+inputs:
+  sentences: {{id: 1, group: g, partitions: 2, timeout: {timeout}, max_spout_pending: 200000}}
+"""
+RECORDS = 300
+LONGEST_MS = 20_000
+
+
+def delays() -> list[int]:
+    """Return after how many ms each record is acked: some at once, and a long tail."""
+    drawn = random.Random(16)
+    return [min(LONGEST_MS, int(drawn.expovariate(1 / 3_000))) for _ in range(RECORDS)]
+
+
+def run(timeout: str) -> World:
+    """Let records be acked one after the other, each after its own time."""
+    world = World(YAML.format(timeout=timeout))
+    world.produce(RECORDS)
+    planner = world.ready()
+    end = batch(planner, BEGINNING, world)
+    left = dict(enumerate(delays()))
+    began_ms = world.now_ms
+    while world.now_ms - began_ms <= LONGEST_MS + 2_000:
+        due = {number for number, delay in left.items() if delay <= world.now_ms - began_ms}
+        if due:
+            world.publish(BEGINNING, end, skip=[number for number in range(RECORDS) if number not in due])
+        left = {number: delay for number, delay in left.items() if number not in due}
+        world.run(STEP_MS)
+    return world
+
+
+def completions(world: World) -> CompletionLog:
+    found = CompletionLog(world.cluster.log(), world.topics, [world.topics.input("sentences")])
+    found.read()
+    return found
+
+
+def row_of(world: World, timeout_ms: int | None = None) -> dict[str, Any]:
+    (row,) = completions(world).rows(world.now_ms, timeout_ms)
+    return row
+
+
+@pytest.fixture(scope="module")
+def patient() -> World:
+    """Return a run whose timeout no record needs."""
+    return run("60s")
+
+
+@pytest.mark.parametrize("seconds", [2, 4, 8])
+def test_a_share_that_would_time_out_is_that_of_a_run_with_this_timeout(patient: World, seconds: int) -> None:
+    predicted = row_of(patient, seconds * 1_000)["would_time_out"]
+    measured = run(f"{seconds}s").lost("TIMED_OUT") / RECORDS
+    assert measured > 0
+    assert predicted == pytest.approx(measured, rel=0.1)
+
+
+def test_late_acks_tell_what_a_longer_timeout_would_have_saved(patient: World) -> None:
+    """They are in the log although the verdict was TIMED_OUT."""
+    hasty = run("4s")
+    row = row_of(hasty, 8_000)
+    assert row["timed_out"] == hasty.lost("TIMED_OUT")
+    assert row["late"] == row["timed_out"], "each was acked in the end"
+    assert row["late_p50_ms"] > 4_000
+    assert row["would_time_out"] == pytest.approx(row_of(patient, 8_000)["would_time_out"], rel=0.1)
+
+
+def test_the_quantiles_are_those_of_the_drawn_times(patient: World) -> None:
+    row = row_of(patient)
+    assert (row["emitted"], row["acked"], row["timed_out"], row["late"]) == (RECORDS, RECORDS, 0, 0)
+    drawn = sorted(delays())
+    for name, share in (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99)):
+        assert drawn[int(share * RECORDS) - 1] <= row[name] <= drawn[int(share * RECORDS) - 1] + 500
+    assert row["timeout_ms"] == 60_000
+    assert row["by_bolt"] is None
+    assert row["unknown"]["by_bolt"]
+
+
+def test_what_is_not_known_is_no_number(patient: World) -> None:
+    fresh = World(YAML.format(timeout="30s"))
+    row = row_of(fresh)
+    assert (row["emitted"], row["p50_ms"], row["would_time_out"]) == (0, None, None)
+    assert row_of(patient, 10**9)["would_time_out"] is None, "no root is that old"
+    fresh.cluster.delete_topic("_ack_init")
+    with pytest.raises(TopicError, match="_ack_init is missing"):
+        row_of(fresh)
+
+
+def test_roots_whose_emission_left_the_log_are_counted_in_a_note() -> None:
+    world = run("60s")
+    log = world.cluster.log()
+    places = [TopicPartition("_ack_init", number) for number in range(3)]
+    log.delete_before(log.ends(places))
+    found = completions(world)
+    assert found.rows(world.now_ms)[0]["acked"] == 0
+    world.produce(1)
+    (planner,) = world.planners
+    batch(planner, batch(planner, BEGINNING, world), world)
+    found.read()
+    (note,) = found.notes()
+    assert note.startswith(f"sentences: {RECORDS} roots were settled whose emission is no longer in the log")
+
+
+def test_reading_in_pieces_gives_the_same(patient: World) -> None:
+    found = completions(patient)
+    before = found.rows(patient.now_ms)
+    found.read()
+    assert found.rows(patient.now_ms) == before
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "share"), [(100, 1.0), (500, 0.6), (1_000, 0.4), (3_000, 0.0), (9_000, None)]
+)
+def test_a_share_counts_only_roots_that_are_old_enough(timeout_ms: int, share: float | None) -> None:
+    old = TimedCohort(
+        0, 12, 0, 30_000, Counter({400: 3, 900: 2}), Counter({450: 1}), Counter({2_000: 4}), 4, 2
+    )
+    young = TimedCohort(12, 20, 8_950, 30_000)
+    assert share_timed_out([old, young], timeout_ms, 9_000 - 1) == (
+        None if share is None else pytest.approx(share)
+    )
+
+
+def test_a_quantile_is_a_time_that_some_root_took() -> None:
+    times = Counter({10: 50, 20: 40, 30: 9, 40: 1})
+    assert [quantile(times, share) for share in (0.5, 0.9, 0.99, 0.999)] == [10, 20, 30, 40]
+    assert quantile({}, 0.5) is None

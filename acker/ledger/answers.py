@@ -37,11 +37,19 @@ def accepted(
     cuts = _cut(sources, open_runs)
     return [
         Taken(
-            session.group, session.id, session.epoch, session.id, "", part, len(cuts), clock_ms,
-            tuple(some_sources), tuple(some_runs),
+            session.group,
+            session.id,
+            session.epoch,
+            session.id,
+            "",
+            part,
+            len(cuts),
+            clock_ms,
+            tuple(some_sources),
+            tuple(some_runs),
         )
         for part, (some_sources, some_runs) in enumerate(cuts)
-    ]  # fmt: skip
+    ]
 
 
 def refusal(sessions: Sessions, watermark: Watermark, group: str, asked_by: str, why: str) -> Taken:

@@ -68,9 +68,17 @@ class RootCohort:
     """
 
     __slots__ = (
-        "_later_at", "_later_ms", "ack_from", "ack_pin", "bin", "deadline_ms", "emission", "roots", "serial",
+        "_later_at",
+        "_later_ms",
+        "ack_from",
+        "ack_pin",
+        "bin",
+        "deadline_ms",
+        "emission",
+        "roots",
+        "serial",
         "verdict_pin",
-    )  # fmt: skip
+    )
 
     def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
         self.roots = roots

@@ -136,11 +136,19 @@ class VerdictSet:
 
 def _lost(cause: LossCause, emission: InitEmission, source: int, positions: I64) -> Lost:
     return Lost(
-        cause.reason, emission.session.group, emission.topic, emission.topic_id,
-        clipped(cause.operator, TEXT_BYTES), clipped(cause.error, TEXT_BYTES),
+        cause.reason,
+        emission.session.group,
+        emission.topic,
+        emission.topic_id,
+        clipped(cause.operator, TEXT_BYTES),
+        clipped(cause.error, TEXT_BYTES),
         clipped(cause.message, TEXT_BYTES),
-        emission.at_ms, emission.wall_ms, cause.decided_at_ms, source, pack_positions(positions),
-    )  # fmt: skip
+        emission.at_ms,
+        emission.wall_ms,
+        cause.decided_at_ms,
+        source,
+        pack_positions(positions),
+    )
 
 
 def _lost_bytes(lost: Lost) -> int:

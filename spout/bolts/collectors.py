@@ -181,9 +181,17 @@ class OutputCollector:
     """
 
     __slots__ = (
-        "_bolt", "_keys", "_observer", "_streams", "errors", "failures", "open", "sent", "touched",
+        "_bolt",
+        "_keys",
+        "_observer",
+        "_streams",
+        "errors",
+        "failures",
+        "open",
+        "sent",
+        "touched",
         "tracebacks",
-    )  # fmt: skip
+    )
 
     def __init__(self, bolt: str, streams: Mapping[str, Emits], observer: BoltObserver | None = None) -> None:
         """Collect for the bolt of this name, with these streams; call `observer` for all that it does."""

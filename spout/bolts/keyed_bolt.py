@@ -116,8 +116,16 @@ class KeyedCollector:
     """
 
     __slots__ = (
-        "_bolt", "_check", "_fields", "_held", "acked", "emissions", "failed", "touched", "tracebacks",
-    )  # fmt: skip
+        "_bolt",
+        "_check",
+        "_fields",
+        "_held",
+        "acked",
+        "emissions",
+        "failed",
+        "touched",
+        "tracebacks",
+    )
 
     def __init__(
         self,

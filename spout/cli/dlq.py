@@ -82,11 +82,20 @@ Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Letters a
 
 @dlq_app.command("list")
 def dlq_list(
-    places: Places = None, inputs: Inputs = None, cause: Error = None, operator: Operator = None,
-    reason: Reason = None, key: Key = None, since: Since = None, until: Until = None, all_: All = False,
-    limit: Limit = 100, exit_code: ExitCode = False, output: As = OutputFormat.TABLE,
+    places: Places = None,
+    inputs: Inputs = None,
+    cause: Error = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    all_: All = False,
+    limit: Limit = 100,
+    exit_code: ExitCode = False,
+    output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+) -> int:
     """List dead letters, the latest last; letters that were handled before are left out."""
     from spout.inspect.letter_rows import LIST, letter_row
 
@@ -172,11 +181,20 @@ def dlq_replay(
 
 @dlq_app.command("drop")
 def dlq_drop(
-    places: Places = None, inputs: Inputs = None, cause: Error = None, operator: Operator = None,
-    reason: Reason = None, key: Key = None, since: Since = None, until: Until = None,
-    rate: Rate = None, why: Why = "", by: By = None, execute: Execute = False,
+    places: Places = None,
+    inputs: Inputs = None,
+    cause: Error = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    key: Key = None,
+    since: Since = None,
+    until: Until = None,
+    rate: Rate = None,
+    why: Why = "",
+    by: By = None,
+    execute: Execute = False,
     config: Config = DEFAULT_CONFIG,
-) -> int:  # fmt: skip
+) -> int:
     """Give dead letters up for good: they stay in their topic, marked with who did it and why."""
     from replay.records.letters import LetterAction
 
@@ -229,10 +247,18 @@ def dlq_cancel(
 
 
 def _handle(
-    action: LetterAction, config: Path, inputs: Sequence[str] | None, places: Sequence[str] | None,
-    matching: Filter, rate: float | None, why: str, by: str | None, limits: RedriveLimits | None = None,
-    *, execute: bool,
-) -> int:  # fmt: skip
+    action: LetterAction,
+    config: Path,
+    inputs: Sequence[str] | None,
+    places: Sequence[str] | None,
+    matching: Filter,
+    rate: float | None,
+    why: str,
+    by: str | None,
+    limits: RedriveLimits | None = None,
+    *,
+    execute: bool,
+) -> int:
     from acker.errors import CheckFailed
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits, outcome_text

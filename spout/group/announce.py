@@ -143,9 +143,17 @@ class Announcer:
             timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
             for first in range(0, len(found), INIT_RUNS_MAX):
                 init = Init(
-                    self._group, name.id, name.epoch, now, wall_ms, timeout_ms, self._partitions,
-                    topic, spec.topic_id, tuple(found[first : first + INIT_RUNS_MAX]),
-                )  # fmt: skip
+                    self._group,
+                    name.id,
+                    name.epoch,
+                    now,
+                    wall_ms,
+                    timeout_ms,
+                    self._partitions,
+                    topic,
+                    spec.topic_id,
+                    tuple(found[first : first + INIT_RUNS_MAX]),
+                )
                 if written:
                     self._flush()
                 self._send(self._topics.init, owner, init, sign_headers(self.who))

@@ -46,11 +46,17 @@ def share_text(value: float) -> str:
 
 
 FAILURES: Final = (
-    Column("input", "input"), Column("bolt", "operator", cut_to(30)), Column("cause", "cause", cut_to(40)),
-    Column("failures", "failures", count), Column("a minute", "per_minute", lambda value: f"{value:.1f}"),
-    Column("first", "first"), Column("last", "last"), Column("acked at 2", "acked_at_2", share_text, "-"),
-    Column("acked at 3", "acked_at_3", share_text, "-"), Column("dead", "dead", count),
-)  # fmt: skip
+    Column("input", "input"),
+    Column("bolt", "operator", cut_to(30)),
+    Column("cause", "cause", cut_to(40)),
+    Column("failures", "failures", count),
+    Column("a minute", "per_minute", lambda value: f"{value:.1f}"),
+    Column("first", "first"),
+    Column("last", "last"),
+    Column("acked at 2", "acked_at_2", share_text, "-"),
+    Column("acked at 3", "acked_at_3", share_text, "-"),
+    Column("dead", "dead", count),
+)
 
 
 class FailureGroup(NamedTuple):
@@ -162,15 +168,19 @@ class FailureLog:
         by_name = {one.name: one.id for one in self._inputs.values()}
         return [
             {
-                "input": group.input, "operator": group.operator, "cause": group.cause,
-                "failures": tally.failures, "per_minute": tally.failures / minutes,
-                "first": moment(tally.first_ms) or "", "last": moment(tally.last_ms) or "",
+                "input": group.input,
+                "operator": group.operator,
+                "cause": group.cause,
+                "failures": tally.failures,
+                "per_minute": tally.failures / minutes,
+                "first": moment(tally.first_ms) or "",
+                "last": moment(tally.last_ms) or "",
                 **{f"acked_at_{each}": tally.share(each) for each in SHARE_ATTEMPTS},
                 "dead": tally.dead if self._letters[by_name[group.input]] else None,
                 "since": moment(began_ms),
             }
             for group, tally in ordered
-        ]  # fmt: skip
+        ]
 
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""

@@ -49,12 +49,16 @@ CLOCKS_APART_MS: Final = 60_000
 BY_BOLT: Final = "the log has one verdict for a whole tree, so what each bolt took is unknown"
 
 LATENCY: Final = (
-    Column("input", "input"), Column("emitted", "emitted", count), Column("acked", "acked", count),
+    Column("input", "input"),
+    Column("emitted", "emitted", count),
+    Column("acked", "acked", count),
     *(Column(name.replace("_", "."), f"{name}_ms", span, "-") for name in QUANTILES),
-    Column("timeout", "timeout_ms", span), Column("timed out", "timed_out", count),
-    Column("acked late", "late", count), Column("late p50", "late_p50_ms", span, "-"),
+    Column("timeout", "timeout_ms", span),
+    Column("timed out", "timed_out", count),
+    Column("acked late", "late", count),
+    Column("late p50", "late_p50_ms", span, "-"),
     Column("would time out", "would_time_out", share_text),
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)
@@ -195,14 +199,21 @@ class CompletionLog:
         times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
         late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}
         return {
-            "input": one.name, "emitted": sum(each.end - each.start for each in found),
-            "acked": acked.total(), **times, "max_ms": max(acked, default=None),
-            "timeout_ms": one.timeout_ms or "never", "timed_out": sum(each.timed_out for each in found),
-            "late": late.total(), **late_times, "tested_timeout_ms": tested_ms,
+            "input": one.name,
+            "emitted": sum(each.end - each.start for each in found),
+            "acked": acked.total(),
+            **times,
+            "max_ms": max(acked, default=None),
+            "timeout_ms": one.timeout_ms or "never",
+            "timed_out": sum(each.timed_out for each in found),
+            "late": late.total(),
+            **late_times,
+            "tested_timeout_ms": tested_ms,
             "would_time_out": share_timed_out(found, tested_ms, now_ms) if tested_ms else 0.0,
             "since": moment(min((each.emitted_ms for each in found), default=None)),
-            "by_bolt": None, "unknown": {"by_bolt": BY_BOLT},
-        }  # fmt: skip
+            "by_bolt": None,
+            "unknown": {"by_bolt": BY_BOLT},
+        }
 
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in self._numbers]

@@ -64,12 +64,18 @@ STATS: Final = (
 )
 
 REDRIVES: Final = (
-    Column("redrive", "redrive"), Column("input", "input"), Column("begun", "begun"),
-    Column("state", "state"), Column("by", "by", cut_to(30)), Column("letters", "letters", count),
-    Column("handled", "handled", count), Column("acked", "acked", count, "-"),
-    Column("died again", "died", count, "-"), Column("open", "open", count, "-"),
+    Column("redrive", "redrive"),
+    Column("input", "input"),
+    Column("begun", "begun"),
+    Column("state", "state"),
+    Column("by", "by", cut_to(30)),
+    Column("letters", "letters", count),
+    Column("handled", "handled", count),
+    Column("acked", "acked", count, "-"),
+    Column("died again", "died", count, "-"),
+    Column("open", "open", count, "-"),
     Column("unknown", "not_found", count, "-"),
-)  # fmt: skip
+)
 
 
 class FoundLetter(NamedTuple):

@@ -223,22 +223,31 @@ class Trail:
         last = emissions[-1].root if emissions else None
         place = TopicPartition(one.topic, here.partition)
         return Evidence(
-            place=str(here), input=one.name, group=one.group, record=record, written=here.offset < end,
-            emissions=emissions, letters=letters, dues=waiting.dues,
+            place=str(here),
+            input=one.name,
+            group=one.group,
+            record=record,
+            written=here.offset < end,
+            emissions=emissions,
+            letters=letters,
+            dues=waiting.dues,
             taken_over=(
                 _taken_over(verdicts.get(last), waiting, ack_topics.acker_of(last))
                 if last and self._topics.ack_topics.due not in missing
                 else None
             ),
             committed=None if one.topic in missing else self._log.committed(one.group, [place]).get(place),
-            history=_joined([
-                *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
-                *(letter.history for letter in letters), *(due.history for due in waiting.dues.values()),
-            ]),
+            history=_joined(
+                [
+                    *(parse_history(dict(copy.headers).get(HISTORY)) for copy in copies),
+                    *(letter.history for letter in letters),
+                    *(due.history for due in waiting.dues.values()),
+                ]
+            ),
             notes=[*tails.notes, *_not_named(missing, tails.notes)],
             paused=pause.why if (pause := waiting.pauses.get(one.id)) else "",
             missing=sorted(missing),
-        )  # fmt: skip
+        )
 
     def around(self, here: InputRecord, evidence: Evidence, now_ms: int) -> Circumstances:
         """Read what is around a record: which processes live, and how much of its input is pending.

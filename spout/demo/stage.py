@@ -20,7 +20,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
 from spout.demo.words import WordTable
-from spout.local.embedded import EmbeddedBroker
+from spout.local.embedded import EmbeddedBroker, broker_port
 from spout.local.page import announce_page, start_page
 from spout.local.spark_session import local_session, warm_up
 from spout.local.up import BOOTSTRAP
@@ -121,10 +121,11 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
+    kafka_port = broker_port(options.port)  # a port in use is wrong usage, before anything is printed
     port = announce_page(say)
     if bootstrap is None:
         with phase(console, "Kafka started"):
-            broker = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
+            broker = EmbeddedBroker(folder / "kafka", kafka_port, progress=console.print)
             bootstrap = stack.enter_context(broker).bootstrap
     environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
     topics = load_topics(config, environ)

@@ -158,7 +158,7 @@ class EmbeddedBroker:
 
         The format of `like`, a node that was launched before, is copied, which needs no JVM.
         """
-        self._port = self._port or _port(self._fixed_port)
+        self._port = self._port or broker_port(self._fixed_port)
         self._find_listeners()
         self._prepare()
         self._claim_directory()
@@ -307,7 +307,8 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
-def _port(fixed: int | None) -> int:
+def broker_port(fixed: int | None) -> int:
+    """Return a fixed port if it is free, or any free one; `UsageError`: it is in use."""
     if fixed is not None and not is_free(fixed):
         raise UsageError(f"port {fixed} on {HOST} is in use; name another, or none to get a free one")
     return fixed or free_port()

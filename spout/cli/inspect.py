@@ -146,6 +146,8 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
                     typer.echo(printable(line))
             notes = [*missing_processes(rows, topics), *unknown_values(rows), *snapshot.of_no_input]
             _print_notes([printable(line) for line in notes])
+    if snapshot.refused is not None:
+        return snapshot.refused.exit_code
     return TopicError.exit_code if snapshot.missing else 0
 
 

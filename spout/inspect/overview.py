@@ -20,7 +20,7 @@ import numpy as np
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
-from acker.errors import Unreachable, WindhoverError
+from acker.errors import NotAuthorized, Unreachable, WindhoverError
 from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, TopicInfo, TopicPartition
 from acker.service.view import AckerView, ViewReader
@@ -65,6 +65,7 @@ class Snapshot:
         partitions: their states, input by input; one for an input whose partitions cannot be counted.
         missing: topics that do not exist.
         away: why the broker could not be asked; None: it answered.
+        refused: the first right that is missing, which hides values; None: none is missing.
         of_no_input: sentences on replays that wait for inputs missing in this topics.yaml.
         views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
     """
@@ -73,6 +74,7 @@ class Snapshot:
     partitions: Sequence[PartitionState]
     missing: Sequence[str] = ()
     away: WindhoverError | None = None
+    refused: NotAuthorized | None = None
     of_no_input: Sequence[str] = ()
     views: Sequence[Reading[AckerView]] = ()
     ends: Sequence[Reading[AckEnds]] = ()
@@ -175,7 +177,9 @@ class Overview:
                 partitions.append(partition_state(one, partition, views, ends, lost, lives, now_ms))
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
         ack_ends = [infos.require(names.init) or ask(self._ack_ends, number) for number in self._numbers]
-        return Snapshot(now_ms, partitions, infos.missing, ask.away, of_no_input, views, ack_ends)
+        return Snapshot(
+            now_ms, partitions, infos.missing, ask.away, ask.refused, of_no_input, views, ack_ends
+        )
 
     def close(self) -> None:
         """Close all readers."""
@@ -368,6 +372,7 @@ class Questions:
         self._log = log
         self._any_topic = any_topic
         self.away: WindhoverError | None = None
+        self.refused: NotAuthorized | None = None
 
     def __call__(self, question: Callable[P, T], *args: P.args, **options: P.kwargs) -> Reading[T]:
         if self.away is not None:
@@ -376,6 +381,9 @@ class Questions:
             return Reading(question(*args, **options))
         except Unreachable as error:
             self._see_whether_the_broker_is_away(error)
+            return Reading(unknown=str(error))
+        except NotAuthorized as error:
+            self.refused = self.refused or error
             return Reading(unknown=str(error))
         except WindhoverError as error:
             return Reading(unknown=str(error))

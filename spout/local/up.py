@@ -124,14 +124,15 @@ def _start(
 def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
     with ExitStack() as stack:
         watched = {}
+        poll = select.poll()  # `select` takes no descriptor above 1,023
         for part in parts:
             if part.pid is None:
                 return part
             descriptor = os.pidfd_open(part.pid)
             stack.callback(os.close, descriptor)
             watched[descriptor] = part
-        ended, _, _ = select.select(list(watched), [], [])
-        return watched[ended[0]]
+            poll.register(descriptor, select.POLLIN)
+        return watched[poll.poll()[0][0]]
 
 
 def interruptible(command: Callable[[], int]) -> int:

@@ -137,8 +137,10 @@ class StepWatch:
 
     def _run(self) -> None:
         checks = StepChecks(self._limit_s, self._grace_s)
+        poll = select.poll()  # `select` takes no descriptor above 1,023
+        poll.register(self._signals_in, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._signals_in], [], [], CHECK_EVERY_S)
+            ready = poll.poll(CHECK_EVERY_S * 1_000)
             self._set_alarm()
             received = self._signals_in.recv(64) if ready else b""
             if ready and not received:

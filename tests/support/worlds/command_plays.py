@@ -33,6 +33,10 @@ LATER = 1_000_000
 """An offset that was announced, and that no acker has read yet."""
 
 
+class NotRead(Exception):
+    """Values of `status` are unknown; the message has the reasons."""
+
+
 def furnish(stagehand: Stagehand) -> None:
     """Add to a past an Init that is newer than its State, and a letter that nobody handles."""
     let_die(stagehand)
@@ -82,6 +86,8 @@ def play_observer(topics: Topics, stagehand: Stagehand) -> None:
 def _look_at_inputs(log: Log, topics: Topics) -> None:
     with closing(Overview(log, topics)) as overview:
         (row,) = overview.rows(now_ms())
+    if row["unknown"]:
+        raise NotRead("; ".join(row["unknown"].values()))
     if row["lag"] is None or not row["pending"] or not row["dead_letters"]:
         raise AssertionError(f"not all was read: {row}")
 

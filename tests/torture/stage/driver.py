@@ -65,7 +65,8 @@ def start_query(config: Path, folder: Path, checkpoint: Path, master: str | None
     table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
         spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX,
-        take_over=not checkpoint.exists(),  # a frozen driver is alive, and loses its group all the same
+        # a frozen driver is alive, and loses its group all the same; also where a first start got no batch
+        take_over=not any(checkpoint.glob("offsets/[0-9]*")),
     )  # fmt: skip
     rows = lines.transform(spout.bolt(Split(), name="split")).transform(
         spout.bolt(Keep(), name="keep", grouping=spout.fields("word"))

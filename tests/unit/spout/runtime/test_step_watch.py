@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -197,3 +199,17 @@ def test_a_loop_goes_on_where_it_begins_an_operation_though_its_step_is_long() -
 
 def test_who_does_not_know_the_age_of_a_step_serves_none() -> None:
     assert not list(StatusCollector("acker").collect())
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_is_watched_in_a_process_with_more_files_than_select_takes() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with StepWatch("acker", 60_000, 60_000, lambda event, **fields: None):
+            pass
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -1,21 +1,23 @@
 """A bolt that holds the tuples of a key across micro-batches, with its tuples and its collector.
 
-What a call emits and what it acks is written with the same micro-batch. So an emission needs no anchor:
-either the row is written and the tuples are acked, or neither happens.
+What a call emits and what it acks is written with the same micro-batch: either the row is written and the
+tuples are acked, or neither happens. So an emission for the sink needs no anchor. An emission that other
+bolts work on is anchored like any other, on tuples that the key holds: what these bolts fail is replayed.
 
 Source: docs/design/protocol.md, section 5.2; Storm's tick tuples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from acker.errors import TupleError
-from acker.identity import Position, Root, Source
+from acker.identity import Position, Root, Source, child_edge, subscription_key
 from spout.bolts.bolts import Stopping
 from spout.bolts.hooks import BoltContext
 from spout.tuples.collector import (
+    DEFAULT_STREAM,
     SPARK,
     Cause,
     StreamId,
@@ -35,6 +37,7 @@ class KeyedTuple:
 
     Attributes:
         anchor: its root's source and position, and its edge; None where nothing is tracked.
+        children: how many emissions were anchored on it, over all micro-batches.
         since_ms: wall time, ms, at which the micro-batch of this tuple began; 0: unknown.
         source_component: name of the spout or bolt that emitted it; ``spark`` behind Spark's own operators,
             and for what an older version held for a bolt that reads several streams now.
@@ -42,7 +45,7 @@ class KeyedTuple:
         values: its values, by name.
     """
 
-    __slots__ = ("anchor", "since_ms", "source_component", "source_stream", "values")
+    __slots__ = ("anchor", "children", "since_ms", "source_component", "source_stream", "values")
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class KeyedTuple:
         """Create a held tuple; see the attributes."""
         self.values = values
         self.anchor = anchor
+        self.children = 0
         self.since_ms = since_ms
         self.source_component, self.source_stream = came_from
 
@@ -87,8 +91,8 @@ class KeyedTuple:
         return f"KeyedTuple({dict(self.values)})"
 
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        """Restore a tuple from a state store; an older Windhover wrote no `since_ms`, and no source."""
-        self.since_ms = 0
+        """Restore a tuple from a state store; older versions wrote no `since_ms`, source, or `children`."""
+        self.since_ms = self.children = 0
         self.source_component, self.source_stream = SPARK
         for name, value in state[1].items():
             setattr(self, name, value)
@@ -110,6 +114,7 @@ class KeyedCollector:
 
     Attributes:
         emissions: rows in the order of the bolt's `output`.
+        anchors: of each emission: source, position and edge, once for each tuple with a root.
         acked: tuples that are done.
         failed: tuples that failed, with their causes.
         touched: tuples whose timeouts were reset.
@@ -118,9 +123,11 @@ class KeyedCollector:
     __slots__ = (
         "_bolt",
         "_check",
+        "_emitted",
         "_fields",
         "_held",
         "acked",
+        "anchors",
         "emissions",
         "failed",
         "touched",
@@ -145,10 +152,12 @@ class KeyedCollector:
             tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
         """
         self._bolt = bolt
+        self._emitted = subscription_key(bolt, DEFAULT_STREAM, "")
         self._fields = fields
         self._check = check
         self._held = list(held)
         self.emissions: list[Sequence[Any]] = []
+        self.anchors: list[tuple[tuple[int, int, int], ...]] = []
         self.acked: list[KeyedTuple] = []
         self.failed: list[tuple[KeyedTuple, Cause]] = []
         self.touched: list[KeyedTuple] = []
@@ -159,19 +168,34 @@ class KeyedCollector:
         """The tuples that are neither acked nor failed; the key still holds them in the next micro-batch."""
         return self._held
 
-    def emit(self, values: Values) -> None:
+    def emit(self, values: Values, anchors: KeyedTuple | Iterable[KeyedTuple] = ()) -> None:
         """Emit one row; it is written with the batch in which the tuples of this call are acked.
 
-        `values` has the order of the bolt's `output`, or is a mapping by field name.
+        >>> enter = spout.KeyedTuple({"action": "enter"}, None)
+        >>> collector = spout.KeyedCollector("Sessions", [enter])
+        >>> collector.emit(("u1", 1), anchors=enter)
+        >>> collector.ack(enter)
+        >>> collector.emit(("u1", 2), anchors=enter)
+        Traceback (most recent call last):
+        ...
+        acker.errors.TupleError: bolt 'Sessions' emitted on KeyedTuple({'action': 'enter'}), which it does ...
+
+        Args:
+            values: in the order of the bolt's `output`, or a mapping by field name.
+            anchors: held tuples whose trees it joins, for the bolts behind this one in a topology: if one of
+                them fails the row, the records of these tuples are replayed. Emit before you ack them.
 
         Raises:
-            TupleError: the number of values is not that of the fields of `output`, or a value has another
-                type than its field.
+            TupleError: the number of values is not that of the fields of `output`, a value has another type
+                than its field, or the key does not hold an anchor.
         """
         row = values_in_order(values, self._fields, self._bolt)
         if self._check is not None:
             self._check(row)
+        on = dict.fromkeys([anchors] if isinstance(anchors, KeyedTuple) else anchors)
+        self._check_held(on, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
+        self.anchors.append(tuple(self._child_of(each) for each in on if each.anchor is not None))
 
     def ack(self, *tuples: KeyedTuple) -> None:
         """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
@@ -207,11 +231,21 @@ class KeyedCollector:
         Raises:
             TupleError: as for `ack`.
         """
+        self._check_held(tuples, "reset the timeout of")
+        self.touched.extend(tuples)
+
+    def _child_of(self, parent: KeyedTuple) -> tuple[int, int, int]:
+        """Return the anchor of one more emission on a tuple that has a root."""
+        source, position, edge = parent.anchor or (0, 0, 0)
+        ordinal, parent.children = parent.children, parent.children + 1
+        child = child_edge(edge, self._emitted, ordinal)
+        return source, position, child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
+
+    def _check_held(self, tuples: Iterable[KeyedTuple], did: str) -> None:
         held = {id(each) for each in self._held}
         for each in tuples:
             if id(each) not in held:
-                raise self._not_held(each, "reset the timeout of")
-        self.touched.extend(tuples)
+                raise self._not_held(each, did)
 
     def _release(self, released: KeyedTuple, did: str) -> None:
         for place, each in enumerate(self._held):

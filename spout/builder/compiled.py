@@ -47,7 +47,7 @@ class Compiled:
         read: all spouts together, as one.
         sinks: the function that gets each stream.
         hooks: observers of every bolt.
-        keyed: the bolt that ends it, if that is a `KeyedBolt`; `bolts` has all others.
+        keyed: the `KeyedBolt`, if there is one; `bolts` has all others.
     """
 
     layout: Layout

@@ -1,6 +1,6 @@
 """From a compiled topology to a DataFrame: one chain of stages, with one shuffle between each and the next.
 
-A keyed bolt ends the chain: Spark shuffles by its key, and keeps its state.
+At the stage of a keyed bolt Spark shuffles by its key, and keeps its state.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -54,10 +54,10 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     ledger = application.ledger.accumulator if stream.tracked else None
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
     for before, stage, partitions in zip(passes, passes[1:], compiled.layout.partitions[1:], strict=False):
-        if compiled.keyed is not None and stage.is_last:
+        if compiled.keyed is not None and stage.keyed is not None:
             reads = keyed_streams(compiled.layout, stage)
             entry = EntryTask(compiled.layout.keyed, before.name, reads, stream.id, ledger)
-            rows = keyed_frame(rows, before, entry, compiled.keyed)
+            rows = keyed_frame(rows, before, entry, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.schema)

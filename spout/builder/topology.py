@@ -176,7 +176,8 @@ class TopologyBuilder:
         """Add a bolt; call methods of the returned declarer to subscribe it.
 
         A `KeyedBolt` reads each of its streams by a fields grouping. The fields are its key: of each stream
-        as many, of the same types. No bolt reads its output.
+        as many, of the same types. Or it reads by a global grouping: then all tuples have one key, (). Bolts
+        may read its output; none of them is a `KeyedBolt`, or reads a bolt before it.
 
         Args:
             name: the component's name in causes, counts and subscriptions.

@@ -22,11 +22,12 @@ from spout.execution.bolt_work import BoltWork, ClockNs
 from spout.execution.emitted import Emissions
 from spout.execution.outbox import TaskOutbox
 from spout.planning.order import Gate
+from spout.publishing.delayed import KeyedRoots
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.runtime.pulse import Pulse
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
-from spout.topology.stage_pass import Frame, StagePass
+from spout.topology.stage_pass import Frame, StagePass, StreamPass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.collector import Rows
@@ -36,7 +37,7 @@ from spout.tuples.messages import MessageRows
 from spout.tuples.origins import ROOT
 from spout.tuples.places import Deliveries, Descendants, children_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
-from spout.tuples.rows import ArrowRows
+from spout.tuples.rows import ArrowRows, arrow_of
 
 
 class TaskRun(Protocol):
@@ -105,15 +106,19 @@ class StageRun:
         """Let the bolts work on a batch of rows, and return what leaves the task.
 
         Args:
-            rows: records, which their spout emits first; rows of the stage before; or, where the bolts work
-                on a DataFrame, its rows.
-            anchors: of records and of a DataFrame's rows; None where nothing is tracked. Rows of the stage
-                before carry theirs in a column.
+            rows: records, which their spout emits first; rows of a keyed bolt; rows of the stage before; or,
+                where the bolts work on a DataFrame, its rows.
+            anchors: of records, a keyed bolt's and a DataFrame's rows; None where nothing is tracked. Rows of
+                the stage before carry theirs in a column.
         """
         if self._pass.frame is not None:
             self._enter(self._pass.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
-            self._emit(rows, anchors)
+            if self._pass.carries_roots and anchors is not None:
+                self._outbox.origins.learn(anchors.roots(), anchors.column)
+            self._emit(self._pass.spouts[input_id_of(rows.source)], rows, anchors)
+        elif self._pass.keyed is not None:
+            self._emit(self._pass.keyed, rows, anchors)
         elif isinstance(rows, ArrowRows):
             self._arrive(rows.batch)
         else:
@@ -145,11 +150,8 @@ class StageRun:
         first, self._arrived = self._arrived, self._arrived + len(places)
         return children_of(here, every, entry, every + first)
 
-    def _emit(self, rows: MessageRows, anchors: Anchors | None) -> None:
-        """Emit records by their spout."""
-        if self._pass.carries_roots and anchors is not None:
-            self._outbox.origins.learn(anchors.roots(), anchors.column)
-        stream = self._pass.spouts[input_id_of(rows.source)]
+    def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
+        """Emit rows of a spout or a keyed bolt."""
         rows.came_from = stream.id
         roots = places_of(anchors) if anchors is not None else [()] * len(rows)
         every = np.arange(len(rows))
@@ -162,7 +164,7 @@ class StageRun:
         if parcels:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
             self._tally.add(transferred, len(parcels) * len(rows))
-        batch = rows.arrow(stream.schema.names) if stream.leaves else None
+        batch = arrow_of(rows, stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, parcels))
 
     def _arrive(self, batch: pa.RecordBatch) -> None:
@@ -212,6 +214,7 @@ class StageRun:
             counts=added([self._tally.counts(), *(work.tally.counts() for work in self._works.values())]),
             errors=tuple(chain.from_iterable(each.errors for each in collectors)),
             raised=first_of_each(chain(*(each.tracebacks for each in collectors))),
+            keyed_roots=KeyedRoots() if self._pass.is_behind_keyed else None,
         )
 
     def take_report(self) -> TaskReport:

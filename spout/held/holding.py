@@ -37,7 +37,6 @@ from acker.identity import I64, subscription_key
 from spout.bolts.bolts import ArrowBolt, BasicBolt, bolt_name, check_bolt, check_hooks
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.bolts.outputs import output_schema
-from spout.bolts.said import SAID, heard
 from spout.execution.fitting import RowFailure
 from spout.execution.stage_run import StageRun
 from spout.held.conditions import refuse_watermark
@@ -59,7 +58,7 @@ from spout.tuples.collector import (
     Cause,
 )
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counts, What, added
+from spout.tuples.counts import Counts, added
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.rows import ArrowRows
 
@@ -183,14 +182,9 @@ def ack_anchors(
         ledger = application.ledger.accumulator if read else None
         schema = _without_anchor(rows) if bolt is None else output_schema(called, bolt)
         step = None if bolt is None else Step(called, bolt, schema, watching)
-        is_keyed = isinstance(bolt, HandsOn)
-        return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step, is_keyed), schema)
+        return _mapped(rows, AckTask(called, read[0].id if read else "", ledger, step), schema)
 
     return attach
-
-
-class HandsOn(ArrowBolt):
-    """Passes on what a `KeyedBolt` emitted in an operator before; users never derive from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +236,16 @@ class AckTask:
         stream: id of the `read_stream` call.
         ledger: the accumulator; None where nothing is tracked.
         step: the bolt that works on the rows, or None.
-        is_keyed: whether the step passes on the work of a `KeyedBolt`, whose tuples are the anchors.
     """
 
     name: str
     stream: str
     ledger: Any
     step: Step | None = None
-    is_keyed: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Remove the anchors; report after the last row was taken."""
-        acked = [Released()]
-        failures: list[tuple[Cause, RootPositions]] = []
+        released = [Released()]
         work: list[Counts] = []
         raised: list[Raised] = []
         errors: list[Cause] = []
@@ -267,37 +258,23 @@ class AckTask:
             place = batch.schema.get_field_index(ANCHOR)
             rows = batch.remove_column(place)
             failed: list[RowFailure] = []
-            reset: list[int] = []
-            if self.is_keyed:
-                told = heard(rows.column(rows.schema.get_field_index(SAID)))
-                reset = told.reset
-                work += told.counted
-                raised += told.raised
             if run is not None:
                 every = pa.array(np.arange(rows.num_rows) << ORDINAL_BITS)
                 anchors = None if self.ledger is None else Anchors(Carry.PACKED, every)
                 rows = run.feed(ArrowRows(rows), anchors)
                 done = run.take_report()
                 failed = [(row, cause) for cause, roots in done.failures for row in roots.tolist()]
-                work.append(_emitted(done.counts) if self.is_keyed else done.counts)
+                work.append(done.counts)
                 raised += done.raised
                 errors += done.errors
-            ack, fails = _released(batch.column(place), failed, reset)
-            acked.append(ack)
-            failures += fails
+            released.append(released_by(batch.column(place), failed))
             yield rows
         if run is not None:
             run.finish()
         if self.ledger is not None:
-            released = Released(
-                RootPositions.together(each.places for each in acked),
-                np.concatenate([each.edges for each in acked]),
-                tuple(failures),
-                RootPositions.together(each.touched for each in acked),
-            )
             report = TaskReport(
                 self.name,
-                released=released,
+                released=Released.together(released),
                 counts=added(work),
                 errors=tuple(errors[:ERRORS_MAX]),
                 raised=first_of_each(raised),
@@ -305,23 +282,16 @@ class AckTask:
             add(self.ledger, self.stream, report)
 
 
-def _emitted(counts: Counts) -> Counts:
-    """Keep only the emissions: a keyed bolt's rows have its other counts, of tuples instead of rows."""
-    return {counted: measure for counted, measure in counts.items() if counted.what is What.EMITTED}
-
-
-def _released(
-    column: pa.Array, failed: Sequence[RowFailure], reset: Sequence[int]
-) -> tuple[Released, list[tuple[Cause, RootPositions]]]:
-    """Separate the anchors of rows that passed from those of rows that failed, or only reset timeouts."""
+def released_by(column: pa.Array, failed: Sequence[RowFailure] = (), reset: Sequence[int] = ()) -> Released:
+    """Release the anchors of rows, by row numbers: some failed, of some only the timeouts are reset."""
     anchors = column.flatten()
     rows = _numbers(pc.list_parent_indices(column))
     places = RootPositions(_numbers(anchors.field("source")), _numbers(anchors.field("position")))
     edges = _numbers(anchors.field("edge")).view(np.uint64)
     touched = np.isin(rows, reset)
-    through = ~(touched | np.isin(rows, [row for row, _ in failed]))
-    fails = [(cause, places.at(rows == row)) for row, cause in failed]
-    return Released(places.at(through), edges[through], touched=places.at(touched)), fails
+    acked = ~(touched | np.isin(rows, [row for row, _ in failed]))
+    failures = tuple((cause, places.at(rows == row)) for row, cause in failed)
+    return Released(places.at(acked), edges[acked], failures, places.at(touched))
 
 
 def _mapped(rows: DataFrame, task: HoldTask | AckTask, schema: pa.Schema) -> DataFrame:

@@ -27,7 +27,8 @@ from pyspark.sql import DataFrame
 from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
-from spout.held.keyed_rows import WHOLE, held_by_key
+from spout.held.keyed_exit import behind_keyed
+from spout.held.keyed_rows import ONE_KEY, WHOLE, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
@@ -55,7 +56,7 @@ class KeyedStream(NamedTuple):
         id: component and name.
         column: the column with its tuples.
         fields: their fields.
-        key: those that are the key.
+        key: those that are the key; none where all tuples have one key.
     """
 
     id: StreamId
@@ -167,11 +168,14 @@ class EntryTask:
             add(self.ledger, self.stream, self._report(blocks, refused, took))
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the fields of the only stream, or the key beside the tuples of each of several streams.
+        """Return the fields of the only stream, or the key beside the tuples of each stream.
 
         The tuples of one stream stay null in the rows of the others, so no field of a number becomes a float.
         """
         streams = list(self.streams.values())
+        tuples = {each.column: batch.column(each.column) for each in streams}
+        if not streams[0].key:
+            return {ONE_KEY: pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)} | tuples
         if len(streams) == 1:
             return dict(zip(streams[0].fields, batch.column(streams[0].column).flatten(), strict=True))
         keys = zip(*(each.key for each in streams), strict=True)
@@ -184,7 +188,7 @@ class EntryTask:
             )
             for n, names in enumerate(keys)
         }
-        return found | {each.column: batch.column(each.column) for each in streams}
+        return found | tuples
 
     def schema(self, last: pa.Schema) -> pa.Schema:
         """Return the columns that leave, by those of the last stage."""
@@ -224,22 +228,24 @@ def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
     }
 
 
-def keyed_frame(rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt) -> DataFrame:
-    """Put a keyed bolt behind the rows of the last stage.
+def keyed_frame(
+    rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
+) -> DataFrame:
+    """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before.
 
     Args:
-        rows: the rows of the last stage.
-        last: the last stage; its rows are all for the bolt.
+        rows: the rows of the stage before.
+        last: this stage; its rows are all for the bolt.
         task: hands them to the bolt.
         bolt: the keyed bolt.
+        stage: the keyed bolt's.
     """
     named = "" if task.ledger is None else label(entry_of(task.bolt), new_identity())
     held = through(rows, task, task.schema(last.schema), named)
     first, *others = task.streams.values()
-    if not others:
-        return held_by_key(held, task.bolt, bolt, first.key, {WHOLE: first.id})
-    key = [KEY.format(n) for n in range(len(first.key))]
-    return held_by_key(held, task.bolt, bolt, key, {each.column: each.id for each in (first, *others)})
+    key = first.key if not others else [KEY.format(n) for n in range(len(first.key))]
+    streams = {each.column: each.id for each in (first, *others)} if others or not key else {WHOLE: first.id}
+    return behind_keyed(held_by_key(held, task.bolt, bolt, key, streams), task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:

@@ -16,25 +16,34 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType
 
 from acker.errors import TupleError, UsageError
-from spout.bolts.bolts import BatchCollector, bolt_name, check_bolt, invoke, stop_on
+from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.bolts.said import ACKS, RESETS, SAID, counting, failing, heard, raising
+from spout.bolts.outputs import parse_output
 from spout.execution.bolt_work import ClockNs
-from spout.held.holding import HandsOn, ack_anchors
+from spout.held.keyed_exit import (
+    ACKED,
+    REPORT,
+    RESET,
+    behind_keyed,
+    counts_text,
+    failed_text,
+    lone_stage,
+    raised_text,
+)
 from spout.publishing.ledger import TaskName, task_name
-from spout.spark.private import arrow_type_of, pandas_converter_of
+from spout.spark.private import arrow_schema_of, arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
-from spout.tuples.anchor_columns import ANCHORS
+from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
 from spout.tuples.collector import SPARK, Cause, StreamId, cause_of, short_repr
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
@@ -43,8 +52,14 @@ from spout.tuples.rows import size_error
 
 PandasFrame = Any  # pandas ships no types
 
+AnchorNumbers = tuple[int, int, int]
+"""Source, position and edge."""
+
 MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 """Modules in the states of earlier versions, each with the module that has its classes now."""
+
+ONE_KEY = "_key"
+"""The column by which Spark groups tuples that all have one key; Spark's state needs a column."""
 
 WHOLE = ""
 """In `Streams`: the rows are the tuples, a column for each field."""
@@ -52,8 +67,8 @@ WHOLE = ""
 Streams = Mapping[str, StreamId]
 """What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others."""
 
-Said = tuple[Sequence[Any], str | None, list[KeyedTuple]]
-"""Values of a row, its instruction to the ledger, and the tuples that it carries."""
+ReportedRow = tuple[Sequence[Any], str | None, Iterable[AnchorNumbers]]
+"""Values of a row, the text of its report, and its anchors."""
 
 
 def keyed(
@@ -99,11 +114,13 @@ def keyed(
             " keeps no key"
         )
     columns = key_columns(called, by)
+    output = parse_output(called, bolt.output)
 
     def attach(rows: DataFrame) -> DataFrame:
         if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
             raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
-        return held_by_key(rows, called, bolt, columns, {WHOLE: SPARK})
+        stage = lone_stage(called, arrow_schema_of(output), tracked=bool(streams_read(rows)))
+        return behind_keyed(held_by_key(rows, called, bolt, columns, {WHOLE: SPARK}), called, stage)
 
     return attach
 
@@ -111,33 +128,29 @@ def keyed(
 def held_by_key(
     rows: DataFrame, called: str, bolt: KeyedBolt, key: Sequence[str], streams: Streams
 ) -> DataFrame:
-    """Put a keyed bolt, and what acks for it, behind rows with the anchors of held tuples.
+    """Put a keyed bolt behind rows with the anchors of held tuples; it returns rows with reports.
 
     Args:
         rows: the rows.
         called: the operator's name.
         bolt: the bolt.
-        key: the columns of the key.
+        key: the columns of the key; none: all tuples have one key, (), and the column `ONE_KEY` is constant.
         streams: the streams that the bolt reads.
 
     Raises:
         UsageError: the bolt's output is no schema.
     """
-    schema = StructType.fromDDL(bolt.output)
-    if not isinstance(schema, StructType):
-        raise UsageError(f"{called!r}: output = {bolt.output!r} is no schema; name fields and types")
-    fields = tuple(Field.of(each.name, each.dataType) for each in schema.fields)
-    task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)), streams=streams)
+    fields = tuple(Field.of(each.name, each.dataType) for each in parse_output(called, bolt.output).fields)
+    task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)), streams=streams, one_key=not key)
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
 
     ticks = bolt.tick_ms or bolt.tick_every_ms
     timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
-    said = rows.groupBy(*key).applyInPandasWithState(
-        run, f"{bolt.output}, {SAID} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
+    return rows.groupBy(*(key or [ONE_KEY])).applyInPandasWithState(
+        run, f"{bolt.output}, {REPORT} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
     )
-    return said.transform(ack_anchors(unwrap(bolt.output), name=called))
 
 
 def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
@@ -205,6 +218,7 @@ class KeyedTask:
         tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
             unanchored.
         streams: what the bolt reads.
+        one_key: whether all tuples have the key ().
         _prepared: the task for which the bolt was prepared, if it was.
         _tracebacks: of what the bolt raised in that task.
     """
@@ -215,6 +229,7 @@ class KeyedTask:
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {WHOLE: SPARK})
+    one_key: bool = False
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -222,6 +237,7 @@ class KeyedTask:
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
         """Work on one key: on new tuples, on a tick, or on both."""
+        key = () if self.one_key else key
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
         if len(self.streams) == 1:
@@ -258,7 +274,7 @@ class KeyedTask:
             due_ms = batch_ms + every_ms
         _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
         counts = counts_of(new, collector, batch_ms, took_ns, self.name)
-        yield self._frame(_said(len(self.fields), collector, counts))
+        yield self._frame(reported_rows(len(self.fields), collector, counts))
 
     def _wait_ms(self, left_ms: int) -> int:
         """Return how long a key waits for its next tick if no tuple comes; 0: forever."""
@@ -283,12 +299,15 @@ class KeyedTask:
                     f" as {each.name!r}, which is {each.kind.simpleString()}: {error}"
                 ) from error
 
-    def _frame(self, rows: Iterable[Said]) -> PandasFrame:
+    def _frame(self, rows: Iterable[ReportedRow]) -> PandasFrame:
         import pandas as pd
 
-        columns = [*(each.name for each in self.fields), SAID, ANCHOR]
+        columns = [*(each.name for each in self.fields), REPORT, ANCHOR]
         return pd.DataFrame(
-            [[*values, said, _anchors(tuples)] for values, said, tuples in rows],
+            [
+                [*values, text, [dict(zip(HELD_TYPE.names, each, strict=True)) for each in anchors]]
+                for values, text, anchors in rows
+            ],
             columns=pd.Index(columns),
             dtype=object,
         )
@@ -344,32 +363,24 @@ def _name_source(held: Iterable[KeyedTuple], stream: StreamId) -> None:
             each.source_component, each.source_stream = stream
 
 
-def _anchors(tuples: Iterable[KeyedTuple]) -> list[dict[str, int]]:
-    return [
-        dict(zip(("source", "position", "edge"), each.anchor, strict=True))
-        for each in tuples
-        if each.anchor is not None
-    ]
-
-
-def _said(width: int, collector: KeyedCollector, counts: Counts) -> Iterator[Said]:
-    """Return the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
+def reported_rows(width: int, collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
+    """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts."""
+    yield from zip(collector.emissions, repeat(None), collector.anchors, strict=False)
     nothing = [None] * width
-    for values in collector.emissions:
-        yield values, None, []
-    if collector.acked:
-        yield nothing, ACKS, collector.acked
-    if collector.touched:
-        yield nothing, RESETS, collector.touched
     failed: dict[Cause, list[KeyedTuple]] = {}
     for each, cause in collector.failed:
         failed.setdefault(cause, []).append(each)
-    for cause, tuples in failed.items():
-        yield nothing, failing(cause), tuples
+    for text, tuples in (
+        (ACKED, collector.acked),
+        (RESET, collector.touched),
+        *((failed_text(cause), tuples) for cause, tuples in failed.items()),
+    ):
+        if tuples:
+            yield nothing, text, [each.anchor for each in tuples if each.anchor is not None]
     if raised := collector.tracebacks.take():
-        yield nothing, raising(raised), []
+        yield nothing, raised_text(raised), []
     if counts:
-        yield nothing, counting(counts), []
+        yield nothing, counts_text(counts), []
 
 
 class _Kept(pickle.Unpickler):
@@ -395,19 +406,3 @@ def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: i
     state.update((pickle.dumps((due_ms, list(held)), protocol=5),))
     if wait_ms:
         state.setTimeoutDuration(wait_ms)
-
-
-def unwrap(ddl: str) -> HandsOn:
-    """Return the bolt that passes on emissions, and fails the failed tuples."""
-
-    class Unwrap(HandsOn):
-        output = ddl
-
-        def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-            place = batch.schema.get_field_index(SAID)
-            said = batch.column(place)
-            emitted = pc.indices_nonzero(pc.is_null(said))
-            collector.emit(batch.remove_column(place).take(emitted).columns, emitted)
-            collector.failures.extend(heard(said).failed)
-
-    return Unwrap()

@@ -34,7 +34,7 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
     name = task_name()
     context = BoltContext(pass_.name, name.partition, name.batch)
     pulse = Pulse()
-    if pass_.tracked and safety.isolates(name.tries + again):
+    if pass_.bolts and pass_.tracked and safety.isolates(name.tries + again):
         with closing(IsolatedRun(pass_, context, safety.limit_ms, partial(StageRun, context=context))) as run:
             yield run
     else:

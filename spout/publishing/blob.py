@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,17 @@ from acker.identity import I64, U64
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, Released, RootPositions
+from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import Cause, StreamId
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.raised import Raised
 
-VERSION = 6
+VERSION = 7
 
-_SILENT = 5
-"""The version before, which has no tracebacks: executors may be of it while an installation is renewed."""
+_ADDED_SINCE: Mapping[int, tuple[Any, ...]] = {5: ([], None), 6: (None,)}
+"""For versions before: what they lack. Executors may be of one while an installation is renewed."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
 _GARBAGE = (
@@ -74,6 +75,7 @@ def encode(report: TaskReport) -> bytes:
         _released_fields(report.released),
         [(lined.place, lined.operator, _pack(lined.rows)) for lined in report.lined],
         [tuple(each) for each in report.raised],
+        report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     return zlib.compress(pickle.dumps(content, protocol=5), level=1)
@@ -83,8 +85,8 @@ def decode(blob: bytes) -> TaskReport:
     """Decode a task's report; raise TrackingError if executor and driver run different versions."""
     try:
         version, *content = _Builtins(io.BytesIO(zlib.decompress(blob))).load()
-        if version == _SILENT:
-            content.append([])
+        if version in _ADDED_SINCE:
+            content += _ADDED_SINCE[version]
         elif version != VERSION:
             raise TrackingError(
                 f"a task reported in version {version}, the driver reads {VERSION}: install one"
@@ -107,7 +109,7 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any]) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised = content
+    took, gave, counts, errors, held, untracked, released, lined, raised, keyed = content
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -134,6 +136,7 @@ def _report(content: list[Any]) -> TaskReport:
         ),
         lined=tuple(Lined(place, operator, _unpack(rows).reshape(-1, 3)) for place, operator, rows in lined),
         raised=tuple(Raised(*each) for each in raised),
+        keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
     )
 
 

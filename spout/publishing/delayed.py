@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from acker.errors import TrackingError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.planning.plan import PlanIndex
 from spout.tuples.collector import Cause
@@ -52,7 +53,7 @@ class RootPositions(NamedTuple):
             np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
         )
 
-    def at(self, rows: np.typing.NDArray[np.bool_]) -> RootPositions:
+    def at(self, rows: np.typing.NDArray[np.bool_] | I64) -> RootPositions:
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
@@ -98,8 +99,52 @@ class Released:
     failures: tuple[tuple[Cause, RootPositions], ...] = ()
     touched: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
 
+    @classmethod
+    def together(cls, parts: Sequence[Released]) -> Released:
+        return cls(
+            RootPositions.together(each.places for each in parts),
+            np.concatenate([_no_edges(), *(each.edges for each in parts)]),
+            tuple(pair for each in parts for pair in each.failures),
+            RootPositions.together(each.touched for each in parts),
+        )
+
     def __bool__(self) -> bool:
         return bool(len(self.edges) or self.failures or len(self.touched.positions))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRoots:
+    """Roots of what a keyed bolt emitted. The number of each is the edge of the emission's anchor, as int64.
+
+    Bolts behind the keyed bolt name roots by these numbers, since the roots may be of earlier batches.
+    """
+
+    numbers: I64 = field(default_factory=_no_numbers)
+    places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
+
+    @classmethod
+    def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
+        """Return the roots of all parts, by ascending numbers."""
+        listed = list(parts)
+        every = np.concatenate([_no_numbers(), *(each.numbers for each in listed)])
+        numbers, first = np.unique(every, return_index=True)
+        return cls(numbers, RootPositions.together(each.places for each in listed).at(first))
+
+    def find(self, numbers: I64) -> RootPositions:
+        """Return the roots of some numbers.
+
+        Raises:
+            TrackingError: a keyed bolt emitted nothing with such a root.
+        """
+        rows = np.searchsorted(self.numbers, numbers)
+        found = rows < len(self.numbers)
+        found[found] = self.numbers[rows[found]] == numbers[found]
+        if not found.all():
+            raise TrackingError(
+                f"{int((~found).sum()):,} tuples behind a keyed bolt have roots on which it emitted nothing:"
+                " nobody can tell which records they are of"
+            )
+        return self.places.at(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, Older, Released
+from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import ERRORS_MAX, Cause, Delivery
 from spout.tuples.counts import Counts, added
@@ -63,6 +63,8 @@ class TaskReport:
         untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
         lined: what a read task read in order: which records stood in which lines.
         released: anchors of earlier batches, or of this one, that were acked or failed.
+        keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
+            what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
     """
 
     operator: str
@@ -85,6 +87,7 @@ class TaskReport:
     released: Released = field(default_factory=Released)
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
+    keyed_roots: KeyedRoots | None = None
 
     @property
     def head(self) -> str:
@@ -178,6 +181,33 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
     return tuple(kept)
 
 
+def placed(report: TaskReport, roots: KeyedRoots) -> TaskReport:
+    """Name the roots of a report from behind a keyed bolt by their positions.
+
+    What is outstanding there is as if it had been released: its edge is missing from the sum of the root.
+    """
+    if report.keyed_roots is None:
+        return report
+    done = report.released
+    left = [(rows[:, 0], _edges_along(rows[:, 0].astype(np.uint64), path, rows))
+            for path, rows in report.outstanding.items()]  # fmt: skip
+    released = Released(
+        RootPositions.together([done.places, *(roots.find(numbers) for numbers, _ in left)]),
+        np.concatenate([done.edges, *(edges for _, edges in left)]),
+        (*done.failures, *((cause, roots.find(numbers)) for cause, numbers in report.failures)),
+        RootPositions.together([done.touched, roots.find(report.touched)]),
+    )
+    return replace(report, released=released, failures=(), outstanding={}, touched=_NONE)
+
+
+def _edges_along(first: U64, subscriptions: Subscriptions, rows: I64) -> U64:
+    """Return the edge at the end of each path: `first` at its begin, the ordinals of its hops in `rows`."""
+    edges = first
+    for hop, subscription in enumerate(subscriptions, start=1):
+        edges = child_edges(edges, subscription, rows[:, hop])
+    return edges
+
+
 def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
     """Return the root edge of each root of the plan, by index."""
     firsts = np.array([*plan.starts(), plan.count], np.int64)
@@ -204,11 +234,8 @@ def residuals(
     edges: list[U64] = [edge for _, edge in further]
     for terms in outstanding:
         for subscriptions, rows in terms.items():
-            edge = plan_root_edges(plan, rows[:, 0])
-            for hop, subscription in enumerate(subscriptions, start=1):
-                edge = child_edges(edge, subscription, rows[:, hop])
             indices.append(rows[:, 0])
-            edges.append(edge)
+            edges.append(_edges_along(plan_root_edges(plan, rows[:, 0]), subscriptions, rows))
     if not indices:
         return _NONE, np.empty(0, np.uint64)
     roots, place = np.unique(np.concatenate(indices), return_inverse=True)

@@ -30,8 +30,8 @@ from acker.wire.causes import HELD
 from acker.wire.events import SourceRun, united
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import LATE, split
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, residuals
+from spout.publishing.delayed import LATE, KeyedRoots, split
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, placed, residuals
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.collector import Cause
 from spout.tuples.counts import added
@@ -60,6 +60,7 @@ def settle(
     _refuse_namesakes(waiting)
     operators = (*reads.values(), *waiting.values())
     every = [report for stages in operators for reports in stages.values() for report in reports]
+    keyed = KeyedRoots.together(each.keyed_roots for each in every if each.keyed_roots is not None)
     found: dict[str, list[list[TaskReport]]] = {}
     if moment is not None and not reads and not moment.plan.ranges:
         plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
@@ -78,7 +79,8 @@ def settle(
     _check_received([stages[0] for stages in found.values()], plan.count)
     newest = [report for stages in found.values() for report in stages[0]]
     absent, lost = _missing(evaluations, newest)
-    outcome = _summed(plan, newest, every, -1 if moment is None else moment.late_ms)
+    late_ms = -1 if moment is None else moment.late_ms
+    outcome = _summed(plan, [placed(r, keyed) for r in newest], [placed(r, keyed) for r in every], late_ms)
     return replace(outcome, absent=absent, lost=lost)
 
 

@@ -18,41 +18,44 @@ def explain(plan: Layout) -> str:
 def _lines(plan: Layout) -> Iterator[str]:
     last = len(plan.stages) - 1
     for stage, names in enumerate(plan.stages):
-        if plan.keyed and stage == last:
+        if stage == plan.keyed_stage:
             yield from _keyed(plan)
-            return
-        where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
-        yield f"stage {stage}: one Python pass, {where}"
+        else:
+            where = "in the source's read task" if stage == 0 else f"{_tasks(plan.partitions[stage])}"
+            yield f"stage {stage}: one Python pass, {where}"
         for name in names:
-            component = plan.graph.components[name]
-            if component.is_spout:
-                yield f"  spout {name}"
-                continue
-            some = plan.tasks[name]
-            tasks = f", {_tasks(some)}" if some and some != plan.partitions[stage] else ""
-            yield f"  bolt {name}{tasks}"
-            for route in plan.routes:
-                if route.subscription.consumer == name:
-                    yield f"    <- {_way(route)}"
+            if name != plan.keyed:
+                yield from _component(plan, stage, name)
         for output in plan.outputs:
-            if plan.graph.components[output.stream.component].name in names:
-                yield f"  sink <- {output.stream}; acked when the batch is written"
-        if stage < last and (not plan.keyed or stage + 1 < last):
+            if output.stream.component in names:
+                is_keyed = output.stream.component == plan.keyed
+                done = "what is settled with these rows is acked" if is_keyed else "acked"
+                yield f"  sink <- {output.stream}; {done} when the batch is written"
+        if stage < last and stage + 1 != plan.keyed_stage:
             carried = ", ".join(map(str, plan.crossing(stage)))
-            through = _through(plan, stage)
-            yield f"shuffle by task: {carried}; edges are carried{through}"
+            yield f"shuffle by task: {carried}; edges are carried{_through(plan, stage)}"
+
+
+def _component(plan: Layout, stage: int, name: str) -> Iterator[str]:
+    if plan.graph.components[name].is_spout:
+        yield f"  spout {name}"
+        return
+    some = plan.tasks[name]
+    tasks = f", {_tasks(some)}" if some and some != plan.partitions[stage] else ""
+    yield f"  bolt {name}{tasks}"
+    for route in plan.routes:
+        if route.subscription.consumer == name:
+            yield f"    <- {_way(route)}"
 
 
 def _keyed(plan: Layout) -> Iterator[str]:
     reads = plan.graph.inputs_of(plan.keyed)
     yield f"shuffle by key: {', '.join(str(each.producer) for each in reads)}; each tuple is held by its edge"
-    yield f"stage {len(plan.stages) - 1}: Spark's state store, spark.sql.shuffle.partitions tasks"
+    yield f"stage {plan.keyed_stage}: Spark's state store, spark.sql.shuffle.partitions tasks"
     yield f"  keyed bolt {plan.keyed}"
     for each in reads:
-        how = f"{each.kind}({', '.join(each.fields)})"
+        how = f"{each.kind}({', '.join(each.fields)})" if each.fields else f"{each.kind}, one key"
         yield f"    <- {each.producer}, {how}: held by key across micro-batches, until it is acked"
-    for output in plan.outputs:
-        yield f"  sink <- {output.stream}; what is settled with these rows is acked when the batch is written"
 
 
 def _way(route: Route) -> str:

@@ -110,6 +110,19 @@ class Graph:
         """Return what a bolt subscribes to."""
         return tuple(each for each in self.subscriptions if each.consumer == bolt)
 
+    @property
+    def keyed(self) -> str:
+        """Name of the bolt that holds tuples by key; empty without one."""
+        return next((each.name for each in self.components.values() if each.is_keyed), "")
+
+    def behind(self, bolt: str) -> frozenset[str]:
+        """Return the components that read what a bolt emits, directly or not; the graph must be in order."""
+        found = {bolt}
+        for name in self.order:
+            if any(each.producer.component in found for each in self.inputs_of(name)):
+                found.add(name)
+        return frozenset(found - {bolt})
+
     def stream(self, name: StreamId, wanted_by: str) -> OutputStream:
         """Return a stream.
 

@@ -1,9 +1,8 @@
 """What a topology with a keyed bolt must look like; pure.
 
-A keyed bolt's tuples wait in Spark's state store, so it is the last thing that the topology's one query
-does: behind it nothing can be anchored, since its tuples are acked when its rows are written, and beside it
-the sink gets nothing, since what passes by the state store would be another branch of the query, which reads
-and runs everything again.
+A keyed bolt's tuples wait in Spark's state store, and nothing passes by it: what did would be another branch
+of the query, which reads and runs everything again. So the bolts behind it read its rows alone, and so does
+the sink. There is one keyed bolt, since Spark runs no such operator behind another.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -52,33 +51,35 @@ def check_keyed(
             " submit a topology for each, which reads by a group of its own"
         )
     name = keyed[0].name
+    behind = graph.behind(name)
     for each in graph.subscriptions:
-        if each.producer.component == name:
+        if each.consumer in behind and each.producer.component not in {name, *behind}:
             raise UsageError(
-                f"bolt {each.consumer!r} reads from {name!r}, a KeyedBolt, whose tuples are acked when its"
-                f" rows are written: let {name!r} do that work itself, or write its rows to a topic and read"
-                " it by a spout"
+                f"bolt {each.consumer!r} reads from {each.producer} and from behind {name!r}, a KeyedBolt, by"
+                f" whose state no rows pass: let {name!r} read {each.producer} too and emit what the other"
+                " needs, or do this work in two bolts"
             )
     _check_input(keyed[0], graph.inputs_of(name))
     _check_keys(name, graph.inputs_of(name), schemas)
     _check_read(name, options, ordered, hooks)
     for stream in sinks:
-        if stream.component != name:
+        if stream.component not in {name, *behind}:
             raise UsageError(
                 f"the sink gets {stream} beside {name!r}, a KeyedBolt, behind whose state Spark has no other"
                 f" rows: let {stream.component!r} write by itself, or submit a topology of its own for it,"
-                f' and give the sink {name!r} alone: sink={{"{name}": write}}'
+                f' and give the sink {name!r} and what reads from it: sink={{"{name}": write}}'
             )
 
 
 def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
-    """See that a keyed bolt reads its streams by fields."""
+    """See that a keyed bolt reads its streams by fields, or all tuples as those of one key."""
     name = keyed.name
     for each in inputs:
-        if each.kind is not Kind.FIELDS:
+        if each.kind not in (Kind.FIELDS, Kind.GLOBAL):
             raise UsageError(
                 f"bolt {name!r}, a KeyedBolt, reads {each.producer} by {each.kind}; it holds tuples by key:"
-                f' read it by .fields_grouping("{each.producer.component}", ...) with the fields of the key'
+                f' read it by .fields_grouping("{each.producer.component}", ...) with the fields of the key,'
+                f' or by .global_grouping("{each.producer.component}") as one key, ()'
             )
         if len(set(each.fields)) < len(each.fields):
             raise UsageError(f"bolt {name!r} names a field of its key twice: {', '.join(each.fields)}")
@@ -98,7 +99,7 @@ def _check_keys(bolt: str, inputs: Sequence[Subscription], schemas: Mapping[Stre
         if len(first.fields) == len(each.fields) and (is_open or types[0] == types[1]):
             continue
         named = [
-            ", ".join(f"{name} ({kind})" for name, kind in zip(s.fields, kinds, strict=True))
+            ", ".join(f"{name} ({kind})" for name, kind in zip(s.fields, kinds, strict=True)) or "no field"
             for s, kinds in zip((first, each), types, strict=True)
         ]
         raise UsageError(

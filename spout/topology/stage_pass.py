@@ -11,8 +11,8 @@ Between two stages a row is one delivery (or one tuple for the sink):
 ``_windhover``
     Its places in its trees (`spout.tuples.anchors.hops_column`).
 ``_root``
-    Where a keyed bolt ends the topology: source and position of the root, which mean something behind the
-    batch too. Null where the row has no root, or several.
+    Before a keyed bolt: source and position of the root, which mean something behind the batch too. Null
+    where the row has no root, or several.
 ``s0``, ``s1``, …
     One struct for each stream that goes on; null but for the row's own.
 
@@ -137,6 +137,8 @@ class StagePass:
         name: its components, joined by ``+``; the first identifies it.
         bolts: producers before their consumers.
         spouts: in the first stage the spouts' streams, by the id of each input.
+        keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are behind it.
+        is_behind_keyed: whether roots are numbered by `spout.publishing.delayed.KeyedRoots`.
         arrivals: in a later one what arrives for its own bolts, by number.
         passing: outputs that arrive in the last stage from an earlier one, by number.
         schema: Arrow schema of the rows that leave.
@@ -160,6 +162,8 @@ class StagePass:
     upstream: str = ""
     consumer: str = ""
     frame: Frame | None = None
+    keyed: StreamPass | None = None
+    is_behind_keyed: bool = False
 
     @property
     def carries_roots(self) -> bool:
@@ -199,12 +203,10 @@ class Parts:
 
 
 def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
-    """Make what the tasks of each stage do; that of a keyed bolt, the last one, is Spark's operator."""
+    """Make what the tasks of each stage do; that of a keyed bolt begins behind Spark's operator."""
     streams = {id_: _stream(plan, parts, id_, n) for n, id_ in enumerate(parts.schemas)}
     names = ["+".join(stage) for stage in plan.stages]
-    heads = [
-        entry_of(stage[0]) if plan.graph.components[stage[0]].is_keyed else stage[0] for stage in plan.stages
-    ]
+    heads = [entry_of(stage[0]) if stage[0] == plan.keyed else stage[0] for stage in plan.stages]
     tasks = {
         name: plan.tasks[name] or plan.partitions[stage]
         for stage, names_ in enumerate(plan.stages)
@@ -214,6 +216,7 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     found: list[StagePass] = []
     for stage, components in enumerate(plan.stages):
         is_last = stage + 1 == len(plan.stages)
+        is_keyed = stage == plan.keyed_stage
         found.append(
             StagePass(
                 name=names[stage],
@@ -233,8 +236,10 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
                 tasks=tasks,
                 tracked=parts.tracked,
                 is_last=is_last,
-                upstream=names[stage - 1] if stage else "",
+                upstream=names[stage - 1] if stage and not is_keyed else "",
                 consumer="" if is_last else heads[stage + 1],
+                keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
+                is_behind_keyed=0 <= plan.keyed_stage <= stage,
             )
         )
     return tuple(found)
@@ -273,5 +278,5 @@ def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -
     ]
     if is_last:
         return pa.schema([to, *structs])
-    root = [pa.field(ROOT, ROOT_TYPE)] if plan.keyed else []
+    root = [pa.field(ROOT, ROOT_TYPE)] if stage < plan.keyed_stage else []
     return pa.schema([to, pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE), *root, *structs])

@@ -4,8 +4,8 @@ A stage is what one task runs. Stage 0 runs inside the spout's own read task; be
 Spark shuffles once, whatever the groupings: each tuple names the task that it goes to. A bolt whose groupings
 all let tuples stay where they are joins the stage of what it reads; any other one stands behind a shuffle.
 What a later stage or the sink reads passes through those between. So every batch is one chain of stages:
-nothing is read twice, however the graph branches and joins. A keyed bolt is the last stage, by itself: behind
-all others stands Spark's state store.
+nothing is read twice, however the graph branches and joins. Nothing passes by Spark's state store: so a keyed
+bolt stands behind every bolt that does not read from it, and at the head of its stage are those that do.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -21,7 +21,10 @@ from spout.tuples.collector import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A subscription as it is run: from stage `first` to stage `last`, to one or all of so many `tasks`."""
+    """A subscription as it is run: from stage `first` to stage `last`, to one or all of so many `tasks`.
+
+    Which task of a keyed bolt a tuple goes to Spark decides by its key: such a route has one.
+    """
 
     number: int
     subscription: Subscription
@@ -56,7 +59,8 @@ class Layout:
     Attributes:
         graph: the topology, checked.
         stages: the components of each stage, producers before their consumers; spouts are in stage 0.
-        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read tasks.
+        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read tasks, and for
+            that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
         tasks: tasks of each bolt; 0: as many as its stage has, wherever its tuples are.
         routes: how each subscription is run, in order.
         outputs: what the sink gets, in order.
@@ -71,8 +75,13 @@ class Layout:
 
     @property
     def keyed(self) -> str:
-        """Name of the keyed bolt; empty without one. Its stage is the last one."""
-        return next((each.name for each in self.graph.components.values() if each.is_keyed), "")
+        """Name of the keyed bolt; empty without one."""
+        return self.graph.keyed
+
+    @property
+    def keyed_stage(self) -> int:
+        """Number of the keyed bolt's stage; -1 without one."""
+        return next((n for n, names in enumerate(self.stages) if self.keyed in names), -1)
 
     def crossing(self, stage: int) -> tuple[StreamId, ...]:
         """Return the streams with tuples that go from a stage to the next one, in order."""
@@ -90,7 +99,9 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     """
     at: dict[str, int] = {}
     tasks: dict[str, int] = {}
-    for name in sorted(graph.order, key=lambda name: graph.components[name].is_keyed):
+    behind = graph.behind(graph.keyed)
+    order = sorted(graph.order, key=lambda name: (name in behind, graph.components[name].is_keyed))
+    for name in order:
         component = graph.components[name]
         inputs = graph.inputs_of(name)
         stays = not component.is_spout and all(_may_stay(each, component.parallelism) for each in inputs)
@@ -98,19 +109,21 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
         if component.is_keyed:
             before = list(at.values())
         at[name] = max(before, default=0) if stays or component.is_spout else max(before) + 1
-        tasks[name] = 0 if stays or component.is_spout else component.parallelism or cores
-    stages = tuple(
-        tuple(name for name in graph.order if at[name] == stage) for stage in range(max(at.values()) + 1)
+        has_own = not (stays or component.is_spout or component.is_keyed)
+        tasks[name] = (component.parallelism or cores) if has_own else 0
+    count = max(at.values()) + 1
+    stages = tuple(tuple(name for name in order if at[name] == stage) for stage in range(count))
+    partitions = tuple(
+        0 if not number or graph.keyed in names else max(tasks[name] for name in names) or cores
+        for number, names in enumerate(stages)
     )
-    sizes = [max((tasks[name] for name in names), default=0) for names in stages]
-    partitions = (0, *(size or cores for size in sizes[1:]))
     routes = [
         Route(
             n,
             each,
             at[each.producer.component],
             at[each.consumer],
-            tasks[each.consumer] or partitions[at[each.consumer]],
+            1 if each.consumer == graph.keyed else tasks[each.consumer] or partitions[at[each.consumer]],
         )
         for n, each in enumerate(graph.subscriptions)
     ]

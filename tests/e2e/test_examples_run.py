@@ -85,7 +85,11 @@ UNTIL_STOPPED = {
     "single_join": (
         {"genders": ["1 female", "2 male", "3 female"], "ages": ["2 22", "1 21"]},
         {"female, 21", "male, 22"},
-    )
+    ),
+    "rolling_top_words": (
+        {"words": ["the", "hawk", "the", "kite", "hawk", "the"]},
+        {"1. the 3", "2. hawk 2", "3. kite 1"},
+    ),
 }
 """Examples that print until they are interrupted: what is produced for them, and lines that they print."""
 

@@ -63,7 +63,7 @@ NAMES_KEPT = {
 
 FILES_KEPT = {
     "spout/bolts/bolts.py", "spout/bolts/collectors.py", "spout/bolts/groupings.py",
-    "spout/bolts/keyed_bolt.py", "spout/bolts/said.py", "spout/builder/flux.py", "spout/builder/streams.py",
+    "spout/bolts/keyed_bolt.py", "spout/builder/flux.py", "spout/builder/streams.py",
     "spout/builder/submitted.py", "spout/builder/tuple_metrics.py", "spout/execution/bolt_work.py",
     "spout/execution/guards.py", "spout/execution/safety.py", "spout/execution/stage_run.py",
     "spout/held/held_plan.py", "spout/held/holding.py", "spout/held/keyed_rows.py",

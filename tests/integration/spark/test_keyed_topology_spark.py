@@ -16,7 +16,7 @@ from spout.builder.flux import load_topology
 from spout.builder.submitted import DRAIN_SECONDS, SubmittedTopology
 from spout.builder.topology import TopologyBuilder
 from spout.planner.mailbox import PlannerStatus
-from tests.support.bolts.keyed_topology_bolts import Again, Both, Count, Words
+from tests.support.bolts.keyed_topology_bolts import Again, Both, Count, Refuses, Together, Total, Words
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import (
@@ -30,7 +30,7 @@ from tests.support.worlds.stream_worlds import (
 
 pytestmark = pytest.mark.slow
 
-INPUTS = ("ticks", "fails", "restart", "yaml", "wide", "paused")
+INPUTS = ("ticks", "fails", "restart", "yaml", "wide", "paused", "behind", "together")
 TRIGGER = {"processingTime": "200 milliseconds"}
 
 
@@ -230,6 +230,47 @@ def test_a_keyed_bolt_stands_behind_shuffles_and_joins_and_beside_other_ends(wor
     found = wait_for_spout(running, lambda status: status.acked == 3)
     assert (found.pending, found.failed) == (0, 0)
     assert written.counts == dict.fromkeys(("the", "hawk", "waits", "end", "a", "kite", "hovers"), 1)
+
+
+def test_bolts_behind_a_keyed_bolt_fail_and_ack_what_it_held(world: SubmittedWorld) -> None:
+    """Rules 3 and 5: a count that a bolt behind fails is of records that earlier batches emitted."""
+    gate, refused, written = (world.folder / name for name in ("behind-open", "behind-refused", "written"))
+    counts, totals = Written(), Written()
+    builder = counting(world, "behind", gate)
+    builder.set_bolt("refuse", Refuses(str(refused))).shuffle_grouping("count")
+    again = builder.set_bolt("again", Refuses(str(written)), parallelism=3)
+    again.fields_grouping("refuse", "word")
+    builder.set_bolt("total", Total()).global_grouping("again")
+    world.produce("behind", "the hawk", "refused kite", "the end")
+    running = submit(world, builder, {"count": counts, "total": totals})
+    assert wait_until_held(running, 6).pending == 3
+    gate.touch()
+    found = wait_for_spout(running, lambda status: status.acked == 3 and not status.pending)
+    assert (found.failed, found.replayed - found.absent) == (1, 1)
+    # the other word of the line came again with it
+    eventually(lambda: counts.counts == {"the": 2, "hawk": 1, "end": 1, "refused": 2, "kite": 2}, DEADLINE_S)
+    eventually(lambda: totals.counts == {"total": 7}, DEADLINE_S)
+    status = running.status()
+    assert status.count("executed", "refuse", "count") == status.count("emitted", "count")
+    assert (status.count("failed", "refuse"), status.count("failed", "again")) == (1, 0)
+    assert (
+        status.count("acked", "total") == status.count("emitted", "again") == status.count("acked", "again")
+    )
+
+
+def test_all_tuples_have_one_key_behind_a_global_grouping(world: SubmittedWorld) -> None:
+    """A tick comes once, and not for each word."""
+    gate, totals = world.folder / "together-open", Written()
+    builder = TopologyBuilder()
+    builder.set_spout("lines", world.topics, "together", startingOffsets="earliest")
+    builder.set_bolt("split", Words()).shuffle_grouping("lines")
+    builder.set_bolt("count", Together(str(gate))).global_grouping("split")
+    world.produce("together", "the hawk", "the kite")
+    running = submit(world, builder, totals)
+    assert wait_until_held(running, 4).pending == 2
+    gate.touch()
+    assert wait_for_spout(running, lambda status: status.acked == 2).pending == 0
+    assert totals.counts == {"key () of 4": 4}
 
 
 def test_a_query_that_ends_with_its_records_has_no_ticks(world: SubmittedWorld) -> None:

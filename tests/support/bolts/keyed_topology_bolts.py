@@ -82,5 +82,57 @@ class Count(spout.KeyedBolt):
     ) -> None:
         """Count, if it may."""
         if self._gate.exists():
-            collector.emit((key[0], len(held)))
+            collector.emit((key[0], len(held)), anchors=held)
+            collector.ack(*held)
+
+
+class Refuses(spout.BasicBolt):
+    """Hands counts on; refuses that of ``refused`` until a file exists."""
+
+    output = "word string, tuples int"
+
+    def __init__(self, gate: str) -> None:
+        """Wait for the file."""
+        self._gate = Path(gate)
+
+    def execute(self, tuple: spout.Tuple, collector: spout.BasicCollector) -> None:
+        """Emit the count."""
+        if tuple["word"] == "refused" and not self._gate.exists():
+            self._gate.touch()
+            raise ValueError("comes first")
+        collector.emit((tuple["word"], tuple["tuples"]))
+
+
+class Total(spout.Bolt):
+    """Adds up the counts of a batch."""
+
+    output = "word string, tuples int"
+
+    def prepare(self, context: spout.BoltContext, collector: spout.OutputCollector) -> None:
+        """Begin with none."""
+        self._collector = collector
+        self._counts: list[spout.Tuple] = []
+
+    def execute(self, tuple: spout.Tuple) -> None:
+        """Take a count."""
+        self._counts.append(tuple)
+
+    def cleanup(self) -> None:
+        """Emit the sum, anchored on all counts."""
+        if self._counts:
+            total = sum(each["tuples"] for each in self._counts)
+            self._collector.emit(("total", total), anchors=self._counts)
+        for each in self._counts:
+            self._collector.ack(each)
+
+
+class Together(Count):
+    """Counts the tuples of all words."""
+
+    def tick(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Count, if it may."""
+        if self._gate.exists():
+            collector.emit((f"key {key} of {len(held)}", len(held)))
             collector.ack(*held)

@@ -126,12 +126,12 @@ def run(
         tracked: whether tuples are acked and failed.
         cores: as `TopologyBuilder.compile` has it.
         begin: begins a stage in a task; None: in this process.
-        entry: hands the rows of the last stage to the keyed bolt, and returns them with the reports.
+        entry: hands the rows of the last stage to the keyed bolt, and returns rows with the reports.
     """
     starts = begin or StageRun
     compiled = builder.compile(schema_of, sink, cores=cores)
     stages = stages_of(compiled, tracked=tracked)
-    stages = stages[:-1] if compiled.keyed else stages
+    stages = stages[: compiled.layout.keyed_stage] if compiled.keyed else stages
     start = position_at(0, first)
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, start, start + len(lines)),))
     evaluated: list[Evaluated] = []

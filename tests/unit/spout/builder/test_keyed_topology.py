@@ -96,13 +96,6 @@ def grouped(group: Callable[[Any], object], parallelism: int | None = None) -> T
     return keyed_by(words(), group, parallelism)
 
 
-def read_by_another() -> TopologyBuilder:
-    """Subscribe a bolt to a keyed one."""
-    made = summed(words())
-    made.set_bolt("after", Again()).shuffle_grouping("sum")
-    return made
-
-
 def two() -> TopologyBuilder:
     """Have two keyed bolts."""
     made = summed(words())
@@ -112,10 +105,6 @@ def two() -> TopologyBuilder:
 
 REFUSED: dict[str, tuple[Callable[[], TopologyBuilder], str]] = {
     "two": (two, "bolts 'sum' and 'most' are KeyedBolts, and a topology has one: let one bolt do the work"),
-    "read by another": (
-        read_by_another,
-        "bolt 'after' reads from 'sum', a KeyedBolt, .*let 'sum' do that work itself, or write its rows to a",
-    ),
     "keys of two types": (
         lambda: grouped(lambda bolt: bolt.fields_grouping("split", "word").fields_grouping("lines", "key")),
         r"a KeyedBolt, groups split by word \(string\) and lines by key \(binary\), .*emit each of them"

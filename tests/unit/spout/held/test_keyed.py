@@ -26,59 +26,20 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import BoltStopped, TupleError, UsageError
-from spout.bolts.bolts import BasicBolt, BatchCollector
+from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
-from spout.bolts.said import ACKS, RESETS, SAID
-from spout.held.holding import AckTask
-from spout.held.keyed_rows import Field, KeyedTask, counts_of, key_columns, keyed, unwrap
+from spout.held.keyed_exit import ACKED, REPORT, RESET, ExitTask, lone_stage, read_reports
+from spout.held.keyed_rows import Field, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
-from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.collector import SPARK, Cause, StreamId, Tuple
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, What, count_of
 from spout.tuples.raised import Raised
 from tests.support.fake_ledger import FakeLedger
-
-
-class FakeState:
-    """What Spark hands in for one key."""
-
-    def __init__(self) -> None:
-        self.kept: tuple[Any, ...] | None = None
-        self.hasTimedOut = False
-        self.timeout_ms = 0
-        self.now_ms = 1_000
-
-    @property
-    def exists(self) -> bool:
-        """Tell whether something is kept."""
-        return self.kept is not None
-
-    @property
-    def get(self) -> tuple[Any, ...]:
-        """Return it."""
-        if self.kept is None:
-            raise ValueError("nothing is kept")
-        return self.kept
-
-    def update(self, kept: tuple[Any, ...]) -> None:
-        """Keep something."""
-        self.kept = kept
-
-    def remove(self) -> None:
-        """Keep nothing."""
-        self.kept = None
-
-    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 - Spark's name
-        """Tell when the batch began."""
-        return self.now_ms
-
-    def setTimeoutDuration(self, timeout_ms: int) -> None:  # noqa: N802 - Spark's name
-        """Ask for a tick."""
-        self.timeout_ms = timeout_ms
+from tests.support.fake_state import FakeState
 
 
 class Pairs(KeyedBolt):
@@ -127,16 +88,16 @@ class Key:
         part = pd.DataFrame({"n": list(values), ANCHOR: anchors})
         frames = self.task(("k",), [] if ticks else [part], self.state)  # type: ignore[arg-type]
         self.rows = [row for frame in frames for row in frame.to_dict("records")]
-        rows = [row for row in self.rows if not str(row[SAID]).startswith(("{", "[["))]
+        rows = [row for row in self.rows if not str(row[REPORT]).startswith(("{", "[["))]
         self.work, self.raised = {}, []
         for row in self.rows[len(rows) :]:
-            told = json.loads(row[SAID])
+            told = json.loads(row[REPORT])
             if isinstance(told, dict):
                 self.work = {what: measure for (what, _, _), measure in told["counts"]}
             else:
                 self.raised = [Raised(*each) for each in told]
         return [
-            (row["both"], row[SAID], "".join(chr(each["position"]) for each in row[ANCHOR])) for row in rows
+            (row["both"], row[REPORT], "".join(chr(each["position"]) for each in row[ANCHOR])) for row in rows
         ]
 
 
@@ -228,9 +189,9 @@ def test_one_tuple_fails_alone_and_an_exception_fails_all_that_the_key_holds() -
 def test_a_tuple_whose_timeout_is_reset_is_held_on_and_neither_acked_nor_failed() -> None:
     """S16."""
     key = Key()
-    assert key.get("z") == [(None, RESETS, "z")]
+    assert key.get("z") == [(None, RESET, "z")]
     assert key.state.exists
-    assert key.get("a") == [("za", None, ""), (None, ACKS, "za"), (None, RESETS, "z")]
+    assert key.get("a") == [("za", None, ""), (None, ACKED, "za"), (None, RESET, "z")]
     assert key.get("z", "worse") == [(None, json.dumps(WORSE), "zw")]
 
 
@@ -278,10 +239,10 @@ def test_what_a_call_did_is_counted_and_a_tuple_that_waited_was_at_work_all_that
 
 def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
     """Return what the step behind a keyed bolt reports of its rows; it hands on what was emitted."""
-    names = pa.schema([("both", pa.string()), (SAID, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
-    step = Step("pairs", unwrap("both string"), pa.schema([("both", pa.string())]))
+    names = pa.schema([("both", pa.string()), (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
+    stage = lone_stage("pairs", pa.schema([("both", pa.string())]), tracked=True)
     ledger = FakeLedger()
-    [out] = AckTask("pairs", "stream", ledger, step, True)([pa.RecordBatch.from_pandas(rows, names, False)])
+    [out] = ExitTask(stage, "stream", ledger)([pa.RecordBatch.from_pandas(rows, names, False)])
     assert out.to_pydict() == {"both": list(emitted)}
     return ledger.reports
 
@@ -359,7 +320,7 @@ def test_a_held_tuple_knows_its_source_in_a_later_batch() -> None:
     )
     assert [each["position"] for each in acked[ANCHOR]] == [0, 0]
     counts = {
-        (what, *stream): tuples for (what, _, stream), (tuples, _) in json.loads(counted[SAID])["counts"]
+        (what, *stream): tuples for (what, _, stream), (tuples, _) in json.loads(counted[REPORT])["counts"]
     }
     assert counts == {
         ("executed", "ages", "late"): 1,
@@ -404,12 +365,7 @@ def before_sources(*held: KeyedTuple) -> bytes:
 def test_a_cause_keeps_its_class_on_the_way_to_the_bolt_that_fails_the_row() -> None:
     """A rule for exceptions fits it as it fits any bolt's."""
     cause = Cause("pairs", "Undecodable(RejectTuple, FailTuple)", "no text")
-    said = pa.array([None, "", json.dumps(cause)])
-    collector = BatchCollector("pairs", 3)
-    batch = pa.RecordBatch.from_arrays([pa.array(["x", None, None]), said], names=["pair", SAID])
-    unwrap("pair string").execute(batch, collector)
-    assert collector.failures == [(2, cause)]
-    assert [column.to_pylist() for columns in collector.columns for column in columns] == [["x"]]
+    assert read_reports(pa.array(["", json.dumps(cause)])).failed == [(1, cause)]
 
 
 def test_an_exception_is_raised_where_nothing_is_tracked() -> None:

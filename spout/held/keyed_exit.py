@@ -1,0 +1,204 @@
+"""Behind a keyed bolt: what it settled is reported, and what it emitted goes on to bolts or to the sink.
+
+Spark runs a keyed bolt where nothing can report to the ledger. So it reports in rows, each a text in the
+column `REPORT` beside anchors, and the next operator takes them out:
+
+==============  =================================================  =======================
+the text        meaning of the row                                 its anchors
+==============  =================================================  =======================
+null            the bolt emitted this row                          carry it
+empty           an ack                                             are acked
+``reset``       resets timeouts                                    stay held
+a JSON list     a fail, with its cause                             are failed by the cause
+list of lists   tracebacks, for the log                            none
+a JSON object   counts of one call, under ``counts``               none
+==============  =================================================  =======================
+
+If Spark evaluates rows without a result that counts, the counts in them do not count either.
+
+Source: docs/design/protocol.md, section 5.2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from spout.execution.safety import Safety
+from spout.execution.stage_run import TaskRun
+from spout.held.held_plan import refuse_left_out
+from spout.held.holding import released_by
+from spout.isolation.task_runs import no_garbage_collection, running_stage
+from spout.publishing.delayed import KeyedRoots, Released, RootPositions
+from spout.publishing.ledger import add
+from spout.streaming.application import Application
+from spout.streaming.frames import new_identity, through
+from spout.streaming.query_plan import label, streams_read
+from spout.topology.stage_pass import StagePass, StreamPass
+from spout.topology.stages import SinkOutput
+from spout.tuples.anchor_columns import HELD_TYPE
+from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry
+from spout.tuples.collector import Cause, StreamId
+from spout.tuples.columns import ANCHOR
+from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.raised import Raised, first_of_each
+from spout.tuples.rows import ArrowRows
+
+REPORT = "_windhover_report"
+"""The column."""
+
+ACKED = ""
+RESET = "reset"
+
+
+def failed_text(cause: Cause) -> str:
+    """Return the text for a cause of failed tuples."""
+    return json.dumps(cause)
+
+
+def raised_text(raised: Iterable[Raised]) -> str:
+    """Return the text for the tracebacks of a call."""
+    return json.dumps(list(raised))
+
+
+def counts_text(counts: Counts) -> str:
+    """Return the text for the counts of a call."""
+    return json.dumps({"counts": list(counts.items())})
+
+
+class KeyedReports(NamedTuple):
+    """What the texts of rows mean; rows that were emitted or acked are in no list.
+
+    Attributes:
+        failed: row numbers of fails, with their causes.
+        reset: row numbers of tuples that stay held and whose timeouts are reset.
+        counts: those of calls.
+        raised: tracebacks of exceptions in calls.
+    """
+
+    failed: list[tuple[int, Cause]]
+    reset: list[int]
+    counts: list[Counts]
+    raised: list[Raised]
+
+
+def read_reports(column: pa.Array) -> KeyedReports:
+    """Read the texts of rows."""
+    found = KeyedReports([], [], [], [])
+    for row, text in enumerate(column.to_pylist()):
+        if text == RESET:
+            found.reset.append(row)
+        elif text:
+            _read(found, row, json.loads(text))
+    return found
+
+
+def _read(found: KeyedReports, row: int, report: Any) -> None:
+    if isinstance(report, dict):
+        found.counts.append(
+            {
+                Counted(What(what), bolt, StreamId(*stream)): Measure(*measure)
+                for (what, bolt, stream), measure in report["counts"]
+            }
+        )
+    elif isinstance(report[0], list):
+        found.raised.extend(Raised(*each) for each in report)
+    else:
+        found.failed.append((row, Cause(*report)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExitTask:
+    """The work of one task behind a keyed bolt.
+
+    Attributes:
+        stage: the keyed bolt's, with the bolts behind it that need no shuffle.
+        stream: id of the `read_stream` call.
+        ledger: the accumulator; None where nothing is tracked.
+        safety: how the task protects itself from bolts that hang or crash.
+    """
+
+    stage: StagePass
+    stream: str = ""
+    ledger: Any = None
+    safety: Safety = field(default_factory=Safety)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Hand emitted rows on; report after the last row was taken."""
+        with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
+            yield from self._through(run, batches)
+
+    def _through(self, run: TaskRun, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        released = [Released()]
+        counts: list[Counts] = []
+        raised: list[Raised] = []
+        roots: list[KeyedRoots] = []
+        for batch in batches:
+            is_emitted = batch.column(REPORT).is_null()
+            settled = batch.filter(pc.invert(is_emitted))
+            reports = read_reports(settled.column(REPORT))
+            released.append(released_by(settled.column(ANCHOR), reports.failed, reports.reset))
+            counts += reports.counts
+            raised += reports.raised
+            emitted = batch.filter(is_emitted)
+            anchors = emitted.column(ANCHOR)
+            roots.append(keyed_roots_of(anchors))
+            rows = ArrowRows(emitted.drop_columns([REPORT, ANCHOR]))
+            yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
+        yield from run.finish()
+        if self.ledger is None:
+            return
+        done = run.report()
+        report = replace(
+            done,
+            released=Released.together(released),
+            counts=added([done.counts, *counts]),
+            raised=first_of_each(chain(done.raised, raised)),
+            keyed_roots=KeyedRoots.together(roots),
+        )
+        add(self.ledger, self.stream, report)
+
+
+def keyed_roots_of(anchors: pa.ListArray) -> KeyedRoots:
+    """Return the roots of emitted rows, by the edges of their anchors."""
+    found = anchors.flatten()
+    source, position, edge = (np.asarray(found.field(name), np.int64) for name in HELD_TYPE.names)
+    return KeyedRoots(edge, RootPositions(source, position))
+
+
+def paths_of(anchors: pa.ListArray) -> pa.Array:
+    """Return the places of emitted rows in their trees, in the HOPS form: each begins at an edge."""
+    edges = anchors.flatten().field("edge")
+    paths = pa.ListArray.from_arrays(pa.array(np.arange(len(edges) + 1, dtype=np.int32)), edges)
+    ends = np.cumsum(np.asarray(anchors.value_lengths(), dtype=np.int32), dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[np.int32(0)], ends])), paths).cast(PATHS_TYPE)
+
+
+def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
+    """Return the stage of a keyed bolt on a DataFrame: its rows are all that leaves."""
+    id_ = StreamId(bolt)
+    emitted = StreamPass(id_, schema, "", (), (SinkOutput(0, id_, 0),))
+    return StagePass(
+        bolt, (), {}, {}, {}, schema, {}, tracked, is_last=True, keyed=emitted, is_behind_keyed=True
+    )
+
+
+def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
+    """Put the stage of a keyed bolt behind the rows in which it reports."""
+    refuse_left_out(rows, bolt)
+    application = Application.of(rows.sparkSession)
+    read = [application.streams[found] for found in streams_read(rows) if found in application.streams]
+    for stream in read:
+        stream.loose.add(bolt)
+    task = ExitTask(stage)
+    if read:
+        task = ExitTask(stage, read[0].id, application.ledger.accumulator, read[0].safety)
+    return through(rows, task, stage.schema, label(stage.name, new_identity()) if read else "")

@@ -68,11 +68,11 @@ class RollingCountBolt(spout.KeyedBolt):
     def tick(
         self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
     ) -> None:
-        """Ack what has left the window, and emit how often each object is in it."""
+        """Emit how often each object is in the window, then ack what leaves it, as Storm's counter does."""
+        for obj, count in Counter(each["word"] for each in held).items():
+            collector.emit((obj, count))
         begin_ms = time.time_ns() // 1_000_000 - self._window_ms
         collector.ack(*(each for each in held if each.since_ms < begin_ms))
-        for obj, count in Counter(each["word"] for each in collector.held).items():
-            collector.emit((obj, count))
 
 
 class IntermediateRankingsBolt(spout.Bolt):

@@ -2,7 +2,8 @@
 
 An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`), and nobody
 but the owner of the partition's transactional id writes there. So this takes each paused partition over as a
-new worker does: this ends and fences the transaction of its owner. It writes the tombstone and leaves. The
+new worker does: this ends and fences the transaction of its owner. It writes the tombstone and
+leaves. The owner starts again after its pause, and finds the input no longer paused.
 
 Source: docs/design/protocol.md, section 5.4.
 """

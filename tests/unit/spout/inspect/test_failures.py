@@ -136,3 +136,16 @@ def test_no_more_groups_are_kept_than_their_limit(world: World) -> None:
     found = rows(world)
     assert len(found) == GROUPS_MAX + 1
     assert found[None, OTHERS]["failures"] == 5
+
+
+def test_a_replay_that_waited_for_order_counts_for_the_failure_that_it_repairs(world: World) -> None:
+    worker = world.worker(of=THRICE)
+    world.lose(world.emit(b"a"))
+    world.settle(worker)
+    world.lose(world.emission_of(world.copies()[0]), error=HELD, operator="")
+    world.settle(worker, until_ms=world.now_ms + 3_600_000)
+    assert len(world.copies()) == 2
+    ack(world, 1)
+    found = rows(world)
+    assert list(found) == [("split", "ValueError")]
+    assert (found["split", "ValueError"]["failures"], found["split", "ValueError"]["acked_at_2"]) == (1, 1.0)

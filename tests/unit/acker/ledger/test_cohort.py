@@ -62,6 +62,20 @@ def test_each_touched_root_has_a_deadline_of_its_own() -> None:
     assert indices(cohort.expire(DUE_MS + 20)) == [8, 9]
 
 
+def test_the_next_deadline_is_that_of_the_touched_root_that_is_due_first() -> None:
+    cohort = touched(3)
+    assert cohort.touch(np.array([8]), EMITTED_MS + 20)
+    cohort.expire(DUE_MS)
+    assert cohort.next_deadline_ms(DUE_MS) == DUE_MS + 7
+
+
+def test_a_touch_that_comes_late_moves_no_moved_deadline_backwards() -> None:
+    cohort = touched(3)
+    assert cohort.touch(np.array([3]), EMITTED_MS + 5)
+    cohort.expire(DUE_MS)
+    assert cohort.next_deadline_ms(DUE_MS) == DUE_MS + 7
+
+
 @pytest.mark.parametrize("touched_at_ms", [EMITTED_MS - 1, EMITTED_MS])
 def test_a_touch_moves_no_deadline_backwards(touched_at_ms: int) -> None:
     cohort = cohort_of()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acker.hot_paths import among, as_array, distinct
-from acker.identity import I64, root_edges_of_run
+from acker.identity import I64, root_edges, root_edges_of_run
 from acker.ledger.roots import Roots
 
 SOURCE, START, SIZE = 65_539, 1_000, 1_024
@@ -101,6 +101,15 @@ def test_a_nearly_settled_run_costs_what_is_open() -> None:
     assert (roots.open, roots.bytes) == (1, 12)
     last = np.array([5 ^ int(root_edges_of_run(SOURCE, START + 9, START + 10)[0])], np.uint64)
     assert as_array(roots.fold(np.array([9]), last)[1]).tolist() == [9]
+
+
+def test_a_nearly_settled_run_still_misses_what_its_open_roots_miss() -> None:
+    roots, at = Roots(SOURCE, START, 32_768), np.array([9, 20_000])
+    given = np.array([5, 6], np.uint64)
+    roots.fold(at, given)
+    roots.settle(np.setdiff1d(np.arange(32_768), at))
+    assert roots.open == 2
+    assert roots.missing().tolist() == (root_edges(SOURCE, at + START) ^ given).tolist()
 
 
 def array(*named: int) -> I64:

@@ -111,9 +111,10 @@ def test_an_init_that_cannot_be_is_quarantined(
     assert world.status().open_roots == 10
 
 
-def test_fails_outside_their_block_are_quarantined(world: World, writer: Writer) -> None:
+@pytest.mark.parametrize("outside", [32_768, 40_000])
+def test_fails_outside_their_block_are_quarantined(world: World, writer: Writer, outside: int) -> None:
     """Whole: also the causes that would be right."""
-    causes = (FailCause("a", "", "", pack(1)), FailCause("b", "", "", pack(40_000)))
+    causes = (FailCause("a", "", "", pack(1)), FailCause("b", "", "", pack(outside)))
     world.write(TOPICS.fail, Fails("query/s1", 0, GROUP, "s1", 1, SOURCE, 0, causes), home())
     world.settle()
     assert len(world.quarantined(home())) == 1

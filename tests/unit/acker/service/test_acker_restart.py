@@ -385,6 +385,26 @@ def test_marks_survive_a_restart(world: World) -> None:
     }
 
 
+def test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing(world: World) -> None:
+    writer = half_done(world)
+    world.crash(Once("before", "commit", Unreachable("gone")))
+    writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
+    world.settle()
+    assert world.of()[32_763] == "ACKED"
+
+
+def test_a_step_that_has_read_contributions_is_committed_at_once() -> None:
+    """Otherwise one that was dropped could come after its init in a restart."""
+    world = World(limits=AckerLimits(poll_ms=0, pace_ms=0, put_off_ms=60_000))
+    writer = begin(world)
+    writer.init((0, 2))
+    world.settle()
+    before = world.status().counts.transactions
+    writer.acks(values=[(0, 5)])
+    world.settle()
+    assert world.status().counts.transactions == before + 1
+
+
 def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World) -> None:
     """What the old owner commits until it is fenced is known to the new one."""
     writer = half_done(world)

@@ -20,8 +20,9 @@ def test_an_initial_delay_above_the_maximum_is_the_maximum() -> None:
 
 @pytest.mark.parametrize("failures", [*range(44, 81), 1_000_000])
 def test_the_delay_stays_at_its_maximum_however_often_a_root_failed(failures: int) -> None:
-    """S114"""
-    assert delay_ms(Backoff(initial_ms=2, multiplier=2, max_ms=10_000), failures, 0.0) == 10_000
+    """S114; a number with a fraction overflows where a whole one grows."""
+    for multiplier in (2, 2.0):
+        assert delay_ms(Backoff(initial_ms=2, multiplier=multiplier, max_ms=10_000), failures, 0.0) == 10_000
 
 
 def test_a_multiplier_of_one_keeps_the_delay() -> None:

@@ -37,6 +37,14 @@ def test_one_that_waits_is_ready_when_its_time_has_come_and_then_gone() -> None:
     assert (schedule.take(99, 10), len(schedule), schedule.next_due_ms) == ([], 0, None)
 
 
+def test_of_those_that_were_just_added_none_is_taken_early() -> None:
+    schedule = Schedule()
+    schedule.add(60, 2)
+    schedule.add(50, 1)
+    assert schedule.take(59, 10) == [(50, 1)]
+    assert schedule.take(60, 10) == [(60, 2)]
+
+
 def test_what_is_put_back_goes_on_waiting_in_its_place() -> None:
     schedule = schedule_of((10, 1), (20, 2), (30, 3))
     schedule.put_back(schedule.take(20, 10)[1:])

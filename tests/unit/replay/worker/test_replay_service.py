@@ -264,14 +264,15 @@ def test_where_there_never_was_a_record_nothing_is_buried(world: World, topic: s
     assert (worker.status().absent, worker.status().waiting) == (2, 0)
 
 
-def test_a_compacted_record_is_buried_without_payload(world: World) -> None:
-    """S127."""
+@pytest.mark.parametrize("reason", [Reason.FAILED, Reason.TIMED_OUT])
+def test_a_compacted_record_is_buried_without_payload(world: World, reason: Reason) -> None:
+    """S127. That it failed proves that it was there; otherwise the topic's cleanup policy says so."""
     world.cluster.delete_topic(TOPIC)
     world.cluster.create_topic(TOPIC, 2, compacted=True)
     roots = [world.emit(b"%d" % number, key=b"same") for number in range(3)]
     world.cluster.compact(TOPIC)
     worker = world.worker()
-    world.lose(*roots)
+    world.lose(*roots, reason=reason)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"2"]
     assert [header(letter, "windhover.origin") for letter in world.letters()] == [
@@ -298,8 +299,8 @@ def test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed(world: 
         world.cluster.delete_topic(TOPIC)
         world.cluster.create_topic(TOPIC, 2)
 
-    # topics are asked for at the start, before the fetch, and before the copy
-    worker = world.worker(When("topics", create_again, skip=2))
+    # topics are asked for at the start, at the takeover, before the fetch, and before the copy
+    worker = world.worker(When("topics", create_again, skip=3))
     world.lose(world.emit(b"before"), reason=Reason.ABANDONED)
     world.settle(worker)
     assert world.copies() == []
@@ -501,6 +502,17 @@ def test_one_verdict_record_may_name_more_roots_than_one_transaction_holds(world
     world.lose(*roots)
     world.settle(worker, until_ms=world.now_ms + 60_000)
     assert [copy.value for copy in world.copies()] == [b"%d" % number for number in range(10)]
+
+
+def test_one_transaction_may_take_the_rest_of_a_verdict_record_and_the_first_of_the_next(
+    world: World,
+) -> None:
+    roots = [world.emit(b"%d" % number) for number in range(10)]
+    worker = world.worker(limits=limits(intake_max=3))
+    world.lose(*roots[:4])
+    world.lose(*roots[4:])
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    assert sorted(copy.value or b"" for copy in world.copies()) == [b"%d" % number for number in range(10)]
 
 
 def test_no_more_roots_wait_than_the_limit_and_the_rest_stays_in_the_verdicts(world: World) -> None:

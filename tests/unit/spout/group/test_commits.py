@@ -9,6 +9,9 @@ from acker.kafka.port import TopicPartition
 from spout.group.commits import VERIFY_EVERY_MS, Committer
 from spout.group.sources import sources_of
 from spout.group.starting import COMMITTED_BY
+from spout.group.tenure import Tenure
+from spout.planning.intake import SourceCursor
+from spout.planning.session import SessionClock, SessionName
 from tests.support.worlds.planning import World
 
 A = source_of(1, 0)
@@ -40,3 +43,11 @@ def test_what_a_zombie_commits_is_put_right_and_what_a_person_moves_stays(text: 
     assert world.committed() == 4
     committer.step(lambda: done, VERIFY_EVERY_MS + 1_000, idle=True)
     assert world.committed() == stands
+
+
+def test_nothing_is_committed_beyond_what_was_never_emitted() -> None:
+    """A crash between two parts of an Init leaves a gap below what is settled."""
+    cursor = SourceCursor(0, 10)
+    cursor.use(13, 20)
+    tenure = Tenure(SessionName(1, "s"), SessionClock(0, 0), {A: cursor}, 1)
+    assert tenure.committable() == {A: 10}

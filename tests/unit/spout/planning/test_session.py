@@ -38,6 +38,13 @@ def test_a_look_adds_at_most_a_second_however_long_the_process_slept() -> None:
     assert clock.look(160_400, idle=False) == 6_400
 
 
+def test_all_looks_since_the_last_tick_together_add_at_most_a_second() -> None:
+    clock = SessionClock(0, 0)
+    assert [clock.look(wall_ms, idle=False) for wall_ms in (600, 1_200, 1_800)] == [600, 1_000, 1_000]
+    clock.sent()
+    assert clock.look(2_400, idle=False) == 1_600
+
+
 def test_the_clock_stands_still_while_nothing_looked_before_it_began() -> None:
     """What passed while the session was down is not counted."""
     assert SessionClock(5_000, 999_000).look(999_010, idle=False) == 5_010

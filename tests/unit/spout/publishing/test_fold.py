@@ -63,6 +63,11 @@ def test_shares_that_cut_a_range_cover_it_together() -> None:
         settle(read(1, reports[0], LEFT, RIGHT), (), nobody_knows)
 
 
+def test_as_many_positions_as_planned_are_not_yet_those_that_were_planned() -> None:
+    with pytest.raises(TrackingError, match="not every read task"):
+        settle(read(1, LEFT, replace(RIGHT, ranges=(SourceRun(A, 20, 30),))), (), nobody_knows)
+
+
 def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -> None:
     """Two actions on a batch run the bolts twice; a take after them is not complete, and may fail roots."""
     older = read(1, failing(LEFT, 3), replace(RIGHT, absent=(SourceRun(B, 5, 6),)))
@@ -102,6 +107,11 @@ def counting(stage: int, partition: int, *anchors: int) -> Evaluated:
     """Return a task of the bolt ``count`` that received rows with these anchors."""
     took = fingerprint(len(anchors), np.array(anchors, np.int64))
     return Evaluated(stage, 10 * stage + partition, partition, TaskReport("count", "split", took=took))
+
+
+def test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted() -> None:
+    with pytest.raises(TrackingError, match="did not receive"):
+        settle([*FEEDING, counting(2, 0, 1, 1, 4, 4)], (), nobody_knows)
 
 
 def test_a_bolt_behind_a_grouping_is_complete_when_it_received_what_was_emitted() -> None:

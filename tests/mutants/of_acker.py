@@ -1,0 +1,412 @@
+"""Bugs in `acker`: the ledger, its sessions, marks and restart, the wire, the producer, topics.yaml."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    # -- the XOR fold
+    Mutant(
+        "contributions-are-xored",
+        "acker/ledger/roots.py",
+        "part ^= values",
+        "part |= values",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_a_root_whose_contributions_fold_to_its_edge_is_acked_and_gone",
+        "a root with two contributions would never be acked, or too early",
+    ),
+    Mutant(
+        "a-repeat-within-a-record-counts-twice",
+        "acker/ledger/roots.py",
+        "np.bitwise_xor.at(missing, where, values)",
+        "missing[where] ^= values",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_a_position_named_twice_in_a_record_contributes_both_values",
+        "of two contributions of one record to one root only the last would be folded",
+    ),
+    Mutant(
+        "a-run-completes-roots-without-contributions-only",
+        "acker/ledger/roots.py",
+        "if self._missing is None:\n            hits = self.settle_run(first, end)",
+        "if True:\n            hits = self.settle_run(first, end)",
+        "tests/unit/acker/ledger/test_ledger_roots.py::test_every_form_completes_the_same_roots",
+        "a root that waits for a delayed ack would be acked with its batch",
+    ),
+    Mutant(
+        "what-is-missing-moves-with-the-open-roots",
+        "acker/ledger/roots.py",
+        "self._missing = self._missing[at]",
+        "self._missing = self._missing[: len(at)]",
+        "tests/unit/acker/ledger/test_ledger_roots.py"
+        "::test_a_nearly_settled_run_still_misses_what_its_open_roots_miss",
+        "when most of a range is settled, the rest would have the values of other roots",
+    ),
+    Mutant(
+        "a-verdict-for-open-roots-only",
+        "acker/ledger/roots.py",
+        "hits = at[~self._done[at]]",
+        "hits = at",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_an_absent_root_stays_absent_though_its_fold_is_complete",
+        "a root would get a second verdict, and be replayed after it was acked",
+    ),
+    Mutant(
+        "edges-are-never-zero",
+        "acker/identity.py",
+        "return Edge(mix64(parent + mix64(subscription << 32 | ordinal)) or 1)",
+        "return Edge(mix64(parent + mix64(subscription << 32 | ordinal)))",
+        "tests/unit/acker/test_identity.py::test_an_edge_is_never_zero",
+        "a tuple with edge 0 would be acked before it is processed",
+    ),
+    # -- the ledger
+    Mutant(
+        "set-once-init",
+        "acker/ledger/ledger.py",
+        "start = max(run.start, watermark)",
+        "start = run.start",
+        "tests/unit/acker/ledger/test_acker_verdicts.py::test_a_second_init_of_a_position_is_ignored",
+        "an Init that is written again would open settled roots again",
+    ),
+    Mutant(
+        "the-watermark-is-the-end-of-the-init",
+        "acker/ledger/ledger.py",
+        "self._watermarks[run.source] = run.end",
+        "self._watermarks[run.source] = run.end - 1",
+        "tests/unit/acker/ledger/test_acker_verdicts.py::test_a_second_init_of_a_position_is_ignored",
+        "the last record of each batch could be emitted twice",
+    ),
+    Mutant(
+        "contributions-count-for-their-own-session",
+        "acker/ledger/register.py",
+        "hit = only.emission.session == session and only.start < end and only.end > start",
+        "hit = only.start < end and only.end > start",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_a_contribution_counts_only_for_roots_of_its_session",
+        "a query that was taken over would still ack records of its successor",
+    ),
+    Mutant(
+        "a-timeout-is-due-at-its-time",
+        "acker/ledger/cohort.py",
+        "if clock_ms < self.deadline_ms:\n            return range(0)",
+        "if clock_ms <= self.deadline_ms:\n            return range(0)",
+        "tests/unit/acker/ledger/test_cohort.py"
+        "::test_roots_expire_when_the_clock_reaches_their_deadline_and_not_before",
+        "a root would time out a tick late, or never if the clock stands still",
+    ),
+    Mutant(
+        "a-touched-root-is-due-at-its-time",
+        "acker/ledger/cohort.py",
+        "later = self._later_at[self._later_ms > clock_ms]",
+        "later = self._later_at[self._later_ms >= clock_ms]",
+        "tests/unit/acker/ledger/test_cohort.py"
+        "::test_a_touched_root_expires_when_the_clock_reaches_its_own_deadline_and_not_before",
+        "a root whose timeout was reset would time out a tick late, or never",
+    ),
+    Mutant(
+        "a-touch-moves-no-deadline-back",
+        "acker/ledger/cohort.py",
+        "self._later_ms[places] = np.maximum(self._later_ms[places], deadline_ms)",
+        "self._later_ms[places] = deadline_ms",
+        "tests/unit/acker/ledger/test_cohort.py"
+        "::test_a_touch_that_comes_late_moves_no_moved_deadline_backwards",
+        "a late report of an old batch would let a record time out early",
+    ),
+    Mutant(
+        "a-cohort-is-reminded-of-its-next-deadline",
+        "acker/ledger/cohort.py",
+        "return int(later_ms.min()) if len(at) else NEVER",
+        "return int(later_ms.max()) if len(at) else NEVER",
+        "tests/unit/acker/ledger/test_cohort.py"
+        "::test_the_next_deadline_is_that_of_the_touched_root_that_is_due_first",
+        "of roots with different deadlines all would wait for the last one",
+    ),
+    # -- fingerprints of records: repeats
+    Mutant(
+        "a-repeat-with-other-content-fails-its-roots",
+        "acker/ledger/marks.py",
+        "return Seen.REPEATED if applied_crc == content.crc else Seen.DIFFERENT",
+        "return Seen.REPEATED",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_a_repeat_with_other_content_fails_the_open_roots_that_it_names",
+        "where a bolt does something else when its batch runs again, rows would be lost unnoticed",
+    ),
+    Mutant(
+        "a-repeated-record-counts-once",
+        "acker/ledger/marks.py",
+        "            mark.applied[content.source, content.block] = content.crc\n",
+        "",
+        "tests/unit/acker/ledger/test_acker_verdicts.py::test_a_record_that_comes_twice_counts_once",
+        "contributions that a restarted driver writes again would cancel the first ones",
+    ),
+    Mutant(
+        "a-batch-before-the-last-was-applied",
+        "acker/ledger/marks.py",
+        "        if content.seq < mark.seq:\n            return Seen.REPEATED\n",
+        "",
+        "tests/unit/acker/ledger/test_acker_verdicts.py::test_a_batch_before_the_last_is_ignored",
+        "an old batch that a zombie writes again would count a second time",
+    ),
+    Mutant(
+        "safe-marks-are-those-below-the-safe-position",
+        "acker/ledger/marks.py",
+        "while self._between and self._between[0][0] < safe:",
+        "while self._between and self._between[0][0] <= safe:",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
+        "a restart would pass over the contributions at the position where it begins",
+    ),
+    # -- sessions and fencing
+    Mutant(
+        "a-lower-session-is-refused",
+        "acker/ledger/sessions.py",
+        "return SessionRank.LOWER if session < group.owner else SessionRank.HIGHER",
+        "return SessionRank.HIGHER",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_a_lower_session_is_refused_and_told_who_holds_the_group",
+        "a query that was taken over could take its group back",
+    ),
+    Mutant(
+        "sessions-are-ordered-by-epoch-first",
+        "acker/ledger/cohort.py",
+        "group: str\n    epoch: int\n    id: str",
+        "group: str\n    id: str\n    epoch: int",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_a_takeover_abandons_all_open_roots_oldest_first_and_is_told_the_clock_before",
+        "a takeover would be refused by chance",
+    ),
+    Mutant(
+        "a-takeover-abandons-what-was-open",
+        "acker/service/core.py",
+        "                self.ledger.abandon(other, decided_ms)\n",
+        "",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_a_takeover_abandons_all_open_roots_oldest_first_and_is_told_the_clock_before",
+        "records of a query that died would stay open for ever",
+    ),
+    Mutant(
+        "a-restart-keeps-what-is-open",
+        "acker/service/core.py",
+        "if other < session:",
+        "if other <= session:",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_a_restart_abandons_nothing_and_is_told_its_own_clock_and_open_roots",
+        "each restart of a query would replay all that it had pending",
+    ),
+    Mutant(
+        "an-init-belongs-to-the-generation-of-its-source",
+        "acker/service/core.py",
+        "if entry is not None and ends == {entry.generation}:",
+        "if entry is not None:",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_only_a_take_raises_a_generation_and_open_roots_of_the_old_one_live_on",
+        "after a rewind a query from before it could open roots of the old generation",
+    ),
+    # -- the clock, and what does not count yet
+    Mutant(
+        "a-tick-waits-for-fails",
+        "acker/ledger/sessions.py",
+        "if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:",
+        "if barrier is None or barrier.ack > reached.ack:",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_what_waits_counts_when_both_logs_are_applied_up_to_its_barrier",
+        "a failed record would time out in a late acker, and its cause would be lost",
+    ),
+    Mutant(
+        "a-tick-waits-for-acks",
+        "acker/ledger/sessions.py",
+        "if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:",
+        "if barrier is None or barrier.fail > reached.fail:",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_what_waits_counts_when_both_logs_are_applied_up_to_its_barrier",
+        "an acker that comes back would time out what was acked meanwhile",
+    ),
+    Mutant(
+        "of-too-many-ticks-the-last-is-replaced",
+        "acker/ledger/sessions.py",
+        "del self._items[ticks.pop()]",
+        "del self._items[ticks.popleft()]",
+        "tests/unit/acker/ledger/test_acker_sessions.py::test_too_many_waiting_ticks_of_a_session_are_merged",
+        "while ticks wait, the first would be dropped again and again, and nothing would time out",
+    ),
+    Mutant(
+        "the-slower-of-two-clocks-gets-a-second-more",
+        "acker/ledger/sessions.py",
+        "return behind_ms + UNSENT_MS_MAX if behind_ms else 0",
+        "return behind_ms",
+        "tests/unit/acker/ledger/test_acker_sessions.py"
+        "::test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference",
+        "after a restart records could time out up to a second early",
+    ),
+    # -- fails before acks, transactions, restart
+    Mutant(
+        "a-step-with-contributions-is-committed-at-once",
+        "acker/service/partition.py",
+        "return is_late or self._has_read_acks or self.core.has_output",
+        "return is_late or self.core.has_output",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_step_that_has_read_contributions_is_committed_at_once",
+        "a contribution that was dropped could count after a restart",
+    ),
+    Mutant(
+        "verdicts-and-state-are-one-transaction",
+        "acker/service/partition.py",
+        "self._commit(records)",
+        "self._commit(records[: len(output.verdicts)])\n"
+        "        self._commit(records[len(output.verdicts) :])",
+        "tests/unit/acker/service/test_acker_restart.py::test_an_unknown_outcome_of_a_commit_is_looked_up",
+        "a crash between the two would give a second verdict",
+    ),
+    Mutant(
+        "an-aborted-transaction-is-written-again",
+        "acker/service/partition.py",
+        "if attempt + 1 == self._limits.commit_attempts:\n                    raise",
+        "return",
+        "tests/unit/acker/service/test_acker_restart.py::test_an_aborted_transaction_is_written_again",
+        "verdicts would be lost with the transaction",
+    ),
+    Mutant(
+        "a-restart-reads-contributions-again",
+        "acker/service/restore.py",
+        "for record in read_piece(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
+        "for record in read_piece(self.log, where, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
+        "a root with half of its contributions would time out after a restart",
+    ),
+    Mutant(
+        "a-restart-reads-committed-verdicts",
+        "acker/service/restore.py",
+        "for record in read_piece(self.log, verdict, state.verdict, end, committed=True, wait_ms=wait_ms):",
+        "for record in read_piece(self.log, verdict, state.verdict, end, committed=False, wait_ms=wait_ms):",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing",
+        "verdicts of an aborted transaction would settle roots that nobody heard of",
+    ),
+    Mutant(
+        "state-missing-beside-verdicts-is-refused",
+        "acker/service/restore.py",
+        "self._require_no_verdict(verdict, end)",
+        "pass",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_verdicts_without_state_are_an_error_but_aborted_ones_are_none",
+        "an acker whose state topic was deleted would emit every record again",
+    ),
+    Mutant(
+        "a-moved-deadline-survives-a-restart",
+        "acker/service/snapshot.py",
+        'cohort.load_touched(_int32(values.touched), np.frombuffer(values.deadlines, "<i8"))',
+        "pass",
+        "tests/unit/acker/service/test_acker_restart.py"
+        "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
+        "a record whose timeout was reset would time out after a restart",
+    ),
+    Mutant(
+        "the-safe-position-is-that-of-the-oldest-open-root",
+        "acker/service/snapshot.py",
+        "safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next",
+        "safe = core.ack_next",
+        "tests/unit/acker/service/test_acker_restart.py::test_logs_are_shortened_to_what_a_restart_needs",
+        "contributions to open roots would be lost with a crash",
+    ),
+    # -- what the wire may hold
+    Mutant(
+        "a-run-stays-in-its-block",
+        "acker/wire/checks.py",
+        "if run.start < first or run.end > end:",
+        "if run.start < first:",
+        "tests/unit/acker/service/test_acker_quarantine.py"
+        "::test_contributions_that_contradict_themselves_are_quarantined_whole",
+        "a damaged record could settle roots of another acker partition",
+    ),
+    Mutant(
+        "a-named-position-stays-in-its-block",
+        "acker/wire/checks.py",
+        "if int(named.min()) < first or int(named.max()) >= end:",
+        "if int(named.min()) < first or int(named.max()) > end:",
+        "tests/unit/acker/service/test_acker_quarantine.py::test_fails_outside_their_block_are_quarantined",
+        "a fail one position beyond the block would be applied by the wrong acker",
+    ),
+    Mutant(
+        "as-many-values-as-positions",
+        "acker/wire/checks.py",
+        "    if len(acks.positions) != len(acks.values):\n"
+        '        return "positions and values differ in length"\n',
+        "",
+        "tests/unit/acker/service/test_acker_quarantine.py"
+        "::test_contributions_that_contradict_themselves_are_quarantined_whole",
+        "a damaged record would end the acker",
+    ),
+    Mutant(
+        "an-init-is-for-its-own-acker-partition",
+        "acker/wire/checks.py",
+        "if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:\n"
+        '                return f"positions from',
+        'if False:\n                return f"positions from',
+        "tests/unit/acker/service/test_acker_quarantine.py"
+        "::test_a_block_or_run_of_another_acker_partition_is_quarantined",
+        "roots would open where no contribution comes, and time out",
+    ),
+    Mutant(
+        "a-verdict-record-fits-into-a-message",
+        "acker/ledger/verdicts.py",
+        "if self._bytes and self._bytes + needed > RECORD_BUDGET_BYTES:",
+        "if self._bytes and self._bytes > RECORD_BUDGET_BYTES:",
+        "tests/unit/acker/ledger/test_acker_verdicts.py"
+        "::test_a_long_list_of_lost_roots_is_cut_into_records_below_the_limit",
+        "an acker that fails a million records at once could not write its verdicts",
+    ),
+    # -- the producer
+    Mutant(
+        "a-refusal-reaches-the-writer",
+        "acker/kafka/writer.py",
+        'if error is not None:\n            topic = message.topic() or ""',
+        'if error is None:\n            topic = message.topic() or ""',
+        "tests/unit/acker/kafka/test_kafka_producer.py"
+        "::test_a_delivery_report_with_an_error_is_raised_by_flush_once",
+        "an ack that the broker refused would count as written",
+    ),
+    Mutant(
+        "a-refusal-is-raised-by-the-flush",
+        "acker/kafka/writer.py",
+        "        if refused is not None:\n            raise refused\n",
+        "",
+        "tests/unit/acker/kafka/test_kafka_producer.py"
+        "::test_a_delivery_report_with_an_error_is_raised_by_flush_once",
+        "a query would go on although nothing of its batch was published",
+    ),
+    Mutant(
+        "what-is-not-acknowledged-is-raised-by-the-flush",
+        "acker/kafka/writer.py",
+        "if left:\n            text",
+        "if False:\n            text",
+        "tests/unit/acker/kafka/test_kafka_producer.py"
+        "::test_a_record_without_a_report_is_not_taken_for_written",
+        "a query would go on while the broker is away, and its records would time out",
+    ),
+    Mutant(
+        "a-refused-record-aborts-its-transaction",
+        "acker/kafka/transactions.py",
+        'if self._refused is None:\n            self._call("committing"',
+        'if True:\n            self._call("committing"',
+        "tests/unit/acker/kafka/test_kafka_transactions.py"
+        "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
+        "a copy that was refused would leave a tombstone, and the record would be lost",
+    ),
+    # -- topics.yaml
+    Mutant(
+        "two-inputs-have-two-ids",
+        "acker/config/conflicts.py",
+        "    yield from _ids(inputs)\n",
+        "",
+        "tests/unit/acker/config/test_topics_refusals.py"
+        "::test_two_inputs_that_cannot_be_together_are_refused_at_the_later",
+        "acks of one input would settle records of another",
+    ),
+    Mutant(
+        "dead-letters-do-not-come-back",
+        "acker/config/conflicts.py",
+        "    yield from _circles(inputs)\n",
+        "",
+        "tests/unit/acker/config/test_topics_refusals.py"
+        "::test_dead_letters_that_go_round_in_a_circle_are_refused",
+        "a record that always fails would go round for ever",
+    ),
+)

@@ -1,0 +1,249 @@
+"""Bugs in `replay`: the policy, back-off, the breaker, takeover, the two transactions, dead letters."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    # -- the policy
+    Mutant(
+        "attempts-are-as-many-as-configured",
+        "replay/policy/disposition.py",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) >= policy.attempts else None",
+        "return DeadReason.ATTEMPTS if _used_up(policy, lost) > policy.attempts else None",
+        "tests/unit/replay/policy/test_disposition.py::test_attempts_include_the_first_emission",
+        "each failing record would be emitted once more than topics.yaml allows",
+    ),
+    Mutant(
+        "an-abandoned-root-is-replayed-as-often-as-configured",
+        "replay/policy/disposition.py",
+        "if is_abandoned and lost.abandoned > policy.max_abandoned:",
+        "if is_abandoned and lost.abandoned >= policy.max_abandoned:",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_a_root_abandoned_more_often_than_max_abandoned_is_buried",
+        "the first takeover would make dead letters",
+    ),
+    Mutant(
+        "a-blocked-emission-is-no-attempt",
+        "replay/policy/disposition.py",
+        "free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)",
+        "free = 0 if policy.count_abandoned else lost.abandoned",
+        "tests/unit/replay/worker/test_replay_held.py::test_what_was_held_uses_up_no_attempt_and_no_back_off",
+        "a record that waits behind another would become a dead letter that no bolt saw",
+    ),
+    Mutant(
+        "the-time-limit-holds-at-its-time",
+        "replay/policy/disposition.py",
+        "if not is_abandoned and 0 < policy.time_limit_ms <= lost.lived_ms:",
+        "if not is_abandoned and 0 < policy.time_limit_ms < lost.lived_ms:",
+        "tests/unit/replay/policy/test_disposition.py::test_the_next_loss_behind_the_time_limit_is_the_last",
+        "a record at its time limit would be replayed once more",
+    ),
+    Mutant(
+        "a-rule-for-a-class-fits-its-subclasses",
+        "replay/policy/disposition.py",
+        "if rule.error in (None, *classes) and rule.operator in (None, operator):",
+        "if rule.error in (None, error) and rule.operator in (None, operator):",
+        "tests/unit/replay/policy/test_disposition.py"
+        "::test_a_cause_that_a_rule_calls_final_ends_all_attempts_at_once",
+        "a rule for OSError would not hold for ConnectionError",
+    ),
+    # -- back-off
+    Mutant(
+        "back-off-grows",
+        "replay/policy/disposition.py",
+        "plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, failures - 1)",
+        "plain = listed[min(failures, len(listed)) - 1] if listed else _exponential(backoff, 0)",
+        "tests/unit/replay/policy/test_backoff.py::test_the_delay_doubles_from_the_initial_one",
+        "a service that is down would be asked at the first rate for ever",
+    ),
+    Mutant(
+        "back-off-does-not-overflow",
+        "replay/policy/disposition.py",
+        "    if exponent >= enough:\n        return backoff.max_ms\n",
+        "",
+        "tests/unit/replay/policy/test_backoff.py"
+        "::test_the_delay_stays_at_its_maximum_however_often_a_root_failed",
+        "a record that failed often enough would end the replay worker",
+    ),
+    Mutant(
+        "a-replay-is-never-early",
+        "replay/worker/waiting.py",
+        "is_due = recent[:, 0] <= now_ms",
+        "is_due = recent[:, 0] <= now_ms + 1_000",
+        "tests/unit/replay/worker/test_replay_schedule.py"
+        "::test_of_those_that_were_just_added_none_is_taken_early",
+        "back-off would be a second shorter than configured",
+    ),
+    # -- the breaker
+    Mutant(
+        "the-breaker-opens-at-max-consecutive",
+        "replay/policy/breaker.py",
+        "in_a_row = self._max_consecutive - self._consecutive",
+        "in_a_row = self._max_consecutive - self._consecutive + 1",
+        "tests/unit/replay/policy/test_replay_breaker.py"
+        "::test_as_many_in_a_row_may_die_as_max_consecutive_says",
+        "one more record than allowed would become a dead letter",
+    ),
+    Mutant(
+        "an-ack-ends-the-row-of-dead-letters",
+        "replay/policy/breaker.py",
+        "self._consecutive = 0\n            self._bucket(now_ms)[1] += count",
+        "self._bucket(now_ms)[1] += count",
+        "tests/unit/replay/policy/test_replay_breaker.py::test_a_root_that_is_acked_begins_the_row_anew",
+        "an input with some poison among good records would be paused",
+    ),
+    Mutant(
+        "an-open-breaker-pauses-its-input",
+        "replay/worker/partition.py",
+        "        records += [Outgoing(topic, number, encode(pause), pause_key(pause.input)) for pause "
+        "in pauses]\n",
+        "",
+        "tests/unit/replay/worker/test_replay_inputs.py"
+        "::test_a_pause_outlives_the_worker_and_ends_by_resume_alone",
+        "the next owner would go on making dead letters of a broken stream",
+    ),
+    Mutant(
+        "a-paused-input-waits",
+        "replay/worker/partition.py",
+        "if due_ms <= now_ms and each not in self.pauses and self._worker.is_ready(each, now_ms)",
+        "if due_ms <= now_ms and self._worker.is_ready(each, now_ms)",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_the_breaker_pauses_its_input_by_the_count_in_a_row_and_the_rest_waits",
+        "a pause would hold back nothing",
+    ),
+    # -- takeover
+    Mutant(
+        "a-half-taken-record-is-gone-on-with",
+        "replay/worker/takeover.py",
+        "roots += islice(record.roots(), skip, skip + room)",
+        "roots += islice(record.roots(), 0, room)",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_one_verdict_record_may_name_more_roots_than_one_transaction_holds",
+        "of a large verdict some roots would be replayed twice, and others never",
+    ),
+    Mutant(
+        "skipped-roots-are-of-the-first-record-alone",
+        "replay/worker/takeover.py",
+        "    skip = 0\n        if self.read_to",
+        "if self.read_to",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_one_transaction_may_take_the_rest_of_a_verdict_record_and_the_first_of_the_next",
+        "lost roots of later verdicts would be forgotten",
+    ),
+    Mutant(
+        "a-lost-copy-goes-on-with-its-history",
+        "replay/worker/takeover.py",
+        "return Past(parse_lineage(record.headers, *place), parse_history(history))",
+        "return Past(Lineage(location(*place)))",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_a_root_that_fails_every_time_is_tried_attempts_times_and_then_buried_once",
+        "attempts would begin at 1 again, and a poison record would be tried for ever",
+    ),
+    Mutant(
+        "an-abandoned-emission-is-counted",
+        "replay/worker/takeover.py",
+        "abandoned=lineage.abandoned + (lost.reason is Reason.ABANDONED),",
+        "abandoned=lineage.abandoned,",
+        "tests/unit/replay/worker/test_replay_service.py::test_abandonments_use_up_no_attempts",
+        "takeovers would use up the attempts of good records",
+    ),
+    Mutant(
+        "a-timed-out-emission-is-counted",
+        "replay/worker/takeover.py",
+        "timed_out=lineage.timed_out + (lost.reason is Reason.TIMED_OUT),",
+        "timed_out=lineage.timed_out,",
+        "tests/unit/replay/worker/test_replay_policies.py"
+        "::test_timeouts_that_are_not_counted_use_up_no_attempts_however_many_there_are",
+        "timeouts that shall not count would use up attempts",
+    ),
+    Mutant(
+        "missing-verdicts-are-refused",
+        "replay/worker/partition.py",
+        "if stored.next < start:",
+        "if stored.next < 0:",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_verdicts_deleted_before_they_were_taken_over_are_an_error",
+        "lost records whose verdicts were deleted would vanish without a word",
+    ),
+    # -- the two transactions
+    Mutant(
+        "lost-roots-and-progress-are-one-transaction",
+        "replay/worker/partition.py",
+        "self._transact((*dues, self._written(batch.progress)))",
+        "self._transact([self._written(batch.progress)])\n        if dues:\n            self._transact(dues)",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
+        "a crash between the two would lose records",
+    ),
+    Mutant(
+        "copy-and-tombstone-are-one-transaction",
+        "replay/worker/partition.py",
+        "records = [outcome.written for outcome in outcomes if outcome.written is not None]",
+        "self._transact([outcome.written for outcome in outcomes if outcome.written is not None])\n"
+        "        records = []",
+        "tests/unit/replay/worker/test_replay_crashes.py"
+        "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
+        "a crash between the two would replay a record twice",
+    ),
+    Mutant(
+        "what-was-not-written-goes-on-waiting",
+        "replay/worker/waiting.py",
+        "self._schedules[self._taken[entry.offset]].put_back((entry,))",
+        "pass",
+        "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
+        "a root whose payload did not fit would never be replayed",
+    ),
+    Mutant(
+        "the-last-entry-of-a-root-counts",
+        "replay/worker/waiting.py",
+        "live: I64 = rows[is_last & (rows[:, 3] != _TOMBSTONE)]",
+        "live: I64 = rows[rows[:, 3] != _TOMBSTONE]",
+        "tests/unit/replay/worker/test_replay_schedule.py"
+        "::test_of_a_log_the_last_record_of_each_key_counts_and_a_tombstone_ends_it",
+        "after a restart every record that was ever replayed would be replayed again",
+    ),
+    # -- copies and dead letters
+    Mutant(
+        "the-topic-is-the-same-after-the-fetch",
+        "replay/worker/outcome.py",
+        "    there = worker.same_topics(there)\n",
+        "",
+        "tests/unit/replay/worker/test_replay_service.py"
+        "::test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed",
+        "a topic that is created again meanwhile would give another record's payload",
+    ),
+    Mutant(
+        "a-record-that-was-read-and-is-gone-is-a-dead-letter",
+        "replay/worker/outcome.py",
+        "if record is Absence.NEVER and was_a_record(due):",
+        "if False:",
+        "tests/unit/replay/records/test_replay_proof.py"
+        "::test_a_record_that_a_bolt_failed_is_buried_though_the_log_shows_a_hole",
+        "a record that left the log would vanish without a note",
+    ),
+    Mutant(
+        "of-compacted-topics-a-hole-was-a-record",
+        "replay/worker/fetch.py",
+        'name for name, info in infos.items() if "compact" not in info.settings.get("cleanup.policy", "")',
+        "name for name, info in infos.items()",
+        "tests/unit/replay/worker/test_replay_service.py::test_a_compacted_record_is_buried_without_payload",
+        "a record that compaction took would vanish without a dead letter",
+    ),
+    Mutant(
+        "a-letter-is-marked-with-its-copy",
+        "replay/handling/letter_handling.py",
+        "written += [*([copy] if copy else []), self._mark(letter, now_ms)]",
+        "written += [copy] if copy else []",
+        "tests/unit/spout/inspect/test_dead_letters.py"
+        "::test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died",
+        "a command that is repeated would replay a dead letter a second time",
+    ),
+    Mutant(
+        "who-handles-letters-fences-others",
+        "replay/handling/letter_handling.py",
+        "        self.fence()\n        box",
+        "        box",
+        "tests/unit/spout/inspect/test_dead_letters.py"
+        "::test_of_two_who_handle_letters_at_once_the_first_is_fenced",
+        "two people at once would replay a dead letter twice",
+    ),
+)

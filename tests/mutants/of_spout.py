@@ -1,0 +1,490 @@
+"""Bugs in `spout`: planning, the group, publishing, bolts at work, held rows, and what operators read."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    # -- what may be committed, and what is planned
+    Mutant(
+        "a-commit-stops-at-a-hole",
+        "spout/planning/window.py",
+        "return self._high.get(source) if first is None else first",
+        "return self._high.get(source)",
+        "tests/unit/spout/planning/test_window.py"
+        "::test_the_committable_position_is_the_first_unsettled_emitted_one",
+        "a restart without ackers would pass over records that are not done",
+    ),
+    Mutant(
+        "a-commit-stops-before-what-is-free",
+        "spout/group/tenure.py",
+        "found[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
+        "found[source] = cursor.first_free if settled is None else settled",
+        "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
+        "the commit would pass over records that were never emitted",
+    ),
+    Mutant(
+        "a-commit-never-goes-back",
+        "spout/group/commits.py",
+        "if offset_of(position) > committed:\n            return True",
+        "if offset_of(position) != committed:\n            return True",
+        "tests/unit/spout/group/test_commits.py"
+        "::test_a_commit_never_goes_back_but_to_the_beginning_of_a_later_generation",
+        "an old process that wakes up would move the group's offsets back",
+    ),
+    Mutant(
+        "gaps-of-a-source-are-planned",
+        "spout/planning/intake.py",
+        "return SourceCursor(from_, top, free)",
+        "return SourceCursor(from_, top)",
+        "tests/unit/spout/planning/test_intake.py"
+        "::test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partition",
+        "records between two parts of an Init that a crash cut off would never be read",
+    ),
+    Mutant(
+        "what-is-passed-over-becomes-a-gap",
+        "spout/planning/intake.py",
+        "            self._gaps.add(self.next, start)\n",
+        "",
+        "tests/unit/spout/planning/test_intake.py::test_positions_used_out_of_order_leave_a_gap",
+        "records below the first emitted one would be forgotten",
+    ),
+    Mutant(
+        "replays-are-planned-first",
+        "spout/planning/intake.py",
+        "for replay in (True, False):",
+        "for replay in (False, True):",
+        "tests/unit/spout/planning/test_intake.py::test_replays_come_before_new_records",
+        "replays would wait as long as there are new records",
+    ),
+    Mutant(
+        "an-init-is-cut-at-the-end-of-an-acker-block",
+        "spout/group/announce.py",
+        "return ((position >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS",
+        "return ((position + 1 >> ACKER_BLOCK_BITS) + 1) << ACKER_BLOCK_BITS",
+        "tests/unit/spout/group/test_announce.py"
+        "::test_a_run_is_cut_where_an_acker_block_ends_and_the_next_one_has_another_owner",
+        "the last position of a block would be announced to the wrong acker, and be quarantined",
+    ),
+    Mutant(
+        "parts-of-an-init-are-written-one-after-another",
+        "spout/group/announce.py",
+        "                if written:\n                    self._flush()\n",
+        "",
+        "tests/unit/spout/group/test_announce.py"
+        "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",
+        "after a crash later parts of an Init could be there without the earlier ones",
+    ),
+    Mutant(
+        "max-spout-pending",
+        "spout/planner/batches.py",
+        "by_input = {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}",
+        "by_input = {one.id: one.max_spout_pending for one in self._spec.inputs}",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_nothing_is_emitted_while_as_many_are_pending_as_may_be",
+        "a slow sink would get more and more records, which all time out",
+    ),
+    Mutant(
+        "what-spark-did-not-journal-is-planned-again",
+        "spout/planner/batches.py",
+        "if self._last is not None and start == self._last[0]:\n            return self._last[1]",
+        "if False:\n            return self._last[1]",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_asking_again_before_spark_journalled_gives_the_same_batch",
+        "records of a batch that Spark asked for twice would never be emitted",
+    ),
+    Mutant(
+        "a-batch-ends-within-a-quarter-of-the-timeout",
+        "spout/planning/pace.py",
+        "(count, took_ms), target_ms = points[-1], self._timeout_ms / TIMEOUT_SHARE",
+        "(count, took_ms), target_ms = points[-1], self._timeout_ms * TIMEOUT_SHARE",
+        "tests/unit/spout/planning/test_intake.py"
+        "::test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout",
+        "batches would grow until their records time out",
+    ),
+    Mutant(
+        "what-its-sink-owes-is-not-passed-over",
+        "spout/planner/mailbox.py",
+        "if self._owed is None or start != self._owed:\n            return False",
+        "return False",
+        "tests/unit/spout/planner/test_mailbox.py::test_a_batch_is_owed_until_its_sink_has_published_it",
+        "a stream that is written past spout.sink would time out for ever, without an error",
+    ),
+    # -- the session's clock and its acks
+    Mutant(
+        "a-step-of-the-clock-is-a-second",
+        "spout/planning/session.py",
+        "self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)",
+        "self.now = self.now + step_ms",
+        "tests/unit/spout/planning/test_session.py"
+        "::test_all_looks_since_the_last_tick_together_add_at_most_a_second",
+        "half a second of readings before a sleep would add up, and records would time out early or late",
+    ),
+    Mutant(
+        "the-clock-never-goes-back",
+        "spout/planning/session.py",
+        "step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))",
+        "step_ms = min(STEP_MS_MAX, wall_ms - self._looked_ms)",
+        "tests/unit/spout/planning/test_session.py::test_the_clock_never_falls_and_is_never_fast",
+        "a step of the machine's clock would put deadlines off",
+    ),
+    Mutant(
+        "an-answer-names-all-sources",
+        "spout/planning/session.py",
+        "        if not taken.refused and not self._sources <= named:\n            return False\n",
+        "",
+        "tests/unit/spout/planning/test_session.py"
+        "::test_answers_to_others_and_to_an_earlier_take_do_not_count",
+        "a session would begin with the watermarks of fewer sources, and emit records twice",
+    ),
+    Mutant(
+        "a-session-is-silent-before-it-counts-as-gone",
+        "spout/group/presence.py",
+        "return max(0, max(last) + SILENT_MS_MAX - now_ms)",
+        "return 0",
+        "tests/unit/spout/group/test_presence.py"
+        "::test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so",
+        "a second query of a group would take it from one that runs",
+    ),
+    Mutant(
+        "the-process-before-gets-its-whole-timeout",
+        "spout/group/tenure.py",
+        "return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)",
+        "return 0",
+        "tests/unit/spout/planner/test_planner.py"
+        "::test_what_a_restart_emits_has_a_second_more_while_the_process_before_may_live",
+        "after a restart records could time out early",
+    ),
+    # -- order
+    Mutant(
+        "a-record-behind-one-that-waits-is-held",
+        "spout/planning/order.py",
+        "if before is not None and before < origin",
+        "if before is not None and before > origin",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
+        "a record would overtake an earlier one of its key that waits for its replay",
+    ),
+    Mutant(
+        "a-record-behind-one-that-failed-is-held",
+        "spout/planning/order.py",
+        "if failed is None or failed >= standing[1]:",
+        "if True:",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
+        "a record would overtake an earlier one of its key that failed in the same batch",
+    ),
+    Mutant(
+        "what-ran-behind-a-late-failure-runs-again",
+        "spout/planning/order.py",
+        "if head is not None and head < origin:",
+        "if head is not None and head > origin:",
+        "tests/unit/spout/planning/test_order.py"
+        "::test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line",
+        "where a batch bolt fails a record, later ones of its key would be acked before it",
+    ),
+    Mutant(
+        "an-ordered-partition-waits-for-pending-roots",
+        "spout/planner/order_watch.py",
+        'return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""',
+        'return ""',
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
+        "later records would be read while an earlier one may still fail",
+    ),
+    Mutant(
+        "an-ordered-partition-waits-for-the-replay-worker",
+        "spout/planner/order_watch.py",
+        "if (behind := self._not_taken_over(source))",
+        "if (behind := self._not_taken_over(source)) and False",
+        "tests/unit/spout/planner/test_order_planning.py"
+        "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
+        "a lost record would be overtaken before anybody knows that it waits",
+    ),
+    # -- fingerprints, duplicates, attempts
+    Mutant(
+        "of-a-repeated-partition-the-newest-attempt-counts",
+        "spout/publishing/settle.py",
+        "newest[key] = max(each.attempt, newest.get(key, 0))",
+        "newest[key] = min(each.attempt, newest.get(key, each.attempt))",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_counts",
+        "of a task that was repeated and failed tuples this time, all would be acked",
+    ),
+    Mutant(
+        "of-a-repeated-read-the-newest-attempt-counts",
+        "spout/publishing/settle.py",
+        "for each in sorted(evaluations, key=lambda each: each.attempt):",
+        "for each in sorted(evaluations, key=lambda each: -each.attempt):",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_a_repeated_read_task_counts_once_and_the_later_attempt_stands",
+        "what the sink got and what is acked would be of two different runs",
+    ),
+    Mutant(
+        "every-share-was-read-once",
+        "spout/publishing/settle.py",
+        "        and sum(run.end - run.start for run in shares) == plan.count\n",
+        "",
+        "tests/unit/spout/publishing/test_fold.py::test_shares_that_cut_a_range_cover_it_together",
+        "a share that two tasks read would be acked although its edges cancel",
+    ),
+    Mutant(
+        "all-shares-were-read",
+        "spout/publishing/settle.py",
+        "        and united(shares) == united(plan.ranges)\n",
+        "",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_as_many_positions_as_planned_are_not_yet_those_that_were_planned",
+        "records that no task read would be acked",
+    ),
+    Mutant(
+        "what-was-emitted-was-received",
+        "spout/publishing/settle.py",
+        "if _sum(report.took for report in stages[stage]) in gave",
+        "if _sum(report.took for report in stages[stage]).rows in {each.rows for each in gave}",
+        "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
+        "a stage that got other rows than were sent would count",
+    ),
+    Mutant(
+        "a-fingerprint-is-of-every-row",
+        "spout/tuples/anchors.py",
+        "mix64_in_place(mixed)\n    return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))",
+        "return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted",
+        "two rows that were exchanged for two others could go unnoticed",
+    ),
+    Mutant(
+        "a-root-is-received-once",
+        "spout/publishing/settle.py",
+        "if (here & report.received).any():",
+        "if False:",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name",
+        "behind an explode a record would be acked with its first row",
+    ),
+    Mutant(
+        "a-failure-in-any-evaluation-counts",
+        "spout/publishing/settle.py",
+        "failures = [cause for report in every for cause in report.failures]",
+        "failures = [cause for report in newest for cause in report.failures]",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
+        "a record that failed where the sink got its rows could be acked",
+    ),
+    Mutant(
+        "a-stage-is-evaluated-to-its-end",
+        "spout/publishing/settle.py",
+        "complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]",
+        "complete = [stages[stage] for stage in newest]",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_a_bolt_behind_sparks_operators_must_have_finished_its_stage",
+        "a sink that takes one row would ack the whole batch",
+    ),
+    Mutant(
+        "two-operators-of-one-name-are-refused",
+        "spout/publishing/settle.py",
+        "if len(ways) > 1:",
+        "if len(ways) > 2:",
+        "tests/unit/spout/publishing/test_fold.py"
+        "::test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name",
+        "what one of them left open would be acked",
+    ),
+    # -- publishing
+    Mutant(
+        "a-failed-root-is-not-acked",
+        "spout/publishing/publish.py",
+        "taken = np.concatenate([_NO_POSITIONS, *failed])\n    kept",
+        "taken = _NO_POSITIONS\n    kept",
+        "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
+        "a failed record would be acked where its fail comes late",
+    ),
+    Mutant(
+        "fails-are-durable-before-acks",
+        "spout/publishing/publish.py",
+        "for topic, records in ((self._topics.fail, publication.fails), (self._topics.ack, "
+        "publication.acks)):",
+        "for topic, records in ((self._topics.ack, publication.acks), (self._topics.fail, "
+        "publication.fails)):",
+        "tests/unit/spout/publishing/test_publish.py::test_no_ack_is_sent_before_the_fails_are_durable",
+        "a crash between the two would ack half of a tree that failed",
+    ),
+    Mutant(
+        "a-batch-that-the-sink-skipped-fails",
+        "spout/publishing/publish.py",
+        "left[first : first + end - start] = False",
+        "left[first:] = False",
+        "tests/unit/spout/publishing/test_publish.py"
+        "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
+        "records behind a hole of a skipped batch would be acked without their rows",
+    ),
+    Mutant(
+        "a-held-tuple-is-outstanding",
+        "spout/publishing/settle.py",
+        "partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])",
+        "partial, residual = residuals(plan, (r.outstanding for r in newest), [*released.edges])",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
+        "a record that waits in a window would be acked before the window is written",
+    ),
+    Mutant(
+        "an-anchor-of-several-rows-is-acked-once",
+        "spout/publishing/delayed.py",
+        "if len(np.unique(edges)) == len(edges):  # what aggregates write, and most joins",
+        "if True:",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once",
+        "a tuple that matches twice in a join would never be acked",
+    ),
+    Mutant(
+        "held-rows-of-one-tuple-have-edges-of-their-own",
+        "spout/publishing/delayed.py",
+        "return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))",
+        "return edges",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own",
+        "two rows of one tuple in a window would cancel, and the tuple be acked at once",
+    ),
+    Mutant(
+        "a-late-tuple-fails-where-it-shall",
+        "spout/publishing/settle.py",
+        "if r.held.fails_late",
+        "if not r.held.fails_late",
+        "tests/unit/spout/publishing/test_delayed.py"
+        "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
+        "records that a watermark drops would be acked although they shall fail",
+    ),
+    # -- bolts
+    Mutant(
+        "each-anchor-of-a-tuple-gets-an-edge",
+        "spout/bolts/collectors.py",
+        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])",
+        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct[:1]])",
+        "tests/unit/spout/execution/test_multi_anchor.py"
+        "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
+        "of a tuple with two anchors the second record would be acked without it",
+    ),
+    Mutant(
+        "a-tuple-is-delivered-under-each-of-its-anchors",
+        "spout/bolts/collectors.py",
+        "for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first:], strict=False)",
+        "tests/unit/spout/tuples/test_collector.py"
+        "::test_an_emission_is_anchored_on_every_distinct_anchor_once",
+        "a failure behind a join would replay one of two records",
+    ),
+    Mutant(
+        "siblings-have-ordinals-of-their-own",
+        "spout/tuples/collector.py",
+        "self._born[subscription] = ordinal + 1",
+        "self._born[subscription] = 0",
+        "tests/unit/spout/tuples/test_collector.py::test_ordinals_count_the_deliveries_of_their_parent",
+        "two tuples emitted on one would cancel, and nobody would wait for them",
+    ),
+    Mutant(
+        "a-failed-tuple-fails-each-of-its-roots",
+        "spout/bolts/collectors.py",
+        "self.failures.extend((delivery.root, named) for delivery in received.deliveries)",
+        "self.failures.extend((delivery.root, named) for delivery in received.deliveries[:1])",
+        "tests/unit/spout/tuples/test_collector.py"
+        "::test_failing_fails_every_root_that_the_tuple_descends_from",
+        "of a joined tuple that fails one record would time out instead",
+    ),
+    Mutant(
+        "a-tuple-is-settled-once",
+        "spout/bolts/collectors.py",
+        "if received.state is not TupleState.OPEN:",
+        "if False:",
+        "tests/unit/spout/tuples/test_collector.py"
+        "::test_whatever_follows_a_settled_tuple_raises_and_changes_nothing",
+        "a bolt that acks and then fails a tuple would not learn that it is wrong",
+    ),
+    Mutant(
+        "what-is-open-is-outstanding-with-its-children",
+        "spout/bolts/collectors.py",
+        "            yield from received.children\n",
+        "",
+        "tests/unit/spout/tuples/test_collector.py::test_what_is_neither_acked_nor_failed_stays_outstanding",
+        "a tuple that a bolt holds would come out with another value than its acks",
+    ),
+    Mutant(
+        "a-hook-sees-what-is-emitted",
+        "spout/execution/bolt_work.py",
+        "invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))",
+        "pass",
+        "tests/unit/spout/execution/test_watching.py"
+        "::test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen",
+        "a hook would not see what its bolt emits",
+    ),
+    Mutant(
+        "a-hook-sees-fails",
+        "spout/execution/bolt_work.py",
+        "hook.fail(FailInfo(received, took_ns / 1_000_000, cause))",
+        "pass",
+        "tests/unit/spout/execution/test_watching.py::test_hooks_see_what_a_rich_bolt_settles_by_hand",
+        "a hook that alarms would stay silent",
+    ),
+    # -- isolation
+    Mutant(
+        "a-bolt-that-holds-tuples-begins-anew",
+        "spout/isolation/isolation.py",
+        "return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)",
+        "return True",
+        "tests/unit/spout/isolation/test_isolation.py"
+        "::test_what_a_child_returned_is_kept_only_where_bolts_hold_nothing",
+        "what a bolt held in a child that died, to write it in cleanup, would be acked",
+    ),
+    Mutant(
+        "a-broken-bolt-ends-the-query",
+        "spout/isolation/inquest.py",
+        "if culprits > CULPRITS_MAX:",
+        "if False:",
+        "tests/unit/spout/isolation/test_isolation.py"
+        "::test_a_bolt_that_dies_on_everything_ends_its_task_by_name",
+        "a bolt that kills its process with every record would make dead letters of all of them",
+    ),
+    # -- what operators read
+    Mutant(
+        "lag-is-unknown-without-what-waits",
+        "spout/inspect/readings.py",
+        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, lost.due),",
+        "lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, Reading(0)),",
+        "tests/unit/spout/inspect/test_overview.py"
+        "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
+        "a lag of 0 would be shown while a thousand replays wait",
+    ),
+    Mutant(
+        "a-value-of-several-is-unknown-where-one-is",
+        "spout/inspect/readings.py",
+        "if each.unknown:\n            return Reading(unknown=each.unknown)",
+        "if each.unknown and each.value is not None:\n            return Reading(unknown=each.unknown)",
+        "tests/unit/spout/inspect/test_overview.py"
+        "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
+        "the status would show a number that nobody counted",
+    ),
+    Mutant(
+        "what-no-worker-has-taken-over-waits-as-well",
+        "spout/inspect/waiting_roots.py",
+        "return Counter(each.place for each in chain(self._waiting.values(), self._lost))",
+        "return Counter(each.place for each in self._waiting.values())",
+        "tests/unit/spout/inspect/test_overview.py"
+        "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
+        "with the replay workers down, lost records would be shown nowhere",
+    ),
+    # -- without Spark
+    Mutant(
+        "an-item-is-confirmed-once",
+        "spout/standalone/queues.py",
+        "if store.settle(client, lease, what.serial):\n                self.publication",
+        "if store.settle(client, lease, what.serial) or True:\n                self.publication",
+        "tests/unit/spout/standalone/test_kafka_spout.py::test_the_first_word_on_an_item_counts",
+        "an item that timed out would be acked by a late client",
+    ),
+    Mutant(
+        "a-client-that-leaves-puts-its-items-back",
+        "spout/standalone/queues.py",
+        "return sum(queue.store.leave(client) for queue in self.by_name.values())",
+        "return 0",
+        "tests/unit/spout/standalone/test_kafka_spout.py"
+        "::test_what_a_client_had_open_others_get_when_it_is_closed_or_forgotten",
+        "items of a client that died would wait for their timeout",
+    ),
+)

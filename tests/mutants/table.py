@@ -1,0 +1,5 @@
+"""All planted bugs."""
+
+from tests.mutants import of_acker, of_replay, of_spout
+
+MUTANTS = (*of_acker.MUTANTS, *of_replay.MUTANTS, *of_spout.MUTANTS)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from spout.local.broker_settings import HOST, free_port
+from spout.local.broker_settings import HOST
+from spout.local.embedded import free_port
 from tests.support.waiting import eventually
 from tests.torture.stage.clock import SteppedClock
 from tests.torture.stage.disk import DISK_BYTES, small_disk

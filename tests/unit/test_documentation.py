@@ -66,7 +66,7 @@ FILES_KEPT = {
     "spout/bolts/keyed_bolt.py", "spout/builder/flux.py", "spout/builder/streams.py",
     "spout/builder/submitted.py", "spout/builder/tuple_metrics.py", "spout/execution/bolt_work.py",
     "spout/execution/guards.py", "spout/execution/safety.py", "spout/execution/stage_run.py",
-    "spout/held/held_plan.py", "spout/held/holding.py", "spout/held/keyed_rows.py",
+    "spout/held/held_plan.py",
     "spout/isolation/child_process.py", "spout/topology/graph.py",
     "spout/topology/stage_pass.py",
 }  # fmt: skip

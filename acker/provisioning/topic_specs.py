@@ -69,11 +69,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a topic, why it matters, and the next step."""
+    """What is wrong with a topic, why it matters, and the next step.
+
+    `setting` is what cures it, ``min.insync.replicas=2``; empty: no setting of the topic does.
+    """
 
     topic: str
     level: Level
     text: str
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,23 +202,24 @@ def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
     for name, value in spec.settings.items():
         why = MUST_BE.get((spec.role, name))
         if why and settings.get(name, value) != value:
-            cure = f"set {name}={value}"
-            found.append(_error(spec, f"has {name}={settings[name]}: {why}; {cure}"))
+            setting = f"{name}={value}"
+            found.append(_error(spec, f"has {name}={settings[name]}: {why}; set {setting}", setting))
     if settings.get("unclean.leader.election.enable") == "true":
         text = "has unclean.leader.election.enable=true: acknowledged records can vanish; set it to false"
         hard = spec.role in _MAY_NOT_BE_UNCLEAN
-        found.append(Finding(spec.name, Level.ERROR if hard else Level.WARNING, text))
+        level = Level.ERROR if hard else Level.WARNING
+        found.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
     found += _sizes(spec, settings)
     found += _times(spec, settings)
     return found
 
 
-def _error(spec: TopicSpec, text: str) -> Finding:
-    return Finding(spec.name, Level.ERROR, text)
+def _error(spec: TopicSpec, text: str, setting: str = "") -> Finding:
+    return Finding(spec.name, Level.ERROR, text, setting)
 
 
-def _warning(spec: TopicSpec, text: str) -> Finding:
-    return Finding(spec.name, Level.WARNING, text)
+def _warning(spec: TopicSpec, text: str, setting: str = "") -> Finding:
+    return Finding(spec.name, Level.WARNING, text, setting)
 
 
 def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
@@ -241,7 +246,7 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
     in_sync = int(info.settings.get("min.insync.replicas", "1"))
     if in_sync > info.replication:
         text = f"has min.insync.replicas={in_sync} and {info.replication} copies: no write succeeds; lower it"
-        yield _error(spec, text)
+        yield _error(spec, text, f"min.insync.replicas={max(1, info.replication - 1)}")
     if info.replication < spec.replication:
         text = f"has {info.replication} copies, acker.replication_factor is {spec.replication}; reassign it"
         yield _warning(spec, text)
@@ -249,19 +254,19 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         yield _warning(spec, "has one copy: a lost disk loses records; give acker.replication_factor: 3")
     elif info.replication >= REPLICATION_SAFE and in_sync == 1:
         text = "has min.insync.replicas=1: a write that only one broker has can be lost; set it to 2"
-        yield _warning(spec, text)
+        yield _warning(spec, text, "min.insync.replicas=2")
 
 
 def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
     has = int(settings.get("max.message.bytes", MESSAGE_BYTES))
     if spec.role in (TopicRole.LOG, TopicRole.TABLE) and has < MESSAGE_BYTES_MIN:
         text = f"has max.message.bytes={has}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
-        yield _error(spec, text)
+        yield _error(spec, text, f"max.message.bytes={MESSAGE_BYTES}")
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         needs = int(spec.settings["max.message.bytes"])
         if has < needs - COPY_HEADERS_BYTES:
             text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
-            yield _error(spec, text)
+            yield _error(spec, text, f"max.message.bytes={needs}")
 
 
 def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -271,9 +276,10 @@ def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
                 why = "a copy keeps its record's time, so it may be deleted before it is read"
                 hard = spec.role is TopicRole.REPLAY
                 text = f"has {name}={settings[name]}: {why}; set it to -1"
-                yield Finding(spec.name, Level.ERROR if hard else Level.WARNING, text)
+                yield Finding(spec.name, Level.ERROR if hard else Level.WARNING, text, f"{name}=-1")
         if settings.get("message.timestamp.type") == "LogAppendTime":
-            yield _warning(spec, "has message.timestamp.type=LogAppendTime: copies lose their record's time")
+            text = "has message.timestamp.type=LogAppendTime: copies lose their record's time"
+            yield _warning(spec, text, "message.timestamp.type=CreateTime")
     if spec.role is TopicRole.SOURCE and "compact" in settings.get("cleanup.policy", ""):
         text = (
             "is compacted: a record that fails can be gone before it is replayed, and is then a dead letter "

@@ -91,7 +91,9 @@ def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[
             need_ms = longest_need_ms(each)
             deletes = "delete" in info.settings.get("cleanup.policy", "delete")
             if deletes and kept_ms >= 0 and (need_ms is None or kept_ms < need_ms):
-                yield Finding(each.topic, Level.WARNING, _text(each, kept_ms, need_ms))
+                least = -1 if need_ms is None else math.ceil(need_ms / 1000) * 1000
+                text, setting = _text(each, kept_ms, need_ms), f"{RETENTION}={least}"
+                yield Finding(each.topic, Level.WARNING, text, setting)
             if deletes and int(info.settings.get(RETENTION_BYTES, "-1")) >= 0:
                 text = (
                     f"has {RETENTION_BYTES}={info.settings[RETENTION_BYTES]}, and input {each.name}"
@@ -99,7 +101,7 @@ def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[
                     f" before it is copied becomes a dead letter without payload; set {RETENTION_BYTES}=-1,"
                     " or leave room for what comes in that time"
                 )
-                yield Finding(each.topic, Level.WARNING, text)
+                yield Finding(each.topic, Level.WARNING, text, f"{RETENTION_BYTES}=-1")
 
 
 def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:

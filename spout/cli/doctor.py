@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded
+from spout.cli.common import DEFAULT_CONFIG, FOUND, Config, loaded, wall_ms
 from spout.inspect.tables import As, OutputFormat, encoded, printable
 
 if TYPE_CHECKING:
@@ -23,12 +23,18 @@ class Only(StrEnum):
     """A part of the checks."""
 
     FILES = "files"
+    LIVE = "live"
 
 
 Pre = Annotated[
     bool, typer.Option("--pre", help="Before installing: Python, platform and Java alone; no topics.yaml.")
 ]
-OnlyPart = Annotated[Only | None, typer.Option("--only", help="Machine and files alone, without the broker.")]
+OnlyPart = Annotated[
+    Only | None, typer.Option("--only", help="Machine and files alone, or the broker alone; default: both.")
+]
+RoleName = Annotated[
+    str | None, typer.Option("--role", help="Whose user this is: a right that the role lacks is a failure.")
+]
 Doubts = Annotated[
     bool, typer.Option("--exit-code", help="End with 5 if nothing failed, but there is a warning or a doubt.")
 ]
@@ -37,15 +43,16 @@ Doubts = Annotated[
 def doctor(
     pre: Pre = False,
     only: OnlyPart = None,
+    role: RoleName = None,
     exit_code: Doubts = False,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
-    """Check machine and files, and print what is wrong, with a code, a cure and a page. Changes nothing."""
+    """Check machine, files and broker, and print what is wrong, with a code and a cure. Changes nothing."""
     from spout.doctor.codes import CheckHealth, closing_line
 
     results = []
-    for each in _results(pre, only, config):
+    for each in _results(pre, only, role, config):
         results.append(each)
         if output is OutputFormat.TABLE:
             typer.echo("\n".join(printable(line) for line in each.lines()))
@@ -58,17 +65,28 @@ def doctor(
     return FOUND if exit_code and found != {CheckHealth.OK} else 0
 
 
-def _results(pre: bool, only: Only | None, config: Path) -> Iterator[CheckResult]:
+def _results(pre: bool, only: Only | None, role: str | None, config: Path) -> Iterator[CheckResult]:
     """Check one part after the other; each is imported in its turn, so that the first result comes soon."""
-    from spout.doctor.machine import judge_machine, machine_facts
+    if only is not Only.LIVE:
+        from spout.doctor.machine import judge_machine, machine_facts
 
-    yield from judge_machine(machine_facts(os.environ))
+        yield from judge_machine(machine_facts(os.environ))
     if pre:
         return
-    from spout.doctor.files import file_facts, judge_files
-
     topics, problem = _read(config)
-    yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *sys.path]))
+    if only is not Only.LIVE or topics is None:
+        from spout.doctor.files import file_facts, judge_files
+
+        yield from judge_files(file_facts(config, topics, problem, os.environ, [os.getcwd(), *sys.path]))
+    if only is not Only.FILES and topics is not None:
+        from acker.provisioning.roles import Role
+        from spout.doctor.broker import BrokerProbe
+        from spout.doctor.live import judge_live
+
+        if role is not None and role not in set(Role):
+            raise typer.BadParameter(f"--role {role}: there is none; the roles are {', '.join(Role)}")
+        facts = BrokerProbe(topics, wall_ms).facts(str(config))
+        yield from judge_live(facts, topics, None if role is None else Role(role))
 
 
 def _read(config: Path) -> tuple[Topics | None, str]:

@@ -104,6 +104,11 @@ def closing_line(results: Iterable[CheckResult]) -> str:
     return f"{checks}: {listed}"
 
 
+SET_TOPIC: Final = (
+    "kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics --entity-name {topic}"
+    " --add-config {setting}"
+)
+
 PYTHON: Final = CheckCode("WH001", "Python", "Python 3.11, 3.12 or 3.13", "uv python install 3.12")
 PLATFORM: Final = CheckCode(
     "WH002", "platform", "Linux on a 64-bit processor", "docker run --rm -it python:3.12 bash"
@@ -122,5 +127,33 @@ HORIZON: Final = CheckCode(
     "windhover doctor --only live",
 )
 
-CODES: Final = (PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON)
+REACHABLE: Final = CheckCode(
+    "WH020", "broker", "a broker that answers", "windhover up  # or start your own: {bootstrap}"
+)
+LOGIN: Final = CheckCode(
+    "WH021", "login", "the broker accepts us, and we accept its certificate",
+    "kafka-configs.sh --bootstrap-server {bootstrap} --describe --entity-type users",
+)  # fmt: skip
+REQUESTS: Final = CheckCode(
+    "WH022", "broker features", "the requests of Kafka 2.8 or later",
+    "kafka-broker-api-versions.sh --bootstrap-server {bootstrap}",
+)  # fmt: skip
+RIGHTS: Final = CheckCode(
+    "WH023", "rights", "the rights of `windhover acls`",
+    "windhover acls {file} --role {role} --principal User:NAME",
+)  # fmt: skip
+TOPICS: Final = CheckCode("WH024", "topics", "as topics.yaml has them", "windhover topics create {file}")
+RETENTION: Final = CheckCode("WH025", "retention", "records stay as long as they may be needed", SET_TOPIC)
+COPIES: Final = CheckCode("WH026", "min.insync.replicas", "each write is on two of three brokers", SET_TOPIC)
+SIZES: Final = CheckCode("WH027", "message sizes", "each topic takes what is written to it", SET_TOPIC)
+CLOCKS: Final = CheckCode("WH028", "clocks", "within 2 s of this machine's", "chronyc tracking")
+GROUPS: Final = CheckCode(
+    "WH029", "users of a group", "no consumer beside Windhover's",
+    "kafka-consumer-groups.sh --bootstrap-server {bootstrap} --describe --members --group {group}",
+)  # fmt: skip
+
+CODES: Final = (
+    PYTHON, PLATFORM, JAVA, TOPICS_FILE, SPARK, NAMES, HORIZON, REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS,
+    RETENTION, COPIES, SIZES, CLOCKS, GROUPS,
+)  # fmt: skip
 """Every check, by its number."""

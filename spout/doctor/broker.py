@@ -1,0 +1,213 @@
+"""Asks a broker what `spout.doctor.live` judges; nothing is changed. What goes wrong is an unknown value."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
+    AclOperation,
+    AdminClient,
+    OffsetSpec,
+)
+
+from acker.config.topics import Topics
+from acker.errors import NotAuthenticated, WindhoverError
+from acker.kafka.client import LOGGED, Background, KafkaClient
+from acker.kafka.port import Operation, Resource
+from acker.kafka.refusals import Refused, Use
+from acker.kafka.topics import settled
+from acker.provisioning.admin import KafkaAdmin
+from acker.provisioning.provision import check
+from acker.provisioning.roles import Role, rights
+from spout.doctor.live import Allowed, BrokerFacts, skew_ms
+from spout.inspect.readings import Reading
+
+DEADLINE_MS: Final = 10_000
+"""A broker that does not answer the first question within this is unreachable."""
+
+PATIENCE_S: Final = 3.0
+WATCH_MS: Final = 1_500
+"""How long new records are watched for that tell a clock."""
+
+WATCH_EVERY_S: Final = 0.1
+BROKER_TOPICS: Final = ("__transaction_state", "__consumer_offsets")
+"""Brokers write into these with their own clock."""
+
+T = TypeVar("T")
+Wall = Callable[[], int]
+_ANSWERS: Final = re.compile(r"ApiKey (\w+) \(-?\d+\) Versions \d+\.\.(\d+)")
+
+
+class _Lines(logging.Handler):
+    """Keeps what librdkafka logs of the kinds of requests that a broker answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions: dict[str, int] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := _ANSWERS.search(record.getMessage()):
+            self.versions[found[1]] = int(found[2])
+
+
+class BrokerProbe:
+    """A connection for the doctor's questions."""
+
+    def __init__(self, topics: Topics, wall_ms: Wall, deadline_ms: int = DEADLINE_MS) -> None:
+        """Make the client; `ConfigError`: librdkafka refuses a setting. `wall_ms` is this machine's clock."""
+        self._topics = topics
+        self._wall_ms = wall_ms
+        self._client = KafkaClient(topics.kafka, "windhover-doctor", deadline_ms, time.monotonic)
+        self._background = Background(time.monotonic)
+        self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+
+    def facts(self, file: str) -> BrokerFacts:
+        """Ask all questions; where nothing answers, only the first."""
+        bootstrap = self._client.bootstrap
+        away: Reading[Any] = Reading(unknown="it was not asked")
+        try:
+            text = self._ask("asking for the cluster", self._cluster)
+        except WindhoverError as error:
+            refused = isinstance(error, NotAuthenticated)
+            return BrokerFacts(
+                file, bootstrap, Reading(unknown=str(error)), refused, away, away, away, {}, {}
+            )  # fmt: skip
+        groups = sorted({each.group for each in self._topics.inputs.values()})
+        own = (self._topics.acker.group, self._topics.acker.replay_group)
+        found = {group: self._group(group) for group in (*groups, *own)}
+        ours = self._reading(lambda: self._ask("describing the cluster", self._cluster_operations))
+        allowed = Allowed(
+            AclOperation.CLUSTER_ACTION in (ours.value or ()),  # only who may do everything has this one
+            self._topic_operations()
+            | {(Resource.GROUP, group): each.then(lambda pair: pair[0]) for group, each in found.items()},
+        )
+        admin = KafkaAdmin(self._topics.kafka, deadline_ms=self._client.operation_timeout_ms)
+        return BrokerFacts(
+            file, bootstrap, Reading(text), False, self._versions(), Reading(allowed),
+            self._reading(lambda: check(self._topics, admin).findings),
+            {
+                "clock of the brokers": self._skew(BROKER_TOPICS),
+                "clock of the queries' drivers": self._skew((self._topics.ack_topics.init,)),
+            },
+            {group: found[group].then(lambda pair: pair[1]) for group in groups},
+        )  # fmt: skip
+
+    def _cluster(self) -> str:
+        found = self._admin.list_topics(timeout=PATIENCE_S)
+        return f"cluster {found.cluster_id}, {len(found.brokers)} broker{'s' * (len(found.brokers) != 1)}"
+
+    def _versions(self) -> Reading[Mapping[str, int]]:
+        """Read which requests the broker answers from librdkafka's log, the only place that has them."""
+        lines, logger = _Lines(), logging.Logger("doctor")
+        logger.addHandler(lines)
+        debug = {"debug": "feature", "log_level": 7, "logger": logger}
+        admin = self._client.make(AdminClient, {}, debug, self._background)
+        try:
+            admin.list_topics(timeout=PATIENCE_S)
+        except KafkaException as error:
+            return Reading(unknown=str(self._client.error(error.args[0], "asking for what it answers")))
+        admin.poll(1.0)  # serves the log
+        return Reading(lines.versions) if lines.versions else Reading(unknown="the client does not log it")
+
+    def _cluster_operations(self) -> frozenset[AclOperation]:
+        future: Future[Any] = self._admin.describe_cluster(
+            include_authorized_operations=True, request_timeout=PATIENCE_S
+        )
+        found = settled(future, PATIENCE_S, Use(Operation.DESCRIBE))
+        return frozenset(found.authorized_operations or ())
+
+    def _topic_operations(self) -> dict[tuple[Resource, str], Reading[frozenset[Operation]]]:
+        names = {
+            right.name for role in Role for right in rights(self._topics, role)
+            if right.resource is Resource.TOPIC
+        }  # fmt: skip
+        futures = self._admin.describe_topics(
+            TopicCollection(sorted(names)), include_authorized_operations=True, request_timeout=PATIENCE_S
+        )
+        return {
+            (Resource.TOPIC, name): self._operations(future, Use(Operation.DESCRIBE, topic=name))
+            for name, future in futures.items()
+        }
+
+    def _operations(self, future: Future[Any], use: Use) -> Reading[frozenset[Operation]]:
+        try:
+            found = settled(future, PATIENCE_S, use)
+        except Refused:
+            return Reading(frozenset())
+        except KafkaException as error:
+            return Reading(unknown=str(self._client.error(error.args[0], f"describing {use.topic}")))
+        return Reading(_operations_of(found.authorized_operations))
+
+    def _group(self, group: str) -> Reading[tuple[frozenset[Operation], Sequence[str]]]:
+        """Ask what we may do with a group, and who is in it."""
+        use = Use(Operation.DESCRIBE, group=group)
+
+        def ask() -> tuple[frozenset[Operation], Sequence[str]]:
+            # a client of its own: questions to a coordinator that has moved are not safe on one that lives on
+            admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+            futures = admin.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=PATIENCE_S
+            )
+            found = settled(futures[group], PATIENCE_S, use)
+            members = [f"{each.client_id} on {each.host.lstrip('/')}" for each in found.members]
+            return _operations_of(found.authorized_operations), members
+
+        return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
+
+    def _skew(self, names: Iterable[str]) -> Reading[int]:
+        """Watch topics for new records, and compare their times with our clock."""
+        places = self._reading(lambda: self._ask("listing topics", lambda: self._places(names)))
+        if not places.value:
+            return Reading(unknown=places.unknown or f"there is no topic {' or '.join(names)}")
+        polls: list[tuple[int, int, int]] = []
+        until = time.monotonic() + WATCH_MS / 1000
+        while time.monotonic() < until:
+            before_ms = self._wall_ms()
+            newest = self._reading(lambda: self._ask("listing offsets", lambda: self._newest(places.value)))
+            if newest.value is None:
+                return Reading(unknown=newest.unknown)
+            polls.append((before_ms, self._wall_ms(), newest.value))
+            time.sleep(WATCH_EVERY_S)
+        found = skew_ms(polls)
+        return Reading(found, "" if found is not None else f"nothing was written for {WATCH_MS} ms")
+
+    def _places(self, names: Iterable[str]) -> list[TopicPartition]:
+        listed = self._admin.list_topics(timeout=PATIENCE_S).topics
+        return [
+            TopicPartition(name, number)
+            for name in names if name in listed
+            for number in listed[name].partitions
+        ]  # fmt: skip
+
+    def _newest(self, places: Sequence[TopicPartition] | None) -> int:
+        latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
+        futures = self._admin.list_offsets(dict.fromkeys(places or (), latest), request_timeout=PATIENCE_S)
+        use = Use(Operation.DESCRIBE, topic=", ".join(sorted({part.topic for part in futures})))
+        return max(int(settled(each, PATIENCE_S, use).timestamp) for each in futures.values())
+
+    def _reading(self, question: Callable[[], T]) -> Reading[T]:
+        try:
+            return Reading(question())
+        except WindhoverError as error:
+            return Reading(unknown=str(error))
+
+    def _ask(self, doing: str, question: Callable[[], T], use: Use | None = None) -> T:
+        def ask() -> T:
+            try:
+                return question()
+            except KafkaException:
+                self._admin.poll(0.1)  # what its threads have reported goes to `Background`
+                raise
+
+        about = use or Use(Operation.DESCRIBE)
+        return self._client.retry(doing, self._client.deadline(), ask, self._background, about)
+
+
+def _operations_of(found: Iterable[AclOperation] | None) -> frozenset[Operation]:
+    return frozenset(Operation[each.name] for each in found or () if each.name in Operation.__members__)

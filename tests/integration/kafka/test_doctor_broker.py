@@ -1,0 +1,207 @@
+"""The doctor's questions on a real broker, with each fault brought about."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but without __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from acker.config.topics import Topics, parse
+from acker.kafka.port import Operation, Right
+from acker.provisioning.provision import create_topics
+from acker.provisioning.roles import Role, rights
+from spout.doctor.broker import BrokerProbe
+from spout.doctor.codes import (
+    CLOCKS,
+    COPIES,
+    GROUPS,
+    LOGIN,
+    REACHABLE,
+    REQUESTS,
+    RETENTION,
+    RIGHTS,
+    SIZES,
+    TOPICS,
+    CheckCode,
+    CheckHealth,
+    CheckResult,
+)
+from spout.doctor.live import judge_live
+from spout.local.embedded import free_port
+from tests.support.brokers import Broker
+from tests.support.servers.secured import Secured, secured
+from tests.support.waiting import eventually
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Installation:
+    """A topics.yaml on a broker, and the doctor's results for it."""
+
+    topics: Topics
+    prefix: str
+    deadline_ms: int = 5_000
+
+    def judged(self, ahead_ms: int = 0, role: Role | None = None) -> list[CheckResult]:
+        """Judge it on a machine whose clock is ahead by so much."""
+        facts = BrokerProbe(self.topics, lambda: wall_ms() + ahead_ms, self.deadline_ms).facts("topics.yaml")
+        return list(judge_live(facts, self.topics, role))
+
+    def wrong(self, ahead_ms: int = 0, role: Role | None = None) -> set[tuple[CheckCode, CheckHealth]]:
+        return {(each.code, each.health) for each in self.judged(ahead_ms, role) if each.cure}
+
+    def set(self, topic: str, setting: str, value: str) -> None:
+        change = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC, self.prefix + topic, incremental_configs=[change]
+        )
+        admin = AdminClient(dict(self.topics.kafka))
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result()
+
+
+def installation_on(settings: dict[str, str], prefix: str) -> Installation:
+    lines = "".join(f"  {name}: '{value}'\n" for name, value in settings.items())
+    text = (
+        f"kafka:\n{lines}acker: {{partitions: 2, replication_factor: 1, topic_prefix: '{prefix}'}}\n"
+        f"inputs: {{a: {{id: 1, group: {prefix}g, topic: '{prefix}a', partitions: 1}}}}\n"
+    )
+    return Installation(parse(text, file="topics.yaml", environ={}), prefix)
+
+
+@pytest.fixture
+def installation(broker: Broker, prefix: str) -> Installation:
+    return installation_on({"bootstrap.servers": broker.bootstrap}, prefix)
+
+
+def test_missing_topics_fail_and_made_ones_pass_with_all_else_that_can_be_told(
+    installation: Installation,
+) -> None:
+    assert (TOPICS, CheckHealth.FAILED) in installation.wrong()
+    create_topics(installation.topics)
+    found = {each.code: each.health for each in installation.judged() if each.code is not CLOCKS}
+    assert set(found.values()) == {CheckHealth.OK}
+    assert {REACHABLE, LOGIN, REQUESTS, RIGHTS, TOPICS, GROUPS} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value", "expected"),
+    [
+        ("a", "retention.ms", "1000", (RETENTION, CheckHealth.WARNING)),
+        ("_ack_init", "min.insync.replicas", "2", (COPIES, CheckHealth.FAILED)),
+        ("_ack_init", "max.message.bytes", "1000", (SIZES, CheckHealth.FAILED)),
+        ("_ack_state", "cleanup.policy", "delete", (TOPICS, CheckHealth.FAILED)),
+    ],
+)
+def test_a_setting_that_loses_records_has_its_code(
+    installation: Installation, topic: str, setting: str, value: str, expected: tuple[CheckCode, CheckHealth]
+) -> None:
+    create_topics(installation.topics)
+    installation.set(topic, setting, value)
+    eventually(lambda: expected in installation.wrong())
+
+
+def test_a_consumer_that_uses_the_group_is_named(installation: Installation) -> None:
+    create_topics(installation.topics)
+    stranger = Consumer(
+        {**installation.topics.kafka, "group.id": f"{installation.prefix}g", "client.id": "kcat"}
+    )
+    stranger.subscribe([f"{installation.prefix}a"])
+    try:
+        eventually(lambda: stranger.poll(0.1) is not None or bool(stranger.assignment()))
+        found = installation.judged()
+    finally:
+        stranger.close()
+    (group,) = [each for each in found if (each.code, each.health) == (GROUPS, CheckHealth.FAILED)]
+    assert group.observed.startswith("kcat on ")
+
+
+@contextmanager
+def transactions(installation: Installation) -> Iterator[None]:
+    """Write transactions all the time, so that the broker writes into a topic of its own."""
+    settings = {**installation.topics.kafka, "transactional.id": installation.prefix, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.05):
+            producer.begin_transaction()
+            producer.produce(f"{installation.prefix}a", b"x")
+            producer.commit_transaction(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(60)
+
+
+def test_a_broker_whose_clock_differs_fails(installation: Installation) -> None:
+    create_topics(installation.topics)
+    with transactions(installation):
+        assert (CLOCKS, CheckHealth.FAILED) not in installation.wrong()
+        for ahead_ms in (60_000, -60_000):
+            assert (CLOCKS, CheckHealth.FAILED) in installation.wrong(ahead_ms)
+
+
+def test_no_broker_fails() -> None:
+    installation = installation_on({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, "")
+    assert installation.wrong() == {(REACHABLE, CheckHealth.FAILED)}
+
+
+def test_a_broker_that_lacks_requests_fails() -> None:
+    """librdkafka's own cluster for tests answers fewer kinds than a broker."""
+    with mock_cluster() as bootstrap:
+        installation = installation_on({"bootstrap.servers": bootstrap}, "")
+        installation.deadline_ms = 2_000
+        assert (REQUESTS, CheckHealth.FAILED) in installation.wrong()
+
+
+@contextmanager
+def mock_cluster() -> Iterator[str]:
+    producer = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1})
+    yield ",".join(f"{each.host}:{each.port}" for each in producer.list_topics(timeout=10).brokers.values())
+
+
+@pytest.fixture(scope="module")
+def trusting_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured(tmp_path_factory.mktemp("secured")) as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_wrong_password_and_a_missing_right_fail_and_no_password_shows(trusting_nobody: Secured) -> None:
+    admin = installation_on({"bootstrap.servers": trusting_nobody.broker.bootstrap}, "")
+    create_topics(admin.topics)
+    whole = rights(admin.topics, Role.ACKER)
+    lacking = [each for each in whole if each != Right(Operation.READ, each.resource, "_ack_init")]
+    assert len(lacking) == len(whole) - 1
+    trusting_nobody.add({"whole": whole, "lacking": lacking})
+
+    stranger = installation_on(trusting_nobody.settings("nobody"), "")
+    assert (LOGIN, CheckHealth.FAILED) in stranger.wrong()
+
+    found = installation_on(trusting_nobody.settings("lacking"), "").judged(role=Role.ACKER)
+    (right,) = [each for each in found if (each.code, each.health) == (RIGHTS, CheckHealth.FAILED)]
+    assert right.observed == "this user lacks Topic _ack_init: Read"
+    assert not any(trusting_nobody.passwords["lacking"] in str(each.row()) for each in found)
+    whole_found = installation_on(trusting_nobody.settings("whole"), "").wrong(role=Role.ACKER)
+    assert (RIGHTS, CheckHealth.FAILED) not in whole_found

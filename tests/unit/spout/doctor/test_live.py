@@ -1,0 +1,174 @@
+"""What a broker says, judged from facts; a test of the integration ring causes them for real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from acker.config.topics import parse
+from acker.kafka.port import Operation, Resource
+from acker.provisioning.roles import Role, rights
+from acker.provisioning.topic_specs import Finding, Level
+from spout.doctor import codes
+from spout.doctor.codes import (
+    CLOCKS,
+    COPIES,
+    GROUPS,
+    LOGIN,
+    REACHABLE,
+    REQUESTS,
+    RETENTION,
+    RIGHTS,
+    SIZES,
+    TOPICS,
+    CheckCode,
+    CheckHealth,
+    CheckResult,
+)
+from spout.doctor.live import REQUESTS_NEEDED, Allowed, BrokerFacts, judge_live, skew_ms
+from spout.inspect.readings import Reading
+
+FILE = parse("inputs: {a: {id: 1, group: g}}", file="topics.yaml", environ={})
+EVERYTHING = Allowed(True, {})
+RIGHT = BrokerFacts(
+    "topics.yaml", "kafka:9092", Reading("cluster x, 3 brokers"), False, Reading(REQUESTS_NEEDED),
+    Reading(EVERYTHING), Reading(()), {"clock of the brokers": Reading(0)}, {"g": Reading(())},
+)  # fmt: skip
+
+
+def judged(facts: BrokerFacts, role: Role | None = None) -> list[CheckResult]:
+    return list(judge_live(facts, FILE, role))
+
+
+def wrong(facts: BrokerFacts, role: Role | None = None) -> list[tuple[CheckCode, CheckHealth]]:
+    return [(each.code, each.health) for each in judged(facts, role) if each.health is not CheckHealth.OK]
+
+
+def cure_of(facts: BrokerFacts, code: CheckCode) -> str:
+    (found,) = [each.cure for each in judged(facts) if each.code is code and each.cure]
+    return found
+
+
+def test_a_right_broker_passes_every_check() -> None:
+    assert wrong(RIGHT) == []
+    live = {each for each in codes.CODES if each.code >= "WH020" and each.code < "WH040"}
+    assert {each.code for each in judged(RIGHT)} == live
+
+
+def test_a_broker_that_does_not_answer_fails_and_all_else_could_not_be_told() -> None:
+    found = wrong(replace(RIGHT, cluster=Reading(unknown="no answer")))
+    assert found[0] == (REACHABLE, CheckHealth.FAILED)
+    assert {health for _, health in found[1:]} == {CheckHealth.UNKNOWN}
+    assert len(found) == 10
+
+
+def test_a_broker_that_refuses_us_answers() -> None:
+    facts = replace(RIGHT, cluster=Reading(unknown="wrong password"), is_refused=True)
+    assert (LOGIN, CheckHealth.FAILED) in wrong(facts)
+    assert REACHABLE not in dict(wrong(facts))
+
+
+def test_an_old_broker_fails_with_what_it_lacks() -> None:
+    versions = {**REQUESTS_NEEDED, "Metadata": 9}
+    del versions["DeleteRecords"]
+    facts = replace(RIGHT, versions=Reading(versions))
+    assert wrong(facts) == [(REQUESTS, CheckHealth.FAILED)]
+    (text,) = [each.observed for each in judged(facts) if each.code is REQUESTS]
+    assert text == "answers no DeleteRecords, Metadata up to version 9 of 10"
+
+
+def allowed_all_but(lacking: Operation | None, name: str) -> BrokerFacts:
+    """Return the facts of an acker's user who has all its rights but one."""
+    found: dict[tuple[Resource, str], Reading[frozenset[Operation]]] = {}
+    for right in rights(FILE, Role.ACKER):
+        if right.resource is not Resource.TRANSACTIONAL_ID:
+            had = (
+                found.get((right.resource, right.name), Reading(frozenset[Operation]())).value or frozenset()
+            )
+            found[right.resource, right.name] = Reading(had | {right.operation})
+    whole = found[Resource.TOPIC, name].value or frozenset()
+    found[Resource.TOPIC, name] = Reading(whole - {lacking})
+    return replace(RIGHT, allowed=Reading(Allowed(False, found)))
+
+
+def test_a_right_that_a_role_lacks_fails_and_transactional_ids_could_not_be_told() -> None:
+    facts = allowed_all_but(Operation.READ, "_ack_init")
+    assert wrong(facts, Role.ACKER) == [(RIGHTS, CheckHealth.FAILED), (RIGHTS, CheckHealth.UNKNOWN)]
+    (found, doubt) = [each for each in judged(facts, Role.ACKER) if each.code is RIGHTS]
+    assert found.observed == "this user lacks Topic _ack_init: Read"
+    assert found.cure == "windhover acls topics.yaml --role acker --principal User:NAME"
+    assert "TransactionalId windhover-acker-*: Write" in doubt.observed
+
+
+def test_a_user_with_all_rights_of_the_role_passes() -> None:
+    facts = allowed_all_but(None, "_ack_init")
+    assert wrong(facts, Role.ACKER) == [(RIGHTS, CheckHealth.UNKNOWN)]
+
+
+def test_without_a_role_a_missing_right_is_a_warning() -> None:
+    facts = allowed_all_but(Operation.READ, "_ack_init")
+    assert (RIGHTS, CheckHealth.WARNING) in wrong(facts)
+    assert (RIGHTS, CheckHealth.FAILED) not in wrong(facts)
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ("retention.ms=-1", RETENTION), ("min.insync.replicas=2", COPIES),
+        ("max.message.bytes=1048588", SIZES), ("cleanup.policy=delete", TOPICS), ("", TOPICS),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_topic_has_the_code_of_its_setting(setting: str, code: CheckCode) -> None:
+    def facts(level: Level) -> BrokerFacts:
+        return replace(RIGHT, findings=Reading([Finding("_ack_init", level, "has another", setting)]))
+
+    assert wrong(facts(Level.ERROR)) == [(code, CheckHealth.FAILED)]
+    assert wrong(facts(Level.WARNING)) == [(code, CheckHealth.WARNING)]
+    assert cure_of(facts(Level.ERROR), code) == (
+        "kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name _ack_init"
+        f" --add-config {setting}"
+        if setting
+        else "windhover topics create topics.yaml"
+    )
+
+
+@pytest.mark.parametrize("skew", [2_001, -2_001])
+def test_a_clock_that_differs_fails(skew: int) -> None:
+    assert wrong(replace(RIGHT, skews={"clock": Reading(skew)})) == [(CLOCKS, CheckHealth.FAILED)]
+    assert wrong(replace(RIGHT, skews={"clock": Reading(skew // 2)})) == []
+
+
+def test_a_stranger_in_the_group_fails_and_is_named() -> None:
+    facts = replace(RIGHT, members={"g": Reading(["kcat on 10.0.0.7"])})
+    assert wrong(facts) == [(GROUPS, CheckHealth.FAILED)]
+    assert "kcat on 10.0.0.7" in next(each.observed for each in judged(facts) if each.code is GROUPS)
+
+
+def test_what_the_broker_does_not_answer_could_not_be_told() -> None:
+    away = "no answer"
+    facts = replace(
+        RIGHT, versions=Reading(unknown=away), allowed=Reading(unknown=away), findings=Reading(unknown=away),
+        skews={"clock": Reading(unknown=away)}, members={"g": Reading(unknown=away)},
+    )  # fmt: skip
+    found = wrong(facts)
+    assert {health for _, health in found} == {CheckHealth.UNKNOWN}
+    assert {code for code, _ in found} == {REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("polls", "skew"),
+    [
+        ([(0, 5, 100), (100, 105, 100)], None),  # nothing came
+        ([(1000, 1005, 900), (1100, 1105, 1050)], 0),  # it came in between
+        ([(1000, 1005, 900), (1100, 1105, 9105)], 8000),
+        ([(10_000, 10_005, 900), (10_100, 10_105, 5000)], -5000),
+        ([(1000, 1005, -1), (1100, 1105, 1103)], 0),  # the first record of all
+        ([(1000, 1005, 99_000), (1100, 1105, 99_000)], 97_895),  # from the future, though nothing came
+        ([], None),
+    ],
+)
+def test_a_clock_is_told_from_what_comes_between_two_polls(
+    polls: list[tuple[int, int, int]], skew: int | None
+) -> None:
+    assert skew_ms(polls) == skew

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -175,7 +175,7 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
         yield from (code.unknown(facts.bootstrap, facts.findings.unknown) for code in codes)
         return
     seen = set()
-    for found in facts.findings.value:
+    for found in _joined(facts.findings.value):
         code = _BY_SETTING.get(found.setting.partition("=")[0], TOPICS)
         seen.add(code)
         if found.setting:
@@ -187,6 +187,15 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
         judge = code.failed if found.level is Level.ERROR else code.warning
         yield judge(f"topic {found.topic}", found.text, expected=found.setting or code.expected, cure=cure)
     yield from (code.ok(facts.bootstrap, "no topic has a fault") for code in codes if code not in seen)
+
+
+def _joined(findings: Iterable[Finding]) -> list[Finding]:
+    """Make one finding of those that several topics share; what a setting cures stays one for each topic."""
+    named: dict[tuple[str, ...], list[Finding]] = {}
+    for found in findings:
+        alone = found.topic if found.setting else ""
+        named.setdefault((found.level.name, found.text, found.setting, alone), []).append(found)
+    return [replace(same[0], topic=", ".join(each.topic for each in same)) for same in named.values()]
 
 
 def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
@@ -217,10 +226,10 @@ def skew_ms(polls: Sequence[tuple[int, int, int]]) -> int | None:
             newest record then (by the other clock; -1: there was none).
     """
     found: int | None = None
-    for (before_ms, _, before_ms), (_, answered_ms, newest_ms) in pairwise(polls):
+    for (sent_ms, _, before_ms), (_, answered_ms, newest_ms) in pairwise(polls):
         if newest_ms != before_ms:  # it was written between the first question and the second answer
             ahead = newest_ms - answered_ms
-            behind = newest_ms - before_ms
+            behind = newest_ms - sent_ms
             found = ahead if ahead > 0 else behind if behind < 0 else 0
     if found is None and polls and polls[-1][2] - polls[-1][1] > SKEW_MS_MAX:
         return polls[-1][2] - polls[-1][1]  # nobody writes into the future

@@ -172,3 +172,12 @@ def test_a_clock_is_told_from_what_comes_between_two_polls(
     polls: list[tuple[int, int, int]], skew: int | None
 ) -> None:
     assert skew_ms(polls) == skew
+
+
+def test_what_several_topics_share_is_one_result() -> None:
+    one_copy = [Finding(name, Level.WARNING, "has one copy") for name in ("a", "b")]
+    short = [Finding(name, Level.WARNING, "short", "retention.ms=-1") for name in ("a", "b")]
+    results = judged(replace(RIGHT, findings=Reading([*one_copy, *short])))
+    assert [(each.subject, each.observed) for each in results if each.health is CheckHealth.WARNING] == [
+        ("topic a, b", "has one copy"), ("topic a", "short"), ("topic b", "short"),
+    ]  # fmt: skip

@@ -405,9 +405,9 @@ def returned_error(bolt: str, method: Callable[..., object], returned: object) -
     )
 
 
-def _refuse_class(what: str, given: object) -> None:
-    if isinstance(given, type):
-        raise UsageError(f"{what}: {given.__name__} is a class; pass an instance: {given.__name__}()")
+def _refuse_class(what: str, value: object) -> None:
+    if isinstance(value, type):
+        raise UsageError(f"{what}: {value.__name__} is a class; pass an instance: {value.__name__}()")
 
 
 def _refuse_unrun(name: str, owner: object, methods: Sequence[str]) -> None:

@@ -353,9 +353,9 @@ class OutputCollector:
             return emits
         if any(each.on_frame for each in self._streams.values()):
             raise one_stream_error(self._bolt)
-        known = ", ".join(self._streams) or "none"
+        names = ", ".join(self._streams) or "none"
         raise TupleError(
-            f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {known}"
+            f"bolt {self._bolt!r} emitted on stream {stream!r}, which it does not declare; it has {names}"
         )
 
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:

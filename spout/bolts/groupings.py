@@ -37,8 +37,8 @@ class Grouping:
         """
         missing = [name for name in self.fields if name not in rows.columns]
         if missing:
-            known = ", ".join(rows.columns)
-            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {known}")
+            names = ", ".join(rows.columns)
+            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {names}")
         partitions = self.partitions or rows.sparkSession.sparkContext.defaultParallelism
         return rows.repartition(partitions, *self.fields)
 
@@ -85,9 +85,9 @@ def shuffle(partitions: int | None = None) -> Grouping:
 
 
 def _checked(grouping: Grouping) -> Grouping:
-    wanted = grouping.partitions
-    if wanted is not None and (type(wanted) is not int or wanted < 1):
+    partitions = grouping.partitions
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise UsageError(
-            f"a grouping over {wanted!r} partitions: a whole number of them is needed, at least 1"
+            f"a grouping over {partitions!r} partitions: a whole number of them is needed, at least 1"
         )
     return grouping

@@ -84,8 +84,8 @@ class KeyedTuple:
         try:
             return self.values[field]
         except KeyError:
-            known = ", ".join(self.values)
-            raise KeyError(f"no field {field!r} in a held tuple; its fields are: {known}") from None
+            names = ", ".join(self.values)
+            raise KeyError(f"no field {field!r} in a held tuple; its fields are: {names}") from None
 
     def __repr__(self) -> str:
         return f"KeyedTuple({dict(self.values)})"

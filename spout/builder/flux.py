@@ -154,11 +154,11 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     problems.refuse(reader.found, str(path), document.lines)
     if about is None:
         raise UsageError(f"{path}: has no keys")
-    made = {n: reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(lists["bolts"])}
+    bolts = {n: reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(lists["bolts"])}
     sink = reader.sink(about.sink)
     problems.refuse(reader.found, str(path), document.lines)
     read = topics.load_topics(path.parent / about.topics, environ)
-    builder = _Assembly(reader, read).build(lists, made)
+    builder = _Assembly(reader, read).build(lists, bolts)
     problems.refuse(reader.found, str(path), document.lines)
     return TopologyFile(builder, sink, about)
 
@@ -175,8 +175,8 @@ class _Reader:
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
         """Read the file's own keys."""
-        known = [*problems.section_keys(FileSection), *LISTS]
-        self.found += [unknown_key((name,), known) for name in data if name not in known]
+        allowed = [*problems.section_keys(FileSection), *LISTS]
+        self.found += [unknown_key((name,), allowed) for name in data if name not in allowed]
         own = {name: value for name, value in data.items() if name in problems.section_keys(FileSection)}
         return self.section(FileSection, own, ())
 
@@ -221,13 +221,13 @@ class _Reader:
         """Create a bolt."""
         if not isinstance(bolt, BoltSection):
             return None
-        made = self.imported((*path, "className"), bolt.class_name)
-        if made is None:
+        factory = self.imported((*path, "className"), bolt.class_name)
+        if factory is None:
             return None
         positional: Sequence[Any] = () if isinstance(bolt.arguments, Mapping) else bolt.arguments
         named = bolt.arguments if isinstance(bolt.arguments, Mapping) else {}
         try:
-            return made(*positional, **named)
+            return factory(*positional, **named)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             text = f"cannot be made: {_raised(error)}; see constructorArgs"
             self.problem((*path, "className"), text, bolt.class_name)
@@ -271,7 +271,7 @@ class _Assembly:
         self._reader = reader
         self._topics = read
 
-    def build(self, lists: Mapping[str, Sequence[Section]], made: Mapping[int, Any]) -> TopologyBuilder:
+    def build(self, lists: Mapping[str, Sequence[Section]], bolts: Mapping[int, Any]) -> TopologyBuilder:
         builder = TopologyBuilder()
         declarers: dict[str, Any] = {}
         for n, spout in enumerate(lists["spouts"]):
@@ -281,7 +281,7 @@ class _Assembly:
             if isinstance(bolt, BoltSection):
                 declarers[bolt.id] = self._set(
                     ("bolts", str(n)),
-                    lambda each=bolt, at=n: builder.set_bolt(each.id, made[at], each.parallelism),
+                    lambda each=bolt, at=n: builder.set_bolt(each.id, bolts[at], each.parallelism),
                 )
         for n, stream in enumerate(lists["streams"]):
             if isinstance(stream, StreamSection):
@@ -303,8 +303,8 @@ class _Assembly:
     def _subscribe(self, path: problems.Path, declarers: Mapping[str, Any], stream: StreamSection) -> None:
         declarer = declarers.get(stream.to)
         if declarer is None:
-            known = ", ".join(declarers) or "none"
-            self._reader.problem((*path, "to"), f"is no bolt of this file; there are: {known}", stream.to)
+            names = ", ".join(declarers) or "none"
+            self._reader.problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
             return
         grouping = stream.grouping
         if grouping.args and grouping.type not in ("fields", "partial_key"):

@@ -89,8 +89,8 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     Raises:
         UsageError: the rows come from no tracked `read_stream`, or from several.
     """
-    known = Application.of(rows.sparkSession).streams
-    found = [known[each] for each in streams_read(rows) if each in known]
+    streams = Application.of(rows.sparkSession).streams
+    found = [streams[each] for each in streams_read(rows) if each in streams]
     if len(found) != 1:
         raise UsageError(
             f"these rows come from {len(found)} tracked streams; ask for the status of what one read_stream"

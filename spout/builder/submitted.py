@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DRAIN_SECONDS = 60.0
 """How long `SubmittedTopology.stop` waits for what is running, by default."""
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 HELD_MS = 2_000
 """Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""
 
@@ -239,7 +239,7 @@ class SubmittedTopology:
 
     def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
         while not condition() and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _end(self, how: str) -> TopologyStatus:
         """End the query; if it had ended by itself, its state is not "stopped"."""
@@ -249,10 +249,10 @@ class SubmittedTopology:
             self._query.stop()
         return self.status()
 
-    def _check_not_ended(self, wanted: str) -> None:
+    def _check_not_ended(self, action: str) -> None:
         if self._ended:
             raise UsageError(
-                f"the topology was {self._ended} and cannot be {wanted}; submit it again, with its checkpoint"
+                f"the topology was {self._ended} and cannot be {action}; submit it again, with its checkpoint"
             )
 
 
@@ -266,8 +266,8 @@ def submit(
     """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
-        known = ", ".join(SubmitOptions.__annotations__)
-        raise UsageError(f"submit has no option {', '.join(unknown)}; it has {known}")
+        allowed = ", ".join(SubmitOptions.__annotations__)
+        raise UsageError(f"submit has no option {', '.join(unknown)}; it has {allowed}")
     cores = classic(spark).sparkContext.defaultParallelism
     compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))

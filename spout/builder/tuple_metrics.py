@@ -80,13 +80,13 @@ def root_metrics(
     prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str] = ()
 ) -> Iterator[Metric]:
     """Yield the planning processes' counts of roots, by the values of the labels."""
-    told = {of: asdict(status) for of, status in every.items()}
+    statuses = {of: asdict(status) for of, status in every.items()}
     for kind, fields in ((GaugeMetricFamily, _LEVELS), (CounterMetricFamily, _RISING)):
         for field in fields:
             metric = kind(f"{prefix}_roots_{field}", f"{field} of the spout", labels=list(names))
-            for of, status in told.items():
+            for of, status in statuses.items():
                 metric.add_metric(list(of), status[field])
-            if told:
+            if statuses:
                 yield metric
     yield from _order_metrics(prefix, every, names)
 

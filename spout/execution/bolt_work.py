@@ -376,7 +376,7 @@ class BoltWork(BoltObserver):
             self.collector.refuse(inputs[row], cause)
 
     def _emit_rows(self, collector: BatchCollector, inputs: Sequence[AnchoredTuple]) -> None:
-        """Emit what an Arrow bolt emitted, but for what it emitted on rows that it failed."""
+        """Emit what an Arrow bolt emitted, without what it emitted on rows that it failed."""
         for stream, batch, parents in batches_of(self.name, self._streams, self.collector, collector):
             values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             for parent, row in zip(parents.tolist(), values, strict=True):

@@ -31,7 +31,7 @@ _HEAD: Final = 8
 
 
 class Phase(IntEnum):
-    """What a child is at."""
+    """What a child does now."""
 
     IDLE = 0
     PREPARE = 1
@@ -40,7 +40,7 @@ class Phase(IntEnum):
 
 
 class LastCall(NamedTuple):
-    """What a child has written down: what it is at, of which bolt, and there of which call."""
+    """What a child has written down: what it does now, of which bolt, and there of which call."""
 
     phase: Phase
     call: Call
@@ -56,7 +56,7 @@ class CallMemory:
 
     @property
     def progress(self) -> tuple[int, Phase]:
-        """How much was written so far, and what the child is at."""
+        """How much was written so far, and what the child does now."""
         return self._cells[_SEQ], Phase(self._cells[_PHASE])
 
     def write(self, phase: Phase, call: Call) -> None:
@@ -138,11 +138,11 @@ class Guard:
             blame = self._orders.blame_of(self._one(call, row))
             if blame is not None:
                 blames[row] = blame
-        made: list[tuple[Call, Isolated | None]] = []
+        pieces: list[tuple[Call, Isolated | None]] = []
         for first, end in self._orders.pieces(call, list(blames)):
             piece = self._one(call, first) if end == first + 1 else call._replace(first=first, end=end)
-            made.append((piece, blames.get(first)))
-        return made
+            pieces.append((piece, blames.get(first)))
+        return pieces
 
     def _one(self, call: Call, row: int) -> Call:
         deliveries = self.places[row] if self.places else ()
@@ -231,11 +231,11 @@ class GuardedArrow(Guarded, ArrowBolt):
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Let the bolt work on the rows that are no culprits."""
         whole = self.guard.next_call(batch.num_rows)
-        made = self.guard.rows(whole) if batch.num_rows else [(whole, None)]
-        if len(made) == 1 and made[0][1] is None:
-            self.guard.guarded(made[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
+        pieces = self.guard.rows(whole) if batch.num_rows else [(whole, None)]
+        if len(pieces) == 1 and pieces[0][1] is None:
+            self.guard.guarded(pieces[0][0], lambda: invoke(whole.bolt, self._bolt.execute, batch, collector))
             return
-        for call, blame in made:
+        for call, blame in pieces:
             if blame is None:
                 self._part(call, batch, collector)
             else:

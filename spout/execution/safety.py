@@ -2,7 +2,7 @@
 
 A batch that ended with its query and is run again runs in isolation from the start: what ended the query may
 have been a bolt. The planning process knows that, since Spark asks for the partitions of such a batch without
-having asked for its end. Tasks that read are told with their share; those behind a shuffle find a mark, where
+having asked for its end. Tasks that read learn it with their share; those behind a shuffle find a mark, where
 the planning process, the driver and the workers are on one machine. Elsewhere a task is tried several times,
 and the second attempt knows by its number.
 

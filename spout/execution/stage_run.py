@@ -140,10 +140,10 @@ class StageRun:
         else:
             places = places_of(anchors)
         if frame.entry and not frame.by_row:
-            places = self._told_apart(places, frame.entry)
+            places = self._distinguished(places, frame.entry)
         self._inboxes[self._pass.bolts[0].name].append(Arrived(rows, places))
 
-    def _told_apart(self, places: Sequence[Deliveries], entry: int) -> Sequence[Deliveries]:
+    def _distinguished(self, places: Sequence[Deliveries], entry: int) -> Sequence[Deliveries]:
         """Give each row a place of its own, since Spark's operators may repeat it: two equal edges cancel."""
         every = np.arange(len(places))
         here = children_of(places, every, entry, np.full(len(places), self._partition))

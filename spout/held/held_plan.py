@@ -60,14 +60,14 @@ def refuse_left_out(rows: DataFrame, operator: str) -> None:
 def left_out(plan: JavaObject) -> list[str]:
     """Return the names of `spout.hold` operators whose anchors do not reach the rows of a plan."""
     holds: dict[int, str] = {}
-    made_of: dict[int, set[int]] = {}
+    sources_of: dict[int, set[int]] = {}
     for node in _above_holds(plan):
         if _is_hold(node):
             holds |= {each.id: node_name(node) for each in output_of(node) if each.name == ANCHOR}
         else:
-            for attribute, sources in _made_of(node).items():
-                made_of.setdefault(attribute, set()).update(sources)
-    reached = _reached((each.id for each in output_of(plan) if each.name == ANCHOR), made_of)
+            for attribute, sources in _sources_of(node).items():
+                sources_of.setdefault(attribute, set()).update(sources)
+    reached = _reached((each.id for each in output_of(plan) if each.name == ANCHOR), sources_of)
     return sorted(name for attribute, name in holds.items() if attribute not in reached)
 
 
@@ -153,7 +153,7 @@ def _refuse_read_apart(plan: JavaObject) -> None:
             raise UsageError(
                 f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
                 " group from each other. Bolts of branches that come together are a spout.TopologyBuilder's;"
-                " what is joined later is told apart by Spark's operators (filter, select) first, with bolts"
+                " what is joined later goes through Spark's operators (filter, select) first, then bolts"
                 " and spout.hold behind those, and nothing is joined with itself before it is held"
             )
 
@@ -176,7 +176,7 @@ def _is_hold(node: JavaObject) -> bool:
     )
 
 
-def _made_of(node: JavaObject) -> dict[int, set[int]]:
+def _sources_of(node: JavaObject) -> dict[int, set[int]]:
     """Return, for each column that a node computes, by id, the columns that it is computed from.
 
     A column without an alias (of a Python function) may be computed from all anchors that arrive.
@@ -195,7 +195,7 @@ def _made_of(node: JavaObject) -> dict[int, set[int]]:
     return computed | {each.id: anchors for each in output_of(node) if each.id not in listed}
 
 
-def _reached(begin: Iterable[int], made_of: Mapping[int, Iterable[int]]) -> set[int]:
+def _reached(begin: Iterable[int], sources_of: Mapping[int, Iterable[int]]) -> set[int]:
     """Return all columns from which the given ones are computed, directly or not."""
     found: set[int] = set()
     todo = list(begin)
@@ -203,7 +203,7 @@ def _reached(begin: Iterable[int], made_of: Mapping[int, Iterable[int]]) -> set[
         each = todo.pop()
         if each not in found:
             found.add(each)
-            todo += made_of.get(each, ())
+            todo += sources_of.get(each, ())
     return found
 
 

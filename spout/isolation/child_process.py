@@ -29,8 +29,8 @@ from typing import Final
 from spout.execution.guards import CallMemory, Phase
 from spout.runtime.tether import PR_SET_PDEATHSIG
 
-LOOK_MS: Final = 20
-"""The parent looks this often whether its child lives, and what it is at."""
+POLL_MS: Final = 20
+"""The parent looks this often whether its child lives, and what it does now."""
 
 QUIET_MS: Final = 600_000
 """A child that is prepared, cleans up, or does nothing of the user's, for so long, is given up."""
@@ -113,7 +113,7 @@ class ChildProcess:
 
         Args:
             serve: what it does; it ends when this returns or raises.
-            memory: where it writes down what it is at.
+            memory: where it writes down what it does now.
             limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
             clock_ms: a steady clock.
         """
@@ -140,7 +140,7 @@ class ChildProcess:
         while True:
             if not self._closed_ms:
                 self._poll.modify(self._end, select.POLLIN | (select.POLLOUT if left else 0))
-            events = self._poll.poll(LOOK_MS)
+            events = self._poll.poll(POLL_MS)
             if events and left:
                 left = left[self._write(left) :]
             if events:
@@ -245,8 +245,8 @@ def how_ended(status: int) -> str:
     number = os.WTERMSIG(status)
     if number == signal.SIGKILL:
         return "SIGKILL (out of memory?)"
-    known = {member.value: member.name for member in signal.Signals}
-    return known.get(number, f"signal {number}")
+    names = {member.value: member.name for member in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:

@@ -2,7 +2,7 @@
 
 `Graph.checked` refuses what cannot run, naming the component and the cure: an unknown producer, stream or
 field, a cycle (with its path), a direct grouping of a stream that is not direct, and two subscriptions whose
-names have one CRC-32, since the edges of a tree are told apart by it.
+names have one CRC-32, since the edges of a tree are distinguished by it.
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``TopologyBuilder``.
 """
@@ -123,12 +123,12 @@ class Graph:
                 found.add(name)
         return frozenset(found - {bolt})
 
-    def stream(self, name: StreamId, wanted_by: str) -> OutputStream:
+    def stream(self, name: StreamId, reader: str) -> OutputStream:
         """Return a stream.
 
         Args:
             name: its component and name.
-            wanted_by: who asks, for the message.
+            reader: who asks, for the message.
 
         Raises:
             UsageError: there is no such component, or it declares no such stream.
@@ -136,13 +136,13 @@ class Graph:
         component = self.components.get(name.component)
         if component is None:
             near = _nearest(name.component, self.components)
-            raise UsageError(f"{wanted_by} reads from {name.component!r}, which was never set{near}")
+            raise UsageError(f"{reader} reads from {name.component!r}, which was never set{near}")
         found = component.streams.get(name.stream)
         if found is None:
             kind = "spout" if component.is_spout else "bolt"
             near = _nearest(name.stream, component.streams)
             raise UsageError(
-                f"{wanted_by} reads stream {name.stream!r}, which {kind} {name.component!r} does"
+                f"{reader} reads stream {name.stream!r}, which {kind} {name.component!r} does"
                 f" not declare{near}"
             )
         return found
@@ -163,9 +163,9 @@ class Graph:
         found = self.stream(subscription.producer, bolt)
         missing = [name for name in subscription.fields if name not in found.fields]
         if missing:
-            known = ", ".join(found.fields) or "none"
+            names = ", ".join(found.fields) or "none"
             raise UsageError(
-                f"{bolt} groups {subscription.producer} by {', '.join(missing)}; its fields are: {known}"
+                f"{bolt} groups {subscription.producer} by {', '.join(missing)}; its fields are: {names}"
             )
         if subscription.kind in BY_FIELDS and not subscription.fields:
             raise UsageError(f"{bolt} groups {subscription.producer} by fields and names none")
@@ -193,7 +193,7 @@ class Graph:
                 )
             raise UsageError(
                 f"the subscriptions {other} and {each} have one CRC-32 ({each.key:#010x}), so their edges"
-                f" could not be told apart; rename {each.consumer!r}"
+                f" could not be distinguished; rename {each.consumer!r}"
             )
 
     def _ordered(self) -> Iterator[str]:
@@ -229,8 +229,8 @@ def _cycle(producers: Mapping[str, Collection[str]]) -> list[str]:
         path.append(before)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    listed = list(known)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    listed = list(names)
     near = get_close_matches(name, listed, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"

@@ -14,7 +14,7 @@ Between two stages a row is one delivery (or one tuple for the sink):
     Before a keyed bolt: source and position of the root, which mean something behind the batch too. Null
     where the row has no root, or several.
 ``s0``, ``s1``, …
-    One struct for each stream that goes on; null but for the row's own.
+    One struct for each stream that goes on; null in all rows of other streams.
 
 The last stage returns the rows of the sink: bare columns where it gets one stream, else ``_to`` and a struct
 for each.

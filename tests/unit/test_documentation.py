@@ -61,17 +61,6 @@ NAMES_KEPT = {
 }
 """Names that have a retired word as a part, and why they keep it; a leading underscore changes nothing."""
 
-FILES_KEPT = {
-    "spout/bolts/bolts.py", "spout/bolts/collectors.py", "spout/bolts/groupings.py",
-    "spout/bolts/keyed_bolt.py", "spout/builder/flux.py", "spout/builder/streams.py",
-    "spout/builder/submitted.py", "spout/builder/tuple_metrics.py", "spout/execution/bolt_work.py",
-    "spout/execution/guards.py", "spout/execution/safety.py", "spout/execution/stage_run.py",
-    "spout/held/held_plan.py",
-    "spout/isolation/child_process.py", "spout/topology/graph.py",
-    "spout/topology/stage_pass.py",
-}  # fmt: skip
-"""Files that still use retired words: the engine of bolts is being rewritten. This list only gets shorter."""
-
 CODE = sorted(path for package in ("acker", "replay", "spout") for path in (ROOT / package).rglob("*.py"))
 
 LISTS = ("docs/design/conformance.md", "docs/design/guarantees.md")
@@ -155,10 +144,7 @@ def retired_words(code: str) -> Iterator[tuple[int, str]]:
 def test_the_code_uses_no_retired_word() -> None:
     """In names, messages, log events, docstrings and comments."""
     found = {name_of(path): list(retired_words(path.read_text(encoding="utf-8"))) for path in CODE}
-    assert {name: words for name, words in found.items() if words and name not in FILES_KEPT} == {}
-    assert [name for name in FILES_KEPT if not found.get(name)] == [], (
-        "these are clean: take them off the list"
-    )
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 def test_a_retired_word_is_found_in_code() -> None:

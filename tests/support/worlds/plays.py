@@ -170,9 +170,14 @@ class Stagehand:
 
 def play_acker(topics: Topics, stagehand: Stagehand) -> None:
     """Restore, answer a question, quarantine garbage, and delete what nothing needs."""
-    stagehand.write(stagehand.names.init, b"garbage", Take(stagehand.input.group, "q?", 0, now_ms(), 1, ()))
+    names = stagehand.names
+    stagehand.write(names.init, b"garbage", Take(stagehand.input.group, "q?", 0, now_ms(), 1, ()))
+    # each ack topic has to be read: what is not needed before the play ends may never be refused
+    stagehand.write(names.ack, b"garbage")
+    stagehand.write(names.fail, b"garbage")
     limits = topics.acker.limits.model_copy(update={"retention_interval_ms": 200})
-    verdict = TopicPartition(stagehand.names.verdict, 0)
+    verdict, quarantine = TopicPartition(names.verdict, 0), TopicPartition(names.quarantine, 0)
+    quarantined = stagehand.log.ends([quarantine])[quarantine]
     stagehand.log.commit(topics.acker.replay_group, {verdict: stagehand.log.ends([verdict])[verdict]})
     before = _starts(stagehand)
     with closing(KafkaLog(topics.kafka)) as log, ExitStack() as undo:
@@ -181,7 +186,13 @@ def play_acker(topics: Topics, stagehand: Stagehand) -> None:
             verdict_retention_ms=0, limits=limits,
         )  # fmt: skip
         undo.callback(acker.close)
-        until(lambda: _starts(stagehand) != before, lambda: acker.step(now_ms()))
+        until(
+            lambda: (
+                _starts(stagehand) != before
+                and stagehand.log.ends([quarantine])[quarantine] >= quarantined + 3
+            ),
+            lambda: acker.step(now_ms()),
+        )
 
 
 def _starts(stagehand: Stagehand) -> Mapping[TopicPartition, int]:

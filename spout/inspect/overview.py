@@ -115,7 +115,7 @@ def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
     """Describe which processes are not alive, with the effect and the cure; empty if all are."""
     notes = [
-        f"no query of group {group} lives: nothing is read, and the clock of timeouts stands still; start it,"
+        f"no query of group {group} lives: nothing is read, and the clock of timeouts is stopped; start it,"
         f" or give what it left open to others with `windhover release {group}`"
         for group in dict.fromkeys(row["group"] for row in rows if row["query_lives"] is False)
     ]

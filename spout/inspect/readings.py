@@ -315,7 +315,7 @@ def _why(
     query: Reading[bool],
     now_ms: int,
 ) -> Reading[str]:
-    """Describe what blocks the commit; without a query the clock of timeouts stands still."""
+    """Describe what blocks the commit; without a query the clock of timeouts is stopped."""
     if progress.value is not None and (blocking := progress.value.blocking) is not None:
         left = "never times out" if blocking.left_ms is None else f"times out in {span(blocking.left_ms)}"
         if query.value is False and blocking.left_ms is not None:

@@ -72,3 +72,14 @@ def time_text(value_ms: int) -> str:
     """Write milliseconds since 1970 as ISO 8601, UTC; `time_ms` reads it."""
     moment = _EPOCH + timedelta(milliseconds=value_ms)
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def past_ms(text: str, now_ms: int) -> int:
+    """Read a time, or a duration before now, such as ``2h``; never before 1970.
+
+    Raises `ValueError`: it is neither.
+    """
+    try:
+        return max(0, now_ms - duration_ms(text))
+    except ValueError:
+        return time_ms(text)

@@ -53,16 +53,12 @@ def opened(config: Path, command: str) -> Iterator[tuple[Topics, KafkaLog]]:
 
 def parse_time(option: str, text: str | None, now_ms: int) -> int | None:
     """Parse a time, or a duration before now; None without a text."""
-    from acker.units import duration_ms, time_ms
+    from acker.units import past_ms
 
     if text is None:
         return None
     try:
-        return max(0, now_ms - duration_ms(text))
-    except ValueError:
-        pass  # then it is a time, or an error
-    try:
-        return time_ms(text)
+        return past_ms(text, now_ms)
     except ValueError as error:
         raise typer.BadParameter(
             f"{option} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"

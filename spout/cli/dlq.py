@@ -342,28 +342,21 @@ def _filter(
     *,
     handled: bool,
 ) -> Filter:
-    from replay.policy.disposition import DeadReason
-    from replay.records.letters import Filter
-    from spout.inspect.letter_rows import parse_key
+    from acker.errors import UsageError
+    from spout.inspect.dead_letters import parse_filter
 
-    now_ms = wall_ms()
+    texts = {
+        "error": cause,
+        "operator": operator,
+        "reason": reason,
+        "key": key,
+        "since": since,
+        "until": until,
+    }
     try:
-        key_bytes = None if key is None else parse_key(key)
-    except ValueError as error:
-        raise typer.BadParameter(f"--key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
-    try:
-        dead = None if reason is None else DeadReason(reason.upper())
-    except ValueError as error:
-        raise typer.BadParameter(f"--reason {reason}: is none; give {', '.join(DeadReason)}") from error
-    return Filter(
-        error=cause,
-        operator=operator,
-        dead=dead,
-        key=key_bytes,
-        since_ms=parse_time("--since", since, now_ms),
-        until_ms=parse_time("--until", until, now_ms),
-        handled=handled,
-    )
+        return parse_filter(texts, wall_ms(), handled=handled, option="--")
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _many(count: int) -> str:

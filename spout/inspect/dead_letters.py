@@ -5,7 +5,7 @@ Source: docs/design/protocol.md, section 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,13 +15,15 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log, Record
+from acker.units import past_ms
 from replay.handling.letter_box import KEPT_MAX, find_letters
 from replay.handling.outcomes import RedriveOutcomes, find_redrives
 from replay.handling.redrive import Redrive, RedriveProgress
+from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter, redrive_row
+from spout.inspect.letter_rows import FoundLetter, parse_key, redrive_row
 
 
 class FoundLetters(NamedTuple):
@@ -40,6 +42,37 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
             names = ", ".join(one.name for one in tracked) or "none"
             raise UsageError(f"no tracked input of topics.yaml is called {name!r}; it has {names}")
     return [one for one in tracked if not names or any(name in _names(one) for name in names)]
+
+
+def parse_filter(
+    texts: Mapping[str, str | None], now_ms: int, *, handled: bool = False, option: str = ""
+) -> Filter:
+    """Parse a filter as people write it, by the names error, operator, reason, key, since and until.
+
+    A time may be a duration before `now_ms`, which is wall time; messages have `option` before each name.
+
+    Raises:
+        UsageError: a text cannot be parsed.
+    """
+    reason, key = texts.get("reason"), texts.get("key")
+    try:
+        dead = None if reason is None else DeadReason(reason.upper())
+    except ValueError as error:
+        raise UsageError(f"{option}reason {reason}: is none; give {', '.join(DeadReason)}") from error
+    try:
+        key_bytes = None if key is None else parse_key(key)
+    except ValueError as error:
+        raise UsageError(f"{option}key {key}: is no hexadecimal number; give text, or 0x6b6579") from error
+    since_ms, until_ms = (_time(name, texts.get(name), now_ms, option) for name in ("since", "until"))
+    return Filter(
+        error=texts.get("error"),
+        operator=texts.get("operator"),
+        dead=dead,
+        key=key_bytes,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        handled=handled,
+    )
 
 
 def by_place(inputs: Sequence[Input], places: Sequence[str], matching: Filter) -> list[tuple[Input, Filter]]:
@@ -133,6 +166,15 @@ def carry_out(
             if wait_ms:
                 sleep_ms(wait_ms)
     return redrive.progress
+
+
+def _time(name: str, text: str | None, now_ms: int, option: str) -> int | None:
+    try:
+        return None if text is None else past_ms(text, now_ms)
+    except ValueError as error:
+        raise UsageError(
+            f"{option}{name} {text}: {error}; give a time such as 2026-07-01T00:00:00Z, or 2h for so long ago"
+        ) from error
 
 
 def _names(one: Input) -> tuple[str, str, str]:

@@ -10,36 +10,31 @@ Source: docs/operate/page.md.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker.config.topics import Topics
-from acker.errors import UsageError, WindhoverError
-from acker.units import duration_ms, time_ms
-from spout.inspect.diagnosis import explained
-from spout.inspect.letter_rows import moment, parse_key
+from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
-from spout.inspect.tables import UNKNOWN, count, span
-from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
+from spout.inspect.tables import UNKNOWN, Column, Row, count, span
+from spout.ui.content import Build, PageContent
+from spout.ui.drawing import band_rectangle, sparkline_path, strip_paths
+from spout.ui.guard import HostGuard
+from spout.ui.log_pages import LogPages
 from spout.ui.machinery import machinery_of
-from spout.ui.strip import CELLS_MAX, BandKind, Run, copies_strip_of, strip_of
-from spout.ui.summary import DRAWN, SERIES_EVERY_MS, Point, summaries
-from spout.ui.timeline import Timeline, timeline_of
+from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
+from spout.ui.summary import DRAWN, summaries
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64
@@ -48,68 +43,14 @@ STRIPS_MAX: Final = 64
 CELLS_OF_OVERVIEW: Final = 2_400
 """So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
 
-RECORD_EVERY_S: Final = 2.0
-"""A record's story is read again after this time at the earliest."""
-
-HEADERS: Final = {
-    "content-security-policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self';"
-        " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-    "vary": "accept",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """What one page shows.
-
-    Attributes:
-        template: the file in templates/ for `<main>`.
-        values: for the template.
-        json: the same for programs.
-        every_s: how long at least what it shows is shown.
-    """
-
-    template: str
-    title: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    json: Any = None
-    status: int = 200
-    every_s: float = 0.0
-
-
-class RecordQuery(NamedTuple):
-    """What the form of the record page asks for."""
-
-    place: str
-    key: str
-    since: str
-    input: str
-
-    @classmethod
-    def of(cls, request: Request) -> Self:
-        named = request.query_params
-        place = request.path_params.get("place") or named.get("place", "")
-        return cls(place.strip(), named.get("key", ""), named.get("from", ""), named.get("input", ""))
-
-
-Build = Callable[[Request, LatestState], PageContent]
-
 
 class Pages:
     """Builds what each page shows from the latest moment."""
 
-    def __init__(self, topics: Topics, watch: Watch, trail: Trail, now_ms: Callable[[], int]) -> None:
-        """Prepare. `trail` has a client of its own, which one request at a time uses; `now_ms`: wall time."""
+    def __init__(self, topics: Topics, watch: Watch, log_pages: LogPages) -> None:
         self._topics = topics
         self._watch = watch
-        self._trail = trail
-        self._trail_lock = threading.Lock()
-        self._now_ms = now_ms
+        self._log_pages = log_pages
         self._templates = Environment(
             loader=PackageLoader("spout.ui"),
             autoescape=select_autoescape(),
@@ -125,7 +66,9 @@ class Pages:
             seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
             code=_with_commands,
             sparkline=sparkline_path,
-            shape=lambda kind: _rectangle(kind, 0, 24),
+            shape=lambda kind: band_rectangle(kind, 0, 24),
+            cell=_cell,
+            left=_is_left,
         )
         self._templates.globals.update(kinds=list(BandKind))
 
@@ -135,13 +78,12 @@ class Pages:
             ("/", self._overview),
             ("/partition/{input}/{partition:int}", self._partition),
             ("/machinery", self._machinery),
-            ("/record", self._record),
-            ("/record/{place:path}", self._record),
+            *self._log_pages.routes(),
         ]
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
             routes=[*(Route(path, self._endpoint(build)) for path, build in pages), Mount("/static", static)],
-            middleware=[Middleware(_Guard, hosts)],
+            middleware=[Middleware(HostGuard, hosts)],
             exception_handlers={404: self._endpoint(_not_found)},
         )
 
@@ -184,39 +126,6 @@ class Pages:
         found = machinery_of(now.snapshot)
         return PageContent("machinery.html", "Machinery", {"found": found}, found.rows())
 
-    def _record(self, request: Request, now: LatestState) -> PageContent:
-        query = RecordQuery.of(request)
-        found: list[tuple[dict[str, Any], Timeline]] = []
-        problem, notes, status = "", list[str](), 200
-        try:
-            with self._trail_lock:
-                records, notes = self._records(query)
-                for here in records:
-                    evidence, at_ms = self._trail.follow(here), self._now_ms()
-                    story = explained(evidence, self._trail.around(here, evidence, at_ms), at_ms)
-                    found.append((story, timeline_of(evidence, at_ms)))
-        except WindhoverError as error:
-            problem, status = str(error), 404 if isinstance(error, UsageError) else 503
-        names = [one.name for one in self._topics.inputs.values() if one.tracked]
-        values = {"query": query, "found": found, "problem": problem, "notes": notes, "names": names}
-        json = {"error": problem} if problem else [story for story, _ in found]
-        return PageContent("record.html", query.place or "Record", values, json, status, RECORD_EVERY_S)
-
-    def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
-        if query.place:
-            return self._trail.origin(query.place), []
-        if not query.key:
-            return [], []
-        since_ms = _since_ms(query.since, self._now_ms())
-        found: list[InputRecord] = []
-        notes: list[str] = []
-        for one in self._topics.inputs.values():
-            if one.tracked and query.input in ("", one.name):
-                key, room = parse_key(query.key), RECORDS_SHOWN - len(found)
-                more, unread = self._trail.with_key(one, key, since_ms, room)
-                found, notes = [*found, *more], [*notes, *unread]
-        return found, notes or ([] if found else [f"no record with key {query.key} was found"])
-
     def _endpoint(self, build: Build) -> Callable[..., Awaitable[Response]]:
         async def answer(request: Request, _error: Exception | None = None) -> Response:
             accepts = request.headers.get("accept", "")
@@ -250,20 +159,6 @@ class Pages:
         )
 
 
-def _since_ms(text: str, now_ms: int) -> int:
-    """Parse a time, or a duration before now."""
-    try:
-        return max(0, now_ms - duration_ms(text))
-    except ValueError:
-        pass  # then it is a time, or an error
-    try:
-        return time_ms(text)
-    except ValueError as error:
-        raise UsageError(
-            f"a key needs a time to search from: {text!r} is none; give 2026-07-01T00:00:00Z, or 2h"
-        ) from error
-
-
 def _not_found(request: Request, _now: LatestState) -> PageContent:
     text = f"There is no page {request.url.path}, or nothing was read of it yet."
     return PageContent("message.html", "Not found", {"text": text}, {"error": text}, 404)
@@ -278,6 +173,22 @@ def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
     return "-" if value is None else escape(text(value))
 
 
+def _cell(column: Column, row: Row) -> str | Markup:
+    """Format a value of a table as the command does."""
+    value = row[column.key]
+    if value is not None:
+        return escape(column.text(value))
+    return (
+        Markup('<span class="unknown">{}</span>').format(UNKNOWN) if column.none == UNKNOWN else column.none
+    )
+
+
+def _is_left(column: Column, rows: Sequence[Row]) -> bool:
+    """Tell whether a column has words, which are read from the left."""
+    values = [row[column.key] for row in rows if row[column.key] is not None]
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
 def _with_commands(text: str) -> Markup:
     """Mark up the commands of a text, which are between backticks."""
     parts = [
@@ -285,67 +196,3 @@ def _with_commands(text: str) -> Markup:
         for at, part in enumerate(text.split("`"))
     ]
     return Markup("").join(parts)
-
-
-_SHAPES: Final = {
-    BandKind.COMMITTED: (18, 6),
-    BandKind.NEW: (22, 2),
-    BandKind.SETTLED: (11, 13),
-    BandKind.UNKNOWN: (8, 8),
-    BandKind.OPEN: (2, 22),
-    BandKind.WAITING: (2, 10),
-    BandKind.BLOCKED: (7, 10),
-    BandKind.DEAD: (0, 24),
-}
-"""Where a kind begins in a band of height 24, and how high it is: a second sign beside its colour."""
-
-
-def strip_paths(runs: Sequence[Run]) -> dict[BandKind, str]:
-    """Return for each kind the SVG path of its runs; one path of many parts is shorter than many shapes."""
-    paths: dict[BandKind, str] = {}
-    for run in runs:
-        paths[run.kind] = paths.get(run.kind, "") + _rectangle(run.kind, run.cell, run.cell_end)
-    return paths
-
-
-def _rectangle(kind: BandKind, left: int, right: int) -> str:
-    top, height = _SHAPES[kind]
-    return f"M{left} {top}h{right - left}v{height}h-{right - left}z"
-
-
-def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
-    """Return the SVG path of the last fifteen minutes in a box of 900 by 20; it is absent where unknown."""
-    highest = max((value for _, value in points if value is not None), default=0)
-    path, is_drawn = "", False
-    for at_ms, value in points:
-        if value is not None:
-            x, y = 900 - (now_ms - at_ms) // 1_000, 19 - 18 * value // max(1, highest)
-            path += f"{'L' if is_drawn else 'M'}{x} {y}h{SERIES_EVERY_MS // 1_000}"
-        is_drawn = value is not None
-    return path
-
-
-class _Guard:
-    """Refuses requests for other hosts, so that no foreign page can read this one, and adds `HEADERS`."""
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if self._hosts and name not in self._hosts:
-            text = f"This page answers for {', '.join(sorted(self._hosts))}, not for {name}."
-            await JSONResponse({"error": text}, 421)(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)

@@ -13,7 +13,6 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
-from spout.inspect.trail import Trail
 from spout.ui.watch import Watch
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def serve_pages(
         raise UsageError(f"the page needs {', '.join(missing)}; run `pip install 'windhover[ui]'`")
     import uvicorn
 
+    from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
 
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def serve_pages(
         watch = Watch(overview.snapshot, topics, now_ms)
         bare = host if ":" not in host else f"[{host}]"
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
-        pages = Pages(topics, watch, Trail(requested, topics), now_ms)
+        pages = Pages(topics, watch, LogPages(topics, requested, now_ms))
         config = uvicorn.Config(
             pages.application(hosts),
             log_config=None,

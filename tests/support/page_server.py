@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from spout.inspect.overview import Overview, Snapshot
-from spout.inspect.trail import Trail
+from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
 from spout.ui.watch import Watch
@@ -30,8 +30,8 @@ class PageServer:
         self.url = f"http://127.0.0.1:{self.port}"
         overview = Overview(world.cluster.log(faults), world.topics)
         self.watch = Watch(self._locked(overview.snapshot), world.topics, lambda: world.now_ms)
-        trail = Trail(world.cluster.log(faults), world.topics)
-        pages = Pages(world.topics, self.watch, trail, lambda: world.now_ms)
+        log_pages = LogPages(world.topics, world.cluster.log(faults), lambda: world.now_ms)
+        pages = Pages(world.topics, self.watch, log_pages)
         application = pages.application(LOOPBACK)
         self._server = uvicorn.Server(
             uvicorn.Config(application, log_config=None, lifespan="off", timeout_graceful_shutdown=5)

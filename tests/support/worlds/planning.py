@@ -196,6 +196,7 @@ class World:
         skip: Sequence[int] = (),
         absent: Sequence[SourceRun] = (),
         of: int = 65_536,
+        error: str = "ValueError",
     ) -> None:
         """Publish a batch in which every root is acked, except some.
 
@@ -206,6 +207,7 @@ class World:
             skip: positions of a source that stay open.
             absent: positions without a record in the log.
             of: the source; the first one by default.
+            error: the class of the error by which they fail.
         """
         codec = wire_codec()
         producer = self.log.producer()
@@ -219,7 +221,7 @@ class World:
             owner = acker_partition(source, block << WIRE_BLOCK_BITS, self.topics.acker.partitions)
             head = ("q/" + end.session, self._seq, "g", end.session, end.epoch, source, block)
             if failed:
-                cause = FailCause("split", "ValueError", "boom", pack_positions(np.array(failed, np.int64)))
+                cause = FailCause("split", error, "boom", pack_positions(np.array(failed, np.int64)))
                 producer.send(Outgoing(names.fail, owner, codec.encode(Fails(*head, (cause,)))))
             acks = Acks(
                 *head, runs=_without(found, left), positions=b"", values=b"", absent=gone, touched=b"",

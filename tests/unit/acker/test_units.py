@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.units import duration_ms, duration_text, time_ms, time_text
+from acker.units import duration_ms, duration_text, past_ms, time_ms, time_text
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,12 @@ def test_a_time_without_offset_or_before_1970_is_refused(text: str) -> None:
 @given(st.integers(min_value=0, max_value=4_102_444_800_000))
 def test_a_written_time_reads_as_itself(value_ms: int) -> None:
     assert time_ms(time_text(value_ms)) == value_ms
+
+
+def test_a_time_before_now_is_a_duration_or_a_time() -> None:
+    now_ms = 1_800_000_000_000
+    assert past_ms("2h", now_ms) == now_ms - 7_200_000
+    assert past_ms("2027-01-15T07:00:00Z", now_ms) == now_ms - 3_600_000
+    assert past_ms("60000d", now_ms) == 0
+    with pytest.raises(ValueError, match="is no time in ISO 8601"):
+        past_ms("soon", now_ms)

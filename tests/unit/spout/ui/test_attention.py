@@ -14,7 +14,7 @@ from spout.inspect.overview import Overview, Snapshot
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.planning.journal import BEGINNING
 from spout.ui.attention import APART_MS, Attention, problems
-from spout.ui.pages import sparkline_path
+from spout.ui.drawing import sparkline_path
 from spout.ui.summary import SERIES_EVERY_MS, SERIES_MS, History
 from tests.support.worlds.planning import World, batch
 

@@ -21,7 +21,9 @@ from spout.inspect.overview import Overview
 from spout.inspect.readings import DeadRecords, Reading, SourceProgress
 from spout.inspect.trail import Trail
 from spout.planning.journal import BEGINNING
-from spout.ui.pages import HEADERS, Pages
+from spout.ui.guard import HEADERS
+from spout.ui.log_pages import LogPages
+from spout.ui.pages import Pages
 from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.worlds.planning import World, batch
@@ -49,8 +51,8 @@ def watch(world: World, overview: Overview) -> Watch:
 
 @pytest.fixture
 def client(world: World, watch: Watch) -> TestClient:
-    trail = Trail(world.cluster.log(), world.topics)
-    application = Pages(world.topics, watch, trail, lambda: world.now_ms).application(LOOPBACK)
+    log_pages = LogPages(world.topics, world.cluster.log(), lambda: world.now_ms)
+    application = Pages(world.topics, watch, log_pages).application(LOOPBACK)
     return TestClient(application, base_url="http://localhost:8095")
 
 
@@ -272,7 +274,8 @@ def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, wa
     snapshot = replace(watch.latest.snapshot, partitions=[state, *others])
     full = Watch(lambda _: snapshot, world.topics, lambda: world.now_ms)
     full.read()
-    pages = Pages(world.topics, full, Trail(world.cluster.log(), world.topics), lambda: world.now_ms)
+    log_pages = LogPages(world.topics, world.cluster.log(), lambda: world.now_ms)
+    pages = Pages(world.topics, full, log_pages)
     client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
     client.get("/partition/sentences/0")  # the templates are compiled once
     began = time.process_time()

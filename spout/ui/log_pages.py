@@ -1,0 +1,231 @@
+"""The pages that read the log when somebody opens them: a record, failures, dead letters.
+
+They read by one client, one request at a time. What took long to read is shown for longer.
+
+Source: docs/operate/page.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from acker.config.topics import Topics
+from acker.errors import UsageError, WindhoverError
+from acker.kafka.port import Log
+from acker.units import past_ms
+from acker.wire.causes import EXPLICIT
+from acker.wire.events import Reason
+from replay.records.letters import Filter
+from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, parse_filter, records_of
+from spout.inspect.diagnosis import explained
+from spout.inspect.failures import FAILURES, FailureLog
+from spout.inspect.letter_rows import HISTORY, LIST, STATS, letter_details, letter_row, parse_key, stats_of
+from spout.inspect.tables import Row
+from spout.inspect.trail import RECORDS_SHOWN, InputRecord, Trail
+from spout.ui.content import Build, LetterQuery, PageContent, RecordQuery
+from spout.ui.timeline import Timeline, timeline_of
+from spout.ui.watch import LatestState
+
+EVERY_MS_MIN: Final = 2_000
+EVERY_MS_MAX: Final = 15_000
+"""What was read is shown for ten times as long as it took to read it, within these bounds."""
+
+LETTERS_SHOWN: Final = 100
+FAILURES_SINCE: Final = "1h"
+
+WINDOWS_MAX: Final = 4
+"""So many times since which failures are counted are followed, those that were asked for last."""
+
+DRIFT: Final = 10
+"""Failures are counted anew when their window has grown by a tenth."""
+
+
+class _Counted(NamedTuple):
+    since_ms: int
+    found: FailureLog
+
+
+class LogPages:
+    """Builds the pages that read the log."""
+
+    def __init__(self, topics: Topics, log: Log, now_ms: Callable[[], int]) -> None:
+        """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time."""
+        self._topics = topics
+        self._log = log
+        self._now_ms = now_ms
+        self._trail = Trail(log, topics)
+        self._lock = threading.Lock()
+        self._failures: dict[str, _Counted] = {}
+        self._names = [one.name for one in topics.inputs.values() if one.tracked]
+
+    def routes(self) -> list[tuple[str, Build]]:
+        return [
+            ("/record", self._answering(self._record)),
+            ("/record/{place:path}", self._answering(self._record)),
+            ("/failures", self._answering(self._failures_page)),
+            ("/letters", self._answering(self._letters)),
+            ("/letter/{place:path}", self._answering(self._letter)),
+        ]
+
+    def _answering(self, build: Callable[[Request, dict[str, Any]], PageContent]) -> Build:
+        """Return what builds a page one request at a time, and shows an error in it.
+
+        `build` puts what it needs in any case into the values that it gets.
+        """
+
+        def answer(request: Request, _now: LatestState) -> PageContent:
+            with self._lock:
+                began_ms = self._now_ms()
+                values: dict[str, Any] = {"problem": "", "names": self._names}
+                try:
+                    found = build(request, values)
+                except WindhoverError as error:
+                    status = 404 if isinstance(error, UsageError) else 503
+                    template = values.pop("template", "message.html")
+                    values |= {"problem": str(error), "text": str(error)}
+                    found = PageContent(
+                        template, values.pop("title", "Error"), values, {"error": str(error)}, status
+                    )
+                took_ms = self._now_ms() - began_ms
+            every_ms = min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
+            return PageContent(
+                found.template, found.title, found.values, found.json, found.status, every_ms / 1_000
+            )
+
+        return answer
+
+    def _record(self, request: Request, values: dict[str, Any]) -> PageContent:
+        query = RecordQuery.of(request)
+        title, found = query.place or "Record", list[tuple[dict[str, Any], Timeline]]()
+        values |= {"template": "record.html", "title": title, "query": query, "found": found, "notes": []}
+        records, values["notes"] = self._records(query)
+        for here in records:
+            evidence, at_ms = self._trail.follow(here), self._now_ms()
+            story = explained(evidence, self._trail.around(here, evidence, at_ms), at_ms)
+            found.append((story, timeline_of(evidence, at_ms)))
+        return PageContent("record.html", title, values, [story for story, _ in found])
+
+    def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
+        if query.place:
+            return self._trail.origin(query.place), []
+        if not query.key:
+            return [], []
+        since_ms = self._since_ms(query.since, "a key needs a time to search from: {!r} is none")
+        found: list[InputRecord] = []
+        notes: list[str] = []
+        for one in self._topics.inputs.values():
+            if one.tracked and query.input in ("", one.name):
+                key, room = parse_key(query.key), RECORDS_SHOWN - len(found)
+                more, unread = self._trail.with_key(one, key, since_ms, room)
+                found, notes = [*found, *more], [*notes, *unread]
+        return found, notes or ([] if found else [f"no record with key {query.key} was found"])
+
+    def _failures_page(self, request: Request, values: dict[str, Any]) -> PageContent:
+        since = request.query_params.get("since", "").strip() or FAILURES_SINCE
+        values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES}
+        values |= {"rows": [], "notes": [], "since": since, "link": lambda row, key: ""}
+        counted = self._counted(since, self._since_ms(since, "since {!r} is no time"))
+        try:
+            counted.found.read()
+        except WindhoverError:
+            counted.found.close()
+            del self._failures[since]
+            raise
+        rows = counted.found.rows(self._now_ms())
+        values |= {"rows": rows, "notes": counted.found.all_notes(), "since_ms": counted.since_ms}
+        values["link"] = lambda row, key: _letters_of(row, since) if key == "dead" and row["dead"] else ""
+        return PageContent("failures.html", "Failures", values, rows)
+
+    def _counted(self, since: str, since_ms: int) -> _Counted:
+        """Return the failures since a time, which are followed from one request to the next."""
+        kept = self._failures.pop(since, None)
+        if kept is not None and (since_ms - kept.since_ms) * DRIFT > self._now_ms() - since_ms:
+            kept.found.close()
+            kept = None
+        if kept is None:
+            kept = _Counted(
+                since_ms, FailureLog(self._log, self._topics, inputs_named(self._topics, ()), since_ms)
+            )
+        self._failures[since] = kept
+        for text in list(self._failures)[:-WINDOWS_MAX]:
+            self._failures.pop(text).found.close()
+        return kept
+
+    def _letters(self, request: Request, values: dict[str, Any]) -> PageContent:
+        query = LetterQuery.of(request.query_params)
+        columns = LIST if query.all else LIST[:-1]
+        values |= {"template": "letters.html", "title": "Dead letters", "query": query}
+        values |= {
+            "rows": [],
+            "stats": {},
+            "notes": [],
+            "total": None,
+            "columns": columns,
+            "groups": STATS[1:],
+        }
+        now_ms = self._now_ms()
+        matching = parse_filter(query.texts(), now_ms, handled=bool(query.all))
+        inputs = inputs_named(self._topics, [query.input] if query.input else [])
+        meant = by_place(inputs, [query.place] if query.place else [], matching)
+        found = matching_letters(self._log, meant, wait_ms=self._topics.replay.limits.operation_timeout_ms)
+        rows = [letter_row(each) for each in found.found[-LETTERS_SHOWN:]]
+        stats: dict[str, list[dict[str, Any]]] = {}
+        for row in stats_of(found.found, now_ms):
+            stats.setdefault(row["of"], []).append(row)
+        notes = [
+            (len(found.found) - len(rows), "{:,} more are not shown: narrow the filter"),
+            (found.left_out, "up to {:,} more match and were not kept: narrow the filter"),
+            (found.others, "{:,} records are no letters of Windhover's and are left alone"),
+        ]
+        values |= {"rows": rows, "stats": stats, "total": len(found.found)}
+        values["notes"] = [text.format(number) for number, text in notes if number]
+        values["link"] = lambda row, key: f"/letter/{row['letter']}" if key == "letter" else ""
+        values["group_link"] = lambda row, key: _group_address(query, row) if key == "value" else ""
+        return PageContent("letters.html", "Dead letters", values, rows)
+
+    def _letter(self, request: Request, values: dict[str, Any]) -> PageContent:
+        place = request.path_params["place"]
+        values["title"] = place
+        meant = by_place(inputs_named(self._topics, ()), [place], Filter(handled=True))
+        limits = self._topics.replay.limits
+        letters = matching_letters(self._log, meant, wait_ms=limits.operation_timeout_ms)
+        details = [
+            letter_details(found, record) for found, record in records_of(self._log, letters.found, limits)
+        ]
+        if not details:
+            raise UsageError(f"no dead letter at {place}; see `windhover dlq list --all`")
+        lists = ("history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
+        values |= {"letters": details, "lists": lists, "history": HISTORY}
+        return PageContent("letter.html", place, values, details)
+
+    def _since_ms(self, text: str, problem: str) -> int:
+        try:
+            return past_ms(text, self._now_ms())
+        except ValueError as error:
+            raise UsageError(f"{problem.format(text)}; give 2026-07-01T00:00:00Z, or 2h") from error
+
+
+def _letters_of(row: Row, since: str) -> str:
+    """Return the address of the dead letters of a group of failures."""
+    error = Reason.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
+    query = LetterQuery(row["input"], error=error, operator=row["operator"] or "", since=since, all="on")
+    return query.address()
+
+
+def _group_address(query: LetterQuery, row: Row) -> str:
+    """Return the address of one group of letters; empty where no filter names it."""
+    of, value = str(row["of"]), str(row["value"])
+    name = {"dead": "reason"}.get(of, of)
+    if not row["first"] or name not in ("input", "error", "operator", "reason", "key") or value == "(none)":
+        return ""
+    if name == "key":
+        with suppress(ValueError):
+            parse_key(value)
+            return query.address(key=value) if value != "null" and "…" not in value else ""
+        return ""
+    return query.address(**{name: value})

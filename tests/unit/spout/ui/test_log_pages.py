@@ -1,0 +1,230 @@
+"""The pages that read the log when they are opened: they show what the commands print."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from acker.errors import Unreachable
+from acker.kafka.port import Outgoing
+from replay.records.letters import Filter
+from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
+from spout.inspect.failures import FailureLog
+from spout.inspect.letter_rows import letter_details, letter_row
+from spout.planning.journal import BEGINNING, Journal
+from spout.ui.log_pages import LETTERS_SHOWN, LogPages
+from spout.ui.pages import Pages
+from spout.ui.serve import LOOPBACK
+from spout.ui.watch import Watch
+from tests.support.memory.cluster import Faults, NoFaults
+from tests.support.worlds.planning import World, batch
+
+YAML = """
+acker: {partitions: 3}
+inputs:
+  sentences:
+    id: 1
+    group: g
+    partitions: 2
+    retry: {attempts: 1}
+    dead_letter: {max_ratio: 1}
+"""
+JSON = {"accept": "application/json"}
+
+
+class ReadersAway(NoFaults):
+    """Readers of logs get no answer while it is on."""
+
+    is_on = False
+
+    def before(self, operation: str) -> None:
+        if self.is_on and operation == "poll":
+            raise Unreachable("the broker does not answer to poll")
+
+
+@pytest.fixture
+def world() -> World:
+    return World(YAML)
+
+
+def client_of(world: World, faults: Faults | None = None) -> TestClient:
+    watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
+    log_pages = LogPages(world.topics, world.cluster.log(faults), lambda: world.now_ms)
+    return TestClient(
+        Pages(world.topics, watch, log_pages).application(LOOPBACK), base_url="http://localhost"
+    )
+
+
+@pytest.fixture
+def client(world: World) -> TestClient:
+    return client_of(world)
+
+
+def die(world: World, *failing: int, records: int = 20) -> Journal:
+    """Let some of the records fail, each of which becomes a dead letter at once."""
+    world.start_replays()
+    world.produce(records, keys=[b"a", b"b"])
+    end = batch(world.ready(), BEGINNING, world)
+    world.publish(BEGINNING, end, fail=failing)
+    world.run(3_000)
+    return end
+
+
+def failures_of(world: World, since_ms: int) -> list[dict[str, Any]]:
+    found = FailureLog(world.cluster.log(), world.topics, inputs_named(world.topics, ()), since_ms)
+    found.read()
+    return found.rows(world.now_ms)
+
+
+def test_failures_are_those_that_the_command_prints(world: World, client: TestClient) -> None:
+    die(world, 2, 3, 4)
+    rows = failures_of(world, world.now_ms - 3_600_000)
+    assert rows[0]["failures"] == 3
+    assert client.get("/failures", headers=JSON).json() == rows
+    page = client.get("/failures").text
+    assert "3 failures since" in page
+    cells = re.findall(r"<t[hd][^>]*>([^<]*)<", page)
+    assert cells[cells.index("sentences") :][:4] == ["sentences", "split", "ValueError", "3"]
+    assert (
+        'href="/letters?input=sentences&amp;error=ValueError&amp;operator=split&amp;since=1h&amp;all=on"'
+        in page
+    )
+
+
+def test_failures_go_on_where_the_last_request_has_read_to(world: World, client: TestClient) -> None:
+    end = die(world, 2)
+    assert client.get("/failures", headers=JSON).json()[0]["failures"] == 1
+    (planner,) = world.planners
+    world.produce(10)
+    world.run(1_000)
+    world.publish(end, batch(planner, end, world), fail=[25])
+    world.run(1_000)
+    assert client.get("/failures", headers=JSON).json()[0]["failures"] == 2
+
+
+def test_the_window_of_failures_moves_on(world: World, client: TestClient) -> None:
+    """A page that is open for a day does not count a day as an hour."""
+    die(world, 2)
+    assert client.get("/failures?since=10m", headers=JSON).json()[0]["failures"] == 1
+    world.cluster.now_ms += 900_000
+    assert client.get("/failures?since=10m", headers=JSON).json() == []
+
+
+def test_no_failures_are_none_and_no_verdicts_are_unknown(world: World, client: TestClient) -> None:
+    assert "0 failures since" in client.get("/failures").text
+    world.cluster.delete_topic("_ack_verdict")
+    page = client_of(world).get("/failures")
+    assert page.status_code == 503
+    assert "topic _ack_verdict is missing; run <code>windhover topics create</code>" in page.text
+    assert "0 failures" not in page.text
+
+
+def test_a_broker_that_is_away_makes_the_page_unknown_until_it_is_back(world: World) -> None:
+    faults = ReadersAway()
+    client = client_of(world, faults)
+    die(world, 2)
+    for path in ("/failures", "/letters"):
+        faults.is_on = True
+        page = client.get(path)
+        assert page.status_code == 503
+        assert "the broker does not answer to poll" in page.text
+        assert '<span class="unknown">unknown</span>' in page.text
+        faults.is_on = False
+        assert client.get(path).status_code == 200
+
+
+def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:
+    die(world, 2, 3, 4)
+    meant = by_place(inputs_named(world.topics, ()), (), Filter())
+    rows = [letter_row(each) for each in matching_letters(world.cluster.log(), meant, wait_ms=1_000).found]
+    assert len(rows) == 3
+    assert client.get("/letters", headers=JSON).json() == rows
+    page = client.get("/letters").text
+    assert "3 letters match." in page
+    assert 'href="/letters?error=ValueError">ValueError</a>' in page
+    assert 'href="/letters?key=a">a</a>' in page
+    assert "boom" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"key": "a"}, 2),
+        ({"key": "0x62"}, 1),
+        ({"error": "KeyError"}, 0),
+        ({"operator": "split", "reason": "attempts"}, 3),
+        ({"place": "sentences/0@3"}, 1),
+        ({"since": "1h"}, 3),
+        ({"until": "1h"}, 0),
+        ({"input": "sentences", "all": "on"}, 3),
+    ],
+)
+def test_letters_are_filtered_as_by_the_command(
+    world: World, client: TestClient, query: dict[str, str], found: int
+) -> None:
+    die(world, 2, 3, 4)
+    assert len(client.get("/letters", params=query, headers=JSON).json()) == found
+    page = client.get("/letters", params=query).text
+    assert f"{found} letter" in page
+    name, value = next(iter(query.items()))
+    assert ("windhover dlq list " + (value if name == "place" else f"--{name} {value}")) in page
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ({"reason": "BAD"}, "reason BAD: is none; give ATTEMPTS"),
+        ({"key": "0xzz"}, "key 0xzz: is no hexadecimal number"),
+        ({"since": "soon"}, "since soon: is no time"),
+        ({"place": "nonsense"}, "is no place of a letter or a record"),
+        ({"input": "none"}, "no tracked input of topics.yaml is called"),
+    ],
+)
+def test_a_filter_that_cannot_be_says_what_is_wrong(
+    client: TestClient, query: dict[str, str], problem: str
+) -> None:
+    page = client.get("/letters", params=query)
+    assert page.status_code == 404
+    assert problem in page.text
+    assert next(iter(query.values())) in page.text, "what was typed stays"
+
+
+def test_of_many_letters_the_latest_are_shown_and_the_others_counted(
+    world: World, client: TestClient
+) -> None:
+    die(world, *range(LETTERS_SHOWN + 7), records=200)
+    page = client.get("/letters").text
+    assert f"{LETTERS_SHOWN + 7} letters match." in page
+    assert "7 more are not shown: narrow the filter" in page
+    assert page.count('href="/letter/') == LETTERS_SHOWN
+
+
+def test_a_letter_shows_what_the_command_shows_and_its_payload_behind_a_click(
+    world: World, client: TestClient
+) -> None:
+    producer = world.log.producer()
+    producer.send(Outgoing("sentences", 0, b"<script>alert(1)</script>", b"k", headers=(("trace", b"7"),)))
+    producer.flush(1_000)
+    die(world, 0)
+    log, limits = world.cluster.log(), world.topics.replay.limits
+    letters = matching_letters(log, by_place(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000)
+    details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
+    path = "/letter/sentences.g.dlq/0@0"
+    assert client.get(path, headers=JSON).json() == details
+    page = client.get(path).text
+    before, hidden = page.split("<details>", 1)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in hidden
+    assert "header trace: 7" in hidden
+    assert "alert" not in before
+    assert 'href="/record/sentences/0@0"' in before
+    assert client.get("/letter/sentences.g.dlq/0@9").status_code == 404
+
+
+def test_texts_of_others_are_no_part_of_the_page(client: TestClient) -> None:
+    bad = "<script>alert(1)</script>"
+    for path in ("/letters", "/failures", f"/letter/{bad}"):
+        page = client.get(path, params={"error": bad, "since": bad, "key": bad})
+        assert bad not in page.text

@@ -28,7 +28,7 @@ from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import behind_keyed
-from spout.held.keyed_rows import ONE_KEY, WHOLE, held_by_key
+from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
 from spout.publishing.ledger import add
@@ -44,9 +44,6 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.origins import ROOT
 
 _WORD: Final = (1 << 32) - 1
-
-KEY: Final = "_key{}"
-"""Name of a column of the key, by its number, where a bolt reads several streams."""
 
 
 class KeyedStream(NamedTuple):
@@ -168,16 +165,11 @@ class EntryTask:
             add(self.ledger, self.stream, self._report(blocks, refused, took))
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the fields of the only stream, or the key beside the tuples of each stream.
-
-        The tuples of one stream stay null in the rows of the others, so no field of a number becomes a float.
-        """
+        """Return the key beside the tuples of each stream, which are null in the rows of the others."""
         streams = list(self.streams.values())
         tuples = {each.column: batch.column(each.column) for each in streams}
         if not streams[0].key:
             return {ONE_KEY: pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)} | tuples
-        if len(streams) == 1:
-            return dict(zip(streams[0].fields, batch.column(streams[0].column).flatten(), strict=True))
         keys = zip(*(each.key for each in streams), strict=True)
         found = {
             KEY.format(n): pc.coalesce(
@@ -242,10 +234,8 @@ def keyed_frame(
     """
     named = "" if task.ledger is None else label(entry_of(task.bolt), new_identity())
     held = through(rows, task, task.schema(last.schema), named)
-    first, *others = task.streams.values()
-    key = first.key if not others else [KEY.format(n) for n in range(len(first.key))]
-    streams = {each.column: each.id for each in (first, *others)} if others or not key else {WHOLE: first.id}
-    return behind_keyed(held_by_key(held, task.bolt, bolt, key, streams), task.bolt, stage)
+    streams = {each.column: each.id for each in task.streams.values()}
+    return behind_keyed(held_by_key(held, task.bolt, bolt, streams), task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:

@@ -11,18 +11,20 @@ Source: docs/design/protocol.md, section 5.2.
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from typing import Any, NamedTuple
+from itertools import repeat, zip_longest
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, FractionalType
 
 from acker.errors import TupleError, UsageError
 from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
@@ -61,11 +63,17 @@ MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 ONE_KEY = "_key"
 """The column by which Spark groups tuples that all have one key; Spark's state needs a column."""
 
-WHOLE = ""
-"""In `Streams`: the rows are the tuples, a column for each field."""
+KEY: Final = "_key{}"
+"""Name of a column of the key, by its number."""
+
+TUPLE: Final = "_windhover_tuple"
+"""The column with the tuples of a DataFrame."""
 
 Streams = Mapping[str, StreamId]
-"""What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others."""
+"""What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others.
+
+Tuples come as structs, since a column of numbers with a null among them would come as floats.
+"""
 
 ReportedRow = tuple[Sequence[Any], str | None, Iterable[AnchorNumbers]]
 """Values of a row, the text of its report, and its anchors."""
@@ -120,35 +128,37 @@ def keyed(
         if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
             raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
         stage = lone_stage(called, arrow_schema_of(output), tracked=bool(streams_read(rows)))
-        return behind_keyed(held_by_key(rows, called, bolt, columns, {WHOLE: SPARK}), called, stage)
+        key = [sql.col(name).alias(KEY.format(number)) for number, name in enumerate(columns)]
+        fields = sql.struct(*(sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR))
+        keyed_rows = rows.select(*key, fields.alias(TUPLE), ANCHOR)
+        return behind_keyed(held_by_key(keyed_rows, called, bolt, {TUPLE: SPARK}), called, stage)
 
     return attach
 
 
-def held_by_key(
-    rows: DataFrame, called: str, bolt: KeyedBolt, key: Sequence[str], streams: Streams
-) -> DataFrame:
+def held_by_key(rows: DataFrame, called: str, bolt: KeyedBolt, streams: Streams) -> DataFrame:
     """Put a keyed bolt behind rows with the anchors of held tuples; it returns rows with reports.
 
-    Args:
-        rows: the rows.
-        called: the operator's name.
-        bolt: the bolt.
-        key: the columns of the key; none: all tuples have one key, (), and the column `ONE_KEY` is constant.
-        streams: the streams that the bolt reads.
-
-    Raises:
-        UsageError: the bolt's output is no schema.
+    The columns before the first of `streams` are the key; where it is `ONE_KEY`, all tuples have the key ().
     """
     fields = tuple(Field.of(each.name, each.dataType) for each in parse_output(called, bolt.output).fields)
-    task = KeyedTask(called, bolt, fields, tracked=bool(streams_read(rows)), streams=streams, one_key=not key)
+    key = rows.columns[: rows.columns.index(next(iter(streams)))]
+    task = KeyedTask(
+        called,
+        bolt,
+        fields,
+        tracked=bool(streams_read(rows)),
+        streams=streams,
+        one_key=key == [ONE_KEY],
+        floats=tuple(isinstance(rows.schema[name].dataType, FractionalType) for name in key),
+    )
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
 
     ticks = bolt.tick_ms or bolt.tick_every_ms
     timeout = GroupStateTimeout.ProcessingTimeTimeout if ticks else GroupStateTimeout.NoTimeout
-    return rows.groupBy(*(key or [ONE_KEY])).applyInPandasWithState(
+    return rows.groupBy(*key).applyInPandasWithState(
         run, f"{bolt.output}, {REPORT} string, {ANCHOR} {ANCHORS}", "held binary", "append", timeout
     )
 
@@ -219,6 +229,7 @@ class KeyedTask:
             unanchored.
         streams: what the bolt reads.
         one_key: whether all tuples have the key ().
+        floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
         _prepared: the task for which the bolt was prepared, if it was.
         _tracebacks: of what the bolt raised in that task.
     """
@@ -228,8 +239,9 @@ class KeyedTask:
     fields: tuple[Field, ...]
     now_ns: ClockNs = time.perf_counter_ns
     tracked: bool = False
-    streams: Streams = field(default_factory=lambda: {WHOLE: SPARK})
+    streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
     one_key: bool = False
+    floats: tuple[bool, ...] = ()
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -237,7 +249,7 @@ class KeyedTask:
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
         """Work on one key: on new tuples, on a tick, or on both."""
-        key = () if self.one_key else key
+        key = () if self.one_key else self._with_nulls(key)
         batch_ms = state.getCurrentProcessingTimeMs()
         due_ms, held = _kept(state)
         if len(self.streams) == 1:
@@ -275,6 +287,12 @@ class KeyedTask:
         _keep(state, collector.held, due_ms, self._wait_ms(due_ms - batch_ms))
         counts = counts_of(new, collector, batch_ms, took_ns, self.name)
         yield self._frame(reported_rows(len(self.fields), collector, counts))
+
+    def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            None if isinstance(value, float) and math.isnan(value) and not is_float else value
+            for value, is_float in zip_longest(key, self.floats)
+        )
 
     def _wait_ms(self, left_ms: int) -> int:
         """Return how long a key waits for its next tick if no tuple comes; 0: forever."""
@@ -345,11 +363,6 @@ def _tuples(part: PandasFrame, streams: Streams, batch_ms: int) -> Iterator[Keye
 
 def _values(part: PandasFrame, streams: Streams) -> Iterator[tuple[StreamId, dict[str, Any]]]:
     """Yield the stream and the values of each row."""
-    if WHOLE in streams:
-        names = [name for name in part.columns if name != ANCHOR]
-        for values in part[names].itertuples(index=False, name=None):
-            yield streams[WHOLE], dict(zip(names, values, strict=True))
-        return
     for structs in zip(*(part[column] for column in streams), strict=True):
         for stream, struct in zip(streams.values(), structs, strict=True):
             if struct is not None:  # PySpark 4.2 has a Row, 4.3 a dictionary

@@ -12,7 +12,7 @@ from spout.builder.compiled import Compiled
 from spout.builder.topology import TopologyBuilder
 from spout.held.keyed_entry import EntryTask, keyed_streams
 from spout.held.keyed_exit import REPORT, ExitTask
-from spout.held.keyed_rows import ONE_KEY, WHOLE, Field, KeyedTask
+from spout.held.keyed_rows import KEY, ONE_KEY, Field, KeyedTask
 from spout.publishing.fold import TaskReport
 from spout.spark.private import spark_schema_of
 from spout.streaming.map_task import MapTask
@@ -68,22 +68,22 @@ class KeyedQuery:
         assert bolt is not None
         output = schema_of(layout.keyed, bolt.output)
         fields = tuple(Field.of(each.name, each.dataType) for each in spark_schema_of(output).fields)
-        struct = {name: reads.producer for name in rows.schema.names if name not in (ANCHOR, ONE_KEY)}
+        key = [KEY.format(number) for number in range(len(reads.fields))] or [ONE_KEY]
         task = KeyedTask(
             layout.keyed,
             bolt,
             fields,
             tracked=True,
-            streams={WHOLE: reads.producer} if reads.fields else struct,
+            streams={name: reads.producer for name in rows.schema.names if name not in (ANCHOR, *key)},
             one_key=not reads.fields,
         )
         frame = rows.to_pandas()
-        names = list(reads.fields) or [ONE_KEY]
+
         frames = []
-        for key, part in frame.groupby(names) if len(frame) else ():
-            state = self._states.setdefault(key, FakeState())
-            self.keys.add(() if task.one_key else key)
-            frames += task(key, [part], state)  # type: ignore[arg-type]  # a stand-in
+        for values, part in frame.groupby(key) if len(frame) else ():
+            state = self._states.setdefault(values, FakeState())
+            self.keys.add(() if task.one_key else values)
+            frames += task(values, [part], state)  # type: ignore[arg-type]  # a stand-in
         schema = pa.schema([*output, (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
         for each in frames or [pd.DataFrame(columns=schema.names, dtype=object)]:
             yield pa.RecordBatch.from_pandas(each, schema, preserve_index=False)

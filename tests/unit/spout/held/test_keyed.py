@@ -31,7 +31,7 @@ from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.held.keyed_exit import ACKED, REPORT, RESET, ExitTask, lone_stage, read_reports
-from spout.held.keyed_rows import Field, KeyedTask, counts_of, key_columns, keyed
+from spout.held.keyed_rows import TUPLE, Field, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.collector import SPARK, Cause, StreamId, Tuple
@@ -85,7 +85,7 @@ class Key:
         """
         self.state.hasTimedOut = ticks
         anchors = [{"source": 1, "position": ord(n[0]), "edge": 7} if tracked else None for n in values]
-        part = pd.DataFrame({"n": list(values), ANCHOR: anchors})
+        part = pd.DataFrame({TUPLE: [{"n": value} for value in values], ANCHOR: anchors})
         frames = self.task(("k",), [] if ticks else [part], self.state)  # type: ignore[arg-type]
         self.rows = [row for frame in frames for row in frame.to_dict("records")]
         rows = [row for row in self.rows if not str(row[REPORT]).startswith(("{", "[["))]
@@ -331,14 +331,14 @@ def test_a_held_tuple_knows_its_source_in_a_later_batch() -> None:
 
 def test_a_tuple_that_an_older_version_held_is_of_the_only_stream_or_of_spark() -> None:
     """Its state has no source; with a second stream nobody can tell which it was."""
-    for streams, source in (({"": GENDERS}, "genders"), ({"s0": GENDERS, "s3": AGES}, "spark")):
+    for streams, source in (({TUPLE: GENDERS}, "genders"), ({"s0": GENDERS, "s3": AGES}, "spark")):
         key = TwoStreams(Joins())
         key.task = replace(key.task, streams=streams)
         key.state.update((before_sources(KeyedTuple({"id": 7, "gender": "f"}, (1, 5, 7))),))
         if source == "spark":
             [emitted, *_] = key.come(("s3", {"id": 7, "age": 3}))
         else:
-            part = pd.DataFrame({"id": [7], ANCHOR: [{"source": 1, "position": 2, "edge": 3}]})
+            part = pd.DataFrame({TUPLE: [{"id": 7}], ANCHOR: [{"source": 1, "position": 2, "edge": 3}]})
             [frame] = key.task((7,), [part], key.state)  # type: ignore[arg-type]
             emitted = frame.to_dict("records")[0]
         assert emitted["both"].startswith(f"[('{source}', 'default', {{'id': 7, 'gender': 'f'}}), (")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acker.config.topics import parse
-from spout.inspect.describe import describe
+from acker.provisioning.describe import describe
 
 LISTS = """
 inputs:

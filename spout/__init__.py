@@ -39,13 +39,8 @@ if TYPE_CHECKING:
     from spout.standalone.kafka_spout import KafkaSpout
     from spout.streaming.stream import bolt, load, read_stream
     from spout.tuples.anchor_columns import collect_anchors, join_anchors
-    from spout.tuples.collector import (
-        FailTuple,
-        MessageId,
-        RejectTuple,
-        Tuple,
-        Undecodable,
-    )
+    from spout.tuples.failures import FailTuple, RejectTuple, Undecodable
+    from spout.tuples.tuple import MessageId, Tuple
 
 _HOME = {
     "AckInfo": "spout.bolts.hooks",
@@ -63,7 +58,7 @@ _HOME = {
     "EmitInfo": "spout.bolts.hooks",
     "ExecuteInfo": "spout.bolts.hooks",
     "FailInfo": "spout.bolts.hooks",
-    "FailTuple": "spout.tuples.collector",
+    "FailTuple": "spout.tuples.failures",
     "Grouping": "spout.bolts.groupings",
     "Item": "spout.standalone.items",
     "Items": "spout.standalone.items",
@@ -71,19 +66,19 @@ _HOME = {
     "KeyedBolt": "spout.bolts.keyed_bolt",
     "KeyedCollector": "spout.bolts.keyed_bolt",
     "KeyedTuple": "spout.bolts.keyed_bolt",
-    "MessageId": "spout.tuples.collector",
+    "MessageId": "spout.tuples.tuple",
     "OutputCollector": "spout.bolts.collectors",
     "OutputDeclarer": "spout.bolts.bolts",
     "Part": "spout.standalone.items",
-    "RejectTuple": "spout.tuples.collector",
+    "RejectTuple": "spout.tuples.failures",
     "Sink": "spout.sinks.foreach_batch",
     "StreamStatus": "spout.builder.streams",
     "SubmittedTopology": "spout.builder.submitted",
     "TaskHook": "spout.bolts.hooks",
     "TopologyBuilder": "spout.builder.topology",
     "TopologyStatus": "spout.builder.submitted",
-    "Tuple": "spout.tuples.collector",
-    "Undecodable": "spout.tuples.collector",
+    "Tuple": "spout.tuples.tuple",
+    "Undecodable": "spout.tuples.failures",
     "bolt": "spout.streaming.stream",
     "fail_when": "spout.held.conditions",
     "fields": "spout.bolts.groupings",

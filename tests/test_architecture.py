@@ -49,13 +49,13 @@ PURE = [
     "acker/provisioning/roles.py", "replay/policy/disposition.py",
     "replay/worker/waiting.py", "replay/records/dead_letter.py", "replay/records/letters.py",
     "spout/inspect/letter_rows.py", "spout/inspect/story.py", "spout/planning/window.py",
-    "spout/planning/plan.py", "spout/tuples/collector.py", "spout/publishing/fold.py",
+    "spout/planning/plan.py", "spout/tuples/tuple.py", "spout/tuples/failures.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/publish.py", "spout/standalone/store.py",
     "spout/topology/graph.py", "spout/topology/stages.py",
     "spout/topology/routing.py", "spout/topology/chain.py", "spout/bolts/collectors.py",
     "spout/tuples/counts.py",
     "spout/topology/explain.py", "spout/tuples/culprits.py", "spout/runtime/pulse.py",
-    "spout/topology/keyed_graph.py", "spout/tuples/origins.py", "spout/doctor/codes.py", "acker/id_ranges.py",
+    "spout/topology/keyed_graph.py", "spout/tuples/columns.py", "spout/doctor/codes.py", "acker/id_ranges.py",
 ]  # fmt: skip
 """What needs no clock, thread, log or broker to be tested. See docs/design/protocol.md, section 6."""
 
@@ -73,7 +73,7 @@ MAY_CATCH_ALL = {
     "spout/standalone/engine.py": "the top of a spout's threads",
     "spout/sinks/query_listener.py": "the top of a callback of Spark's, which swallows what it raises",
     "spout/execution/bolt_work.py": "code of the user",
-    "spout/tuples/collector.py": "a repr of the user, which was only to be shown",
+    "spout/tuples/tuple.py": "a repr of the user, which was only to be shown",
     "spout/held/keyed_rows.py": "code of the user",
     "spout/streaming/read_task.py": "code of the user",
     "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",

@@ -44,8 +44,9 @@ from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 from tests.support.memory.cluster import MemoryCluster
 
 TOPIC, TOPIC_ID = "bench", "topic-id"

@@ -36,7 +36,7 @@ from benchmarks.world import INPUT, PARTITIONS, World, bench_world, bulk_produce
 from spout.bolts.collectors import BasicCollector
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 KEYS: Final = 10_000
 FAILING: Final = 1_000

@@ -22,16 +22,10 @@ import pyarrow as pa
 from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
-from spout.tuples.collector import (
-    DEFAULT_STREAM,
-    Cause,
-    FailTuple,
-    Tuple,
-    cause_of,
-    values_in_order,
-)
 from spout.tuples.culprits import Isolated
+from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.raised import Tracebacks
+from spout.tuples.tuple import DEFAULT_STREAM, Tuple, values_in_order
 
 
 class OutputDeclarer:

@@ -21,19 +21,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
-from spout.tuples.collector import (
+from spout.tuples.failures import ERRORS_MAX, Cause, cause_of
+from spout.tuples.raised import Tracebacks
+from spout.tuples.tuple import (
     DEFAULT_STREAM,
-    ERRORS_MAX,
     AnchoredTuple,
-    Cause,
     Delivery,
     Tuple,
     TupleState,
     Values,
-    cause_of,
     values_in_order,
 )
-from spout.tuples.raised import Tracebacks
 
 
 class Emit(Protocol):

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.failures import Cause
+from spout.tuples.tuple import Tuple
 
 
 class EmitInfo(NamedTuple):

@@ -16,16 +16,9 @@ from acker.errors import TupleError
 from acker.identity import Position, Root, Source, child_edge, subscription_key
 from spout.bolts.bolts import Stopping
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import (
-    DEFAULT_STREAM,
-    SPARK,
-    Cause,
-    StreamId,
-    Values,
-    cause_of,
-    values_in_order,
-)
+from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks
+from spout.tuples.tuple import DEFAULT_STREAM, SPARK, StreamId, Values, values_in_order
 
 
 class KeyedTuple:

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from acker.errors import UsageError
 from spout.bolts.bolts import AnyBolt, OutputDeclarer
 from spout.spark.private import arrow_schema_of
-from spout.tuples.collector import DEFAULT_STREAM
 from spout.tuples.columns import ANCHOR, TASK, TO
+from spout.tuples.tuple import DEFAULT_STREAM
 
 RESERVED = frozenset({ANCHOR, TO, TASK})
 """Names that no field may have."""

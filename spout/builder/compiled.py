@@ -14,7 +14,7 @@ from spout.bolts.bolts import AnyBolt
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.topology.stages import Layout
-from spout.tuples.collector import StreamId
+from spout.tuples.tuple import StreamId
 
 WriteBatch = Callable[[Any, int], object]
 """Writes one micro-batch of a stream: gets its rows, a DataFrame, and its id."""

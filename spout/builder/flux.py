@@ -40,7 +40,7 @@ from acker.config.yaml_text import read_yaml
 from acker.errors import UsageError, WindhoverError
 from spout.builder.compiled import Sink
 from spout.builder.topology import TopologyBuilder
-from spout.tuples.collector import DEFAULT_STREAM
+from spout.tuples.tuple import DEFAULT_STREAM
 
 S = TypeVar("S", bound=Section)
 

@@ -19,8 +19,8 @@ from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped
 from spout.streaming.application import Application, Stream
 from spout.streaming.query_plan import streams_read
-from spout.tuples.collector import Cause
 from spout.tuples.counts import Counts, What, added, count_of
+from spout.tuples.failures import Cause
 
 
 @dataclass(frozen=True, slots=True)

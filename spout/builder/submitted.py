@@ -27,9 +27,9 @@ from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic
 from spout.topology.explain import explain
 from spout.topology.keyed_graph import check_trigger
-from spout.tuples.collector import Cause
 from spout.tuples.columns import COLUMN, TO
 from spout.tuples.counts import Counts, What, count_of
+from spout.tuples.failures import Cause
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

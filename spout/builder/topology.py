@@ -43,9 +43,9 @@ from spout.topology.explain import explain
 from spout.topology.graph import Component, Graph, Kind, OutputStream, Subscription
 from spout.topology.keyed_graph import check_keyed
 from spout.topology.stages import layout
-from spout.tuples.collector import DEFAULT_STREAM, StreamId
 from spout.tuples.columns import SOURCE_COLUMNS
 from spout.tuples.messages import ARROW_TYPES
+from spout.tuples.tuple import DEFAULT_STREAM, StreamId
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

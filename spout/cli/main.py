@@ -148,8 +148,8 @@ def options(version: Version = False, debug: Debug = False) -> None:
 @app.command()
 def validate(file: File = DEFAULT_CONFIG) -> int:
     """Check a topics.yaml: print its problems, or its effective settings. The broker is not contacted."""
-    from acker.provisioning.topic_times import long_needs
     from acker.provisioning.describe import describe
+    from acker.provisioning.topic_times import long_needs
 
     ignored: list[str] = []
     topics = loaded(file, ignored.append)

@@ -21,9 +21,8 @@ from acker.kafka.port import Log, TopicPartition
 from acker.provisioning import provision
 from spout.demo.words import WordTable
 from spout.local.embedded import EmbeddedBroker, broker_port
-from spout.local.page import announce_page, start_page
 from spout.local.spark_session import local_session, warm_up
-from spout.local.up import BOOTSTRAP
+from spout.local.up import BOOTSTRAP, announce_page, start_page
 from spout.runtime.child import Child
 
 INPUT = "sentences"

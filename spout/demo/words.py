@@ -27,7 +27,7 @@ from acker.identity import position_at
 from spout.bolts.bolts import ArrowBolt, BatchCollector, Bolt
 from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 ALWAYS_FAILS = b"always-fails"
 """Key of the line that fails at every attempt and becomes a dead letter."""

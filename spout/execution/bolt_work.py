@@ -48,19 +48,11 @@ from spout.execution.guards import Guarded
 from spout.planning.order import Gate
 from spout.runtime.pulse import Pulse
 from spout.topology.stage_pass import BoltPass
-from spout.tuples.collector import (
-    AnchoredTuple,
-    Cause,
-    FailTuple,
-    PlacedTuple,
-    Rows,
-    StreamId,
-    Tuple,
-    cause_of,
-)
 from spout.tuples.counts import Counted, Tally, What
+from spout.tuples.failures import Cause, FailTuple, cause_of
 from spout.tuples.places import Deliveries
 from spout.tuples.rows import arrow_of
+from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId, Tuple
 
 ClockNs = Callable[[], int]
 

@@ -17,15 +17,9 @@ from acker.errors import TupleError
 from acker.identity import I64
 from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.collector import (
-    DEFAULT_STREAM,
-    AnchoredTuple,
-    MessageId,
-    Rows,
-    Values,
-)
 from spout.tuples.places import Deliveries, children_of, ordinals_of
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
+from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values
 
 
 class Emissions(NamedTuple):

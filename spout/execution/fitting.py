@@ -19,7 +19,7 @@ from acker.identity import I64
 from spout.bolts.bolts import BatchCollector, columns_in_order
 from spout.bolts.collectors import OutputCollector, Sent
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.collector import Cause, cause_of
+from spout.tuples.failures import Cause, cause_of
 from spout.tuples.rows import MISFITS, Misfit, batch_of, in_order, misfits, missized, unanchored_misfit
 
 RowFailure = tuple[int, Cause]

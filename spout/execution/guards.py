@@ -20,8 +20,9 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, invoke, stops
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Delivery, PlacedTuple, Tuple, cause_of
 from spout.tuples.culprits import Call, Isolated, Orders
+from spout.tuples.failures import cause_of
+from spout.tuples.tuple import Delivery, PlacedTuple, Tuple
 
 ROOTS_MAX: Final = 4_096
 """Roots of one tuple that are written down; one with more is named by the number of its call alone."""

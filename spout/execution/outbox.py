@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from acker.identity import I64
 from spout.topology.stage_pass import StagePass, StreamPass
-from spout.tuples.collector import Delivery
-from spout.tuples.columns import ANCHOR, TASK, TO
-from spout.tuples.origins import ROOT, Origins
+from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
 from spout.tuples.places import column_of, only_roots
+from spout.tuples.tuple import Delivery
 
 
 class TaskOutbox:

@@ -30,14 +30,13 @@ from spout.topology.routing import tasks_for, value_keys
 from spout.topology.stage_pass import Frame, StagePass, StreamPass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
-from spout.tuples.collector import Rows
-from spout.tuples.columns import ANCHOR, TO
+from spout.tuples.columns import ANCHOR, ROOT, TO
 from spout.tuples.counts import Counted, Tally, What, added
 from spout.tuples.messages import MessageRows
-from spout.tuples.origins import ROOT
 from spout.tuples.places import Deliveries, Descendants, children_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
 from spout.tuples.rows import ArrowRows, arrow_of
+from spout.tuples.tuple import Rows
 
 
 class TaskRun(Protocol):

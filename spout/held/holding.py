@@ -51,16 +51,12 @@ from spout.streaming.query_plan import label, refuse_limit, streams_read
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import HELD_TYPE, UNTIL, gathered
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import (
-    DEFAULT_STREAM,
-    ERRORS_MAX,
-    SPARK,
-    Cause,
-)
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counts, added
+from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 
 _DROPPED = -1
 

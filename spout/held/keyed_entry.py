@@ -38,10 +38,10 @@ from spout.topology.stage_pass import StagePass, entry_of
 from spout.topology.stages import Layout
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import Carry, Fingerprint, fingerprint_of
-from spout.tuples.collector import StreamId, cause_of
-from spout.tuples.columns import ANCHOR, TO
+from spout.tuples.columns import ANCHOR, ROOT, TO
 from spout.tuples.counts import Counted, Measure, What
-from spout.tuples.origins import ROOT
+from spout.tuples.failures import cause_of
+from spout.tuples.tuple import StreamId
 
 _WORD: Final = (1 << 32) - 1
 
@@ -83,7 +83,7 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
 
     Args:
         deliveries: the places of each tuple in its trees, in the HOPS form of `spout.tuples.anchors`.
-        roots: source and position of each tuple's root, in the form of `spout.tuples.origins`.
+        roots: source and position of each tuple's root, in the form of `spout.tuples.columns`.
     """
     has_root = np.asarray(roots.is_valid())
     of_row = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)

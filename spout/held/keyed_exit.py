@@ -32,11 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spout.execution.safety import Safety
 from spout.execution.stage_run import TaskRun
 from spout.held.held_plan import refuse_left_out
 from spout.held.holding import released_by
-from spout.isolation.task_runs import no_garbage_collection, running_stage
+from spout.isolation.task_runs import Safety, no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots, Released, RootPositions
 from spout.publishing.ledger import add
 from spout.streaming.application import Application
@@ -46,11 +45,12 @@ from spout.topology.stage_pass import StagePass, StreamPass
 from spout.topology.stages import SinkOutput
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry
-from spout.tuples.collector import Cause, StreamId
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import StreamId
 
 REPORT = "_windhover_report"
 """The column."""

@@ -46,11 +46,12 @@ from spout.publishing.ledger import TaskName, task_name
 from spout.spark.private import arrow_schema_of, arrow_type_of, pandas_converter_of
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
-from spout.tuples.collector import SPARK, Cause, StreamId, cause_of, short_repr
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
+from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import size_error
+from spout.tuples.tuple import SPARK, StreamId, short_repr
 
 PandasFrame = Any  # pandas ships no types
 

@@ -17,9 +17,9 @@ from acker.errors import TrackingError
 from spout.planning.order import Slip
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Anchors
-from spout.tuples.collector import Rows
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Rows
 
 BLOCK_ROWS: Final = 1_000
 """Rows that a child works on at a time, where bolts work row by row: no more are worked on again."""

@@ -55,10 +55,10 @@ from spout.planning.order import PARTITION, Gate, LineUp, Slip
 from spout.publishing.fold import TaskReport, merged
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import Anchors, Carry
-from spout.tuples.collector import Rows
 from spout.tuples.columns import ANCHOR
 from spout.tuples.culprits import Orders
 from spout.tuples.rows import ArrowRows, batch_of
+from spout.tuples.tuple import Rows
 
 SPOOL_BYTES: Final = 64 * 1024 * 1024
 """Rows that are kept for another child go to a file beyond this."""

@@ -16,10 +16,10 @@ from acker.config.topics import load_topics
 from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
 from spout.local.broker_settings import HOST
-from spout.local.embedded import EmbeddedBroker
+from spout.local.embedded import EmbeddedBroker, free_port, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
-from spout.local.page import announce_page, start_page
 from spout.runtime.child import Child, Kind
+from spout.ui.serve import UI_PORT, missing_libraries
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 """Environment variable that a topics.yaml refers to for the broker's address."""
@@ -119,6 +119,32 @@ def _start(
         child.wait_ready()
         say(f"{child.kind} is ready (process {child.pid}, log {child.log})")
     return children
+
+
+def announce_page(say: Callable[[str], None]) -> int | None:
+    """Choose a port for the page and name its address; None: there is no page, since a library is missing."""
+    if missing := missing_libraries():
+        say(f"no page: {', '.join(missing)} not installed; run `pip install 'windhover[ui]'`")
+        return None
+    port = UI_PORT if is_free(UI_PORT) else free_port()
+    say(f"page: http://{HOST}:{port}/ answers as soon as Kafka runs")
+    return port
+
+
+def start_page(
+    stack: ExitStack, port: int | None, config: Path, environ: Mapping[str, str], say: Callable[[str], None]
+) -> None:
+    """Start the page in a process that `stack` ends. Where it does not start, the rest goes on without it."""
+    if port is None:
+        return
+    program = ("-m", "spout.cli", "ui", "--config", str(config.resolve()), "--port", str(port))
+    page = stack.enter_context(Child("ui", config, environ=environ, program=program))
+    try:
+        page.wait_ready()
+    except Unreachable as error:
+        say(f"no page: {error}")
+        return
+    say(f"page is ready (process {page.pid}, log {page.log})")
 
 
 def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:

@@ -31,7 +31,7 @@ import numpy as np
 from acker.hot_paths import among, distinct
 from acker.identity import I64
 from acker.wire.causes import HELD
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 
 KEY: Final = "key"
 PARTITION: Final = "partition"

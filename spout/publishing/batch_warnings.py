@@ -27,9 +27,9 @@ from replay.records.headers import location
 from spout.group.sources import topic_names
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
-from spout.tuples.collector import Cause
 from spout.tuples.counts import What
 from spout.tuples.culprits import HUNG, WORKER_DIED
+from spout.tuples.failures import Cause
 
 WARN_MS: Final = 60_000
 """A bolt that goes on leaving tuples open is logged this often."""

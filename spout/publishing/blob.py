@@ -24,9 +24,10 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, KeyedRoots, Released, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.collector import Cause, StreamId
 from spout.tuples.counts import Counted, Measure, What
+from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
+from spout.tuples.tuple import StreamId
 
 VERSION = 7
 

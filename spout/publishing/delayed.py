@@ -22,7 +22,7 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.planning.plan import PlanIndex
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 
 LATE = "LATE"
 """The error of a root of which a tuple came too late for its watermark."""

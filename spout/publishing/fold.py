@@ -29,9 +29,10 @@ from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, KeyedRoots, Older, Released, RootPositions
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.collector import ERRORS_MAX, Cause, Delivery
 from spout.tuples.counts import Counts, added
+from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
+from spout.tuples.tuple import Delivery
 
 _NONE: I64 = np.empty(0, np.int64)
 

@@ -12,10 +12,12 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 import uuid
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
 
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -25,7 +27,10 @@ from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import Evaluated, TaskReport
-from spout.tuples.traceback_log import OF_WORKER
+from spout.runtime.recurring import RECURRING_EVERY_S, OncePerKind
+from spout.tuples.raised import Raised
+
+_LOGGER = logging.getLogger("windhover.spout")
 
 BATCHES_KEPT = 2
 """Batches of one query that are kept: the one that runs, and the one that may still be published."""
@@ -87,6 +92,37 @@ class LedgerParam(AccumulatorParam[Value]):
         except Exception as error:  # noqa: BLE001  (raising here would stop every accumulator, silently)
             value1.setdefault(_ERRORS, {})[uuid.uuid4().hex] = (0, 0, 0, "", repr(error).encode())
         return value1
+
+
+class TracebackLog:
+    """Logs the tracebacks of one process, or of one stream: of each kind one a minute.
+
+    An executor logs when a task reports, the driver what the tasks of a batch reported. Where both are one
+    process (a local master), the driver alone does.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kinds = OncePerKind(clock)
+
+    def tell(self, raised: Iterable[Raised], batch: int) -> None:
+        """Log what was raised in a batch, unless its kind was logged within `RECURRING_EVERY_S`."""
+        for each in raised:
+            if self._kinds.left_out(each.kind) is None:
+                continue
+            _LOGGER.warning(
+                "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"
+                " %.0f s\n%s",
+                each.operator,
+                each.error,
+                each.place,
+                batch,
+                RECURRING_EVERY_S,
+                each.text,
+            )
+
+
+OF_WORKER: Final = TracebackLog()
+"""What this process of an executor has logged; Spark lets one process do task after task."""
 
 
 def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:

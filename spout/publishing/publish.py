@@ -40,7 +40,7 @@ from acker.wire.events import (
 from spout.planning.plan import BatchPlan, by_block
 from spout.publishing.delayed import Older
 from spout.publishing.fold import BatchOutcome
-from spout.tuples.collector import Cause, cut_text
+from spout.tuples.failures import Cause, cut_text
 
 CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""

@@ -33,8 +33,8 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import LATE, KeyedRoots, split
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, placed, residuals
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.collector import Cause
 from spout.tuples.counts import added
+from spout.tuples.failures import Cause
 
 _NONE: I64 = np.empty(0, np.int64)
 

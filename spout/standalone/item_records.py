@@ -18,7 +18,7 @@ from acker.identity import I64
 from acker.wire.events import PositionRun, SourceRun, runs_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
 
 

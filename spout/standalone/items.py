@@ -9,8 +9,8 @@ from typing import Any, Final, overload
 
 from spout.standalone.item_records import Segment
 from spout.standalone.store import Lease
-from spout.tuples.collector import Tuple
 from spout.tuples.messages import GETTERS, MessageRows
+from spout.tuples.tuple import Tuple
 
 SHOWN: Final = 60
 """How many characters of a wrong argument an error message shows."""

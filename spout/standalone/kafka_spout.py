@@ -27,7 +27,7 @@ from spout.standalone.engine import Engine
 from spout.standalone.items import Item, shortened
 from spout.standalone.queues import ClientLimits, SpoutStatus
 from spout.standalone.service import SpoutService
-from spout.tuples.collector import MessageId
+from spout.tuples.tuple import MessageId
 
 OPEN_MS: Final = 90_000
 """How long `KafkaSpout.open` waits; after 60 s the ackers themselves count as unreachable."""

@@ -18,7 +18,8 @@ from spout.planner.mailbox import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
 from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts
-from spout.tuples.collector import Cause, Tuple, cause_of
+from spout.tuples.failures import Cause, cause_of
+from spout.tuples.tuple import Tuple
 
 LATE_KEPT = 1_000
 """How many names of roots that were settled too late are kept for the next report; more are only counted."""

@@ -12,7 +12,9 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import uuid
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +30,17 @@ from acker.config.settings import longest_unreachable_ms
 from acker.config.topics import Input, Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
-from spout.bolts.work_done import WorkDone
-from spout.execution.safety import Safety
+from spout.isolation.task_runs import Safety
 from spout.publishing.batch_warnings import LeftOpen
-from spout.publishing.ledger import ReportLedger, Reports
+from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
 from spout.spark.private import most_tasks, session_uuid
 from spout.tuples.anchors import Carry
-from spout.tuples.traceback_log import TracebackLog
+from spout.tuples.counts import Counts, added
+from spout.tuples.failures import Cause
+
+ERRORS_KEPT = 100
+"""The last errors that bolts reported, for the status."""
 
 _ATTRIBUTE = "_windhover"
 _LOCK = "lock"
@@ -83,6 +88,41 @@ def refuse_workers(python: str, shipped: str) -> None:
             " the driver. Spark unpacks --archives on executors alone: unpack the archive here too, under the"
             " same relative path, or name an interpreter that has the same path on every machine"
         )
+
+
+class WorkDone:
+    """Counts and errors of a stream's bolts, over all published batches; one thread adds, others read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counts = {}
+        self._errors: deque[Cause] = deque(maxlen=ERRORS_KEPT)
+        self._isolated: Counter[str] = Counter()
+
+    def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
+        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
+        if counts or errors or isolated:
+            with self._lock:
+                self._counts = added([self._counts, counts])
+                self._errors.extend(errors)
+                self._isolated.update(isolated)
+
+    @property
+    def isolated(self) -> Mapping[str, int]:
+        """Number of records that killed or hung a process, by error."""
+        with self._lock:
+            return dict(self._isolated)
+
+    @property
+    def counts(self) -> Counts:
+        """All counts, by what is counted, component and stream."""
+        return self._counts
+
+    @property
+    def errors(self) -> tuple[Cause, ...]:
+        """The last errors that bolts reported, the newest last."""
+        with self._lock:
+            return tuple(self._errors)
 
 
 @dataclass(slots=True)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from acker.config.topics import Input, Topics
 from acker.identity import input_id_of
 from acker.units import time_ms
-from spout.execution.safety import Safety
 from spout.group.sources import PlannerSpec, topic_names
+from spout.isolation.task_runs import Safety
 from spout.planner.mailbox import Mailbox
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.tuples.anchors import Carry
-from spout.tuples.collector import Tuple
 from spout.tuples.columns import SOURCE_COLUMNS
+from spout.tuples.tuple import Tuple
 
 if TYPE_CHECKING:
     from spout.topology.stage_pass import StagePass

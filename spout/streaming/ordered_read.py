@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from acker.kafka.port import Headers
 from replay.records.headers import ORIGIN, parse_location
 from spout.planning.order import Gate
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 from spout.tuples.messages import record_key
 
 COPIES_BYTES_MAX: Final = 256 << 20

@@ -26,16 +26,12 @@ from spout.streaming.consume import CHUNK_RECORDS, RangeReader, Share
 from spout.streaming.options import SourceOptions
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
-from spout.tuples.collector import (
-    Cause,
-    Tuple,
-    cause_of,
-    cut_text,
-)
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.failures import Cause, cause_of, cut_text
 from spout.tuples.messages import SPOUT, MessageRows, headers_of, record_key
 from spout.tuples.raised import Tracebacks, first_of_each
+from spout.tuples.tuple import Tuple
 
 
 def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:

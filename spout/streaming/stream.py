@@ -37,7 +37,7 @@ from spout.bolts.bolts import (
 from spout.bolts.groupings import Grouping
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema
-from spout.execution.safety import Safety, limit_ms, tried_once
+from spout.isolation.task_runs import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.spark.private import spark_type_of
 from spout.streaming.application import Application, refuse_workers
@@ -45,8 +45,8 @@ from spout.streaming.frames import Node, loose, node_of
 from spout.streaming.options import SourceOptions
 from spout.topology.chain import Step
 from spout.tuples.anchors import Carry
-from spout.tuples.collector import Tuple
 from spout.tuples.columns import ANCHOR, HEADERS_TYPE, SOURCE_COLUMNS
+from spout.tuples.tuple import Tuple
 
 _LOGGER = logging.getLogger("windhover.spout")
 

@@ -20,8 +20,8 @@ from spout.topology.graph import Kind, Subscription
 from spout.topology.stage_pass import BoltPass, Frame, StagePass, StreamPass, roots_arrive
 from spout.topology.stages import Route, SinkOutput
 from spout.tuples.anchors import Carry
-from spout.tuples.collector import DEFAULT_STREAM, SPARK, StreamId
 from spout.tuples.columns import ANCHOR
+from spout.tuples.tuple import DEFAULT_STREAM, SPARK, StreamId
 
 
 class Step(NamedTuple):

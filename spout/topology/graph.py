@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from acker.errors import UsageError
 from acker.identity import subscription_key
-from spout.tuples.collector import StreamId
+from spout.tuples.tuple import StreamId
 
 
 class Kind(StrEnum):

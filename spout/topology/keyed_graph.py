@@ -17,7 +17,7 @@ from acker.errors import UsageError
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.topology.graph import Component, Graph, Kind, Subscription
-from spout.tuples.collector import StreamId
+from spout.tuples.tuple import StreamId
 
 
 def check_keyed(

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
 from spout.topology.graph import Kind
-from spout.tuples.collector import Delivery
 from spout.tuples.places import Places, number_of
+from spout.tuples.tuple import Delivery
 
 _SECOND = np.uint64(0x5851F42D4C957F2D)
 """Makes the second choice of a partial key independent of the first."""

@@ -34,9 +34,8 @@ from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
-from spout.tuples.collector import StreamId
-from spout.tuples.columns import ANCHOR, COLUMN, TASK, TO
-from spout.tuples.origins import ROOT, ROOT_TYPE
+from spout.tuples.columns import ANCHOR, COLUMN, ROOT, ROOT_TYPE, TASK, TO
+from spout.tuples.tuple import StreamId
 
 
 @dataclass(frozen=True, slots=True)

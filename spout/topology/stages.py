@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spout.topology.graph import Graph, Kind, Subscription
-from spout.tuples.collector import StreamId
+from spout.tuples.tuple import StreamId
 
 
 @dataclass(frozen=True, slots=True)

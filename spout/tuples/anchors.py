@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from acker.errors import TrackingError
 from acker.identity import I64, mix64_in_place
-from spout.tuples.collector import Delivery
+from spout.tuples.tuple import Delivery
 
 ORDINAL_BITS = 24
 ORDINALS_MAX = 1 << ORDINAL_BITS

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import pyarrow as pa
+
+from acker.identity import I64
+
 SOURCE_COLUMNS: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",
@@ -28,3 +33,42 @@ TASK = "_task"
 
 COLUMN = "s{}"
 """Name of the column with the tuples of the stream of this number."""
+
+ROOT = "_root"
+"""Between two stages, where a keyed bolt ends the topology: source and position of each root."""
+
+ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
+
+
+class Origins:
+    """Sources and positions of the roots of one task's input, by their index.
+
+    Within a batch a root is its index in the batch's plan, and only read tasks have the plan. A keyed bolt
+    holds tuples beyond it, so rows before one also have the source and the position. A task can name those
+    of all roots that it needs: they came with its input, and it emits only on its input.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def learn(self, indices: I64, named: pa.StructArray) -> None:
+        """Remember roots of the input: their indices, `(n,) int64`, -1: none, and sources and positions."""
+        places = zip(_numbers(named.field("source")), _numbers(named.field("position")), strict=True)
+        self._places.update(zip(indices.tolist(), places, strict=True))
+
+    def column(self, indices: I64) -> pa.Array:
+        """Return `source` and `position` of each root; null for -1.
+
+        Raises:
+            KeyError: one of them was not in the task's input.
+        """
+        found = [self._places[index] if index >= 0 else (0, 0) for index in indices.tolist()]
+        sources, positions = np.array(found, np.int64).reshape(-1, 2).T
+        columns = [pa.array(sources), pa.array(positions)]
+        return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=pa.array(indices < 0))
+
+
+def _numbers(column: pa.Array) -> list[int]:
+    numbers: list[int] = column.fill_null(0).to_pylist()
+    return numbers

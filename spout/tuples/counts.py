@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from spout.tuples.collector import StreamId
+from spout.tuples.tuple import StreamId
 
 
 class What(StrEnum):

@@ -19,7 +19,7 @@ from confluent_kafka import Message
 
 from acker.identity import I64, Position, Root, Source, is_replay
 from replay.records.headers import parse_lineage
-from spout.tuples.collector import MessageId, StreamId
+from spout.tuples.tuple import MessageId, StreamId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from acker.identity import I64, U64, mix64, mix64_in_place
 from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry, hops_column, pack
-from spout.tuples.collector import Delivery
+from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
 

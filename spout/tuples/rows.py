@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from acker.errors import MessageIdUnknown, TupleError
-from spout.tuples.collector import (
-    SPARK,
-    MessageId,
-    Rows,
-    StreamId,
-    short_repr,
-    values_in_order,
-)
+from spout.tuples.tuple import SPARK, MessageId, Rows, StreamId, short_repr, values_in_order
 
 FindId = Callable[[int], MessageId]
 """Returns the message id of a row."""

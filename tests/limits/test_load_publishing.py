@@ -11,7 +11,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of, residuals
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
-from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause, cause_of
+from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, cause_of
 from tests.support.cpu_time import within
 
 PARTITIONS = 1_000

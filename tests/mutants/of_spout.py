@@ -367,16 +367,15 @@ MUTANTS = (
         "spout/bolts/collectors.py",
         "for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)",
         "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first:], strict=False)",
-        "tests/unit/spout/tuples/test_collector.py"
-        "::test_an_emission_is_anchored_on_every_distinct_anchor_once",
+        "tests/unit/spout/tuples/test_tuple.py::test_an_emission_is_anchored_on_every_distinct_anchor_once",
         "a failure behind a join would replay one of two records",
     ),
     Mutant(
         "siblings-have-ordinals-of-their-own",
-        "spout/tuples/collector.py",
+        "spout/tuples/tuple.py",
         "self._born[subscription] = ordinal + 1",
         "self._born[subscription] = 0",
-        "tests/unit/spout/tuples/test_collector.py::test_ordinals_count_the_deliveries_of_their_parent",
+        "tests/unit/spout/tuples/test_tuple.py::test_ordinals_count_the_deliveries_of_their_parent",
         "two tuples emitted on one would cancel, and nobody would wait for them",
     ),
     Mutant(
@@ -384,8 +383,7 @@ MUTANTS = (
         "spout/bolts/collectors.py",
         "self.failures.extend((delivery.root, named) for delivery in received.deliveries)",
         "self.failures.extend((delivery.root, named) for delivery in received.deliveries[:1])",
-        "tests/unit/spout/tuples/test_collector.py"
-        "::test_failing_fails_every_root_that_the_tuple_descends_from",
+        "tests/unit/spout/tuples/test_tuple.py::test_failing_fails_every_root_that_the_tuple_descends_from",
         "of a joined tuple that fails one record would time out instead",
     ),
     Mutant(
@@ -393,7 +391,7 @@ MUTANTS = (
         "spout/bolts/collectors.py",
         "if received.state is not TupleState.OPEN:",
         "if False:",
-        "tests/unit/spout/tuples/test_collector.py"
+        "tests/unit/spout/tuples/test_tuple.py"
         "::test_whatever_follows_a_settled_tuple_raises_and_changes_nothing",
         "a bolt that acks and then fails a tuple would not learn that it is wrong",
     ),
@@ -402,7 +400,7 @@ MUTANTS = (
         "spout/bolts/collectors.py",
         "            yield from received.children\n",
         "",
-        "tests/unit/spout/tuples/test_collector.py::test_what_is_neither_acked_nor_failed_stays_outstanding",
+        "tests/unit/spout/tuples/test_tuple.py::test_what_is_neither_acked_nor_failed_stays_outstanding",
         "a tuple that a bolt holds would come out with another value than its acks",
     ),
     Mutant(

@@ -23,8 +23,8 @@ from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Tuple
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 from tests.support.published import contributions, failed_roots
 
 SOURCE = 3 << 16 | 1

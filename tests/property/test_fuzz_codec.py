@@ -28,7 +28,7 @@ from acker.wire.events import Acks, Fails, Init, PositionRun, Take, Taken, Verdi
 from replay.records.due import Due, Progress, due_codec
 from spout.publishing import blob
 from spout.publishing.fold import TaskReport, failures_of
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 from tests.support.garbage import golden_records, mutated, values
 
 BYTES_MAX = 20_000_000

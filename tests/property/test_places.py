@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, hops_column
-from spout.tuples.collector import Delivery
 from spout.tuples.places import Places, children_of, column_of, number_of, places_of
+from spout.tuples.tuple import Delivery
 
 KEYS = st.integers(0, 2**32 - 1)
 ORDINALS = st.integers(0, 2**24 - 1)

@@ -18,12 +18,8 @@ from spout.bolts.collectors import AnchoredTuple, BasicCollector, OutputCollecto
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import BoltDeclarer, TopologyBuilder
 from spout.topology.graph import Kind
-from spout.tuples.collector import (
-    Delivery,
-    FailTuple,
-    PlacedTuple,
-    Tuple,
-)
+from spout.tuples.failures import FailTuple
+from spout.tuples.tuple import Delivery, PlacedTuple, Tuple
 from tests.support.published import contributions, failed_roots
 from tests.support.worlds.topology_world import SOURCE, TOPICS, run, schema_of
 

@@ -30,8 +30,9 @@ import spout
 from acker.errors import WindhoverError
 from acker.identity import position_at, source_of
 from acker.kafka.port import Outgoing
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.kestrel_world import KestrelWorld
 
 ROOT = Path(__file__).parents[2]

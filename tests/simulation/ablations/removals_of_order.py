@@ -9,7 +9,7 @@ import spout.publishing.settle
 from acker.identity import I64
 from spout.planner.order_watch import OrderWatch
 from spout.planning.order import Gate, Lined
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 
 Replaced = list[tuple[Any, str, Any]]
 

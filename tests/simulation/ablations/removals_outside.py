@@ -30,7 +30,7 @@ from spout.planner.batches import Batches
 from spout.planning.intake import Room, SourceCursor, choose_runs, cursor_of
 from spout.planning.session import SessionClock
 from spout.planning.window import Window
-from spout.tuples.collector import Delivery
+from spout.tuples.tuple import Delivery
 from tests.simulation.world.query import QueryProcess
 
 Replaced = list[tuple[Any, str, Any]]

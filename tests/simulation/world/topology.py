@@ -33,8 +33,9 @@ from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
 from spout.publishing.fold import TaskReport, failures_of, outstanding_of
 from spout.streaming.ordered_read import origin_of
-from spout.tuples.collector import AnchoredTuple, Cause, Delivery
+from spout.tuples.failures import Cause
 from spout.tuples.rows import ListRows
+from spout.tuples.tuple import AnchoredTuple, Delivery
 from tests.simulation.truth.facts import COMPLETE, FAILED, OPEN, Evaluation
 
 SPLIT_TO_COUNT: Final = subscription_key("split", "default", "count")

@@ -24,7 +24,7 @@ import spout
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
 from spout.local.spark_session import home_without_zip
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 PARTITIONS = 4
 """Twice as many as executors with a core each: when the last one begins, another has ended."""

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 
 def act(line: str) -> None:

@@ -12,7 +12,7 @@ import spout
 from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import AckInfo, BoltContext, EmitInfo, ExecuteInfo, FailInfo, TaskHook
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 
 def place_in(bolt: type, line: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spout.bolts.bolts import BasicBolt, Bolt, OutputDeclarer
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 
 class Sort(BasicBolt):

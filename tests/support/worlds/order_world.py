@@ -27,7 +27,7 @@ from spout.publishing.fold import Evaluated, TaskReport, failures_of
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 from tests.support.worlds.planning import FLUSH_MS, World
 
 YAML = """

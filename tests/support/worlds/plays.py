@@ -50,7 +50,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 
 TIMEOUT_MS = 30_000
 PLAY_S = 40.0

@@ -16,7 +16,7 @@ from spout.demo.words import (
     FlakyLineError,
     PoisonLineError,
 )
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 
 ROW = "origin string, ordinal int, attempt int, word string"
 """A word, by its identity (origin of the record, place in it) and by who wrote it."""

@@ -7,13 +7,7 @@ import json
 import pytest
 
 from acker.wire.causes import EXPLICIT, PARENTS_MAX, error_class, error_classes, error_text
-from spout.tuples.collector import (
-    Cause,
-    FailTuple,
-    RejectTuple,
-    Undecodable,
-    cause_of,
-)
+from spout.tuples.failures import Cause, FailTuple, RejectTuple, Undecodable, cause_of
 
 
 class OrderError(Exception):

@@ -18,8 +18,8 @@ from spout.bolts.hooks import TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.topology.chain import Chain, Step
-from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS, ran, record, schema_of
 
 

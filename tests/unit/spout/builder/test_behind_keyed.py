@@ -17,7 +17,7 @@ from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.delayed import KeyedRoots, RootPositions
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 from tests.support.bolts.keyed_topology_bolts import Words
 from tests.support.worlds.keyed_world import KeyedQuery
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, schema_of

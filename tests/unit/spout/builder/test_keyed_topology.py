@@ -29,10 +29,9 @@ from spout.publishing.fold import TaskReport
 from spout.topology.keyed_graph import check_trigger
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import hops_column
-from spout.tuples.collector import Delivery, StreamId
-from spout.tuples.columns import ANCHOR
-from spout.tuples.origins import ROOT_TYPE, Origins
+from spout.tuples.columns import ANCHOR, ROOT_TYPE, Origins
 from spout.tuples.places import Places, only_roots
+from spout.tuples.tuple import Delivery, StreamId
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from spout.builder.streams import StreamStatus, stream_metrics
 from spout.planner.mailbox import PlannerStatus
 from spout.runtime.metrics import Scraped
-from spout.tuples.collector import StreamId
 from spout.tuples.counts import Counted, Measure, What
+from spout.tuples.tuple import StreamId
 
 SPLIT = StreamId("spout")
 

@@ -14,7 +14,7 @@ from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import BoltDeclarer, TopologyBuilder
 from spout.topology.stages import Layout
-from spout.tuples.collector import StreamId, Tuple
+from spout.tuples.tuple import StreamId, Tuple
 from tests.support.worlds.topology_world import TOPICS, schema_of
 
 ELSEWHERE = parse("inputs:\n  more: {id: 4, group: g}\n", file="topics.yaml", environ={})

@@ -21,14 +21,10 @@ from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import (
-    Cause,
-    Delivery,
-    FailTuple,
-    Tuple,
-)
+from spout.tuples.failures import Cause, FailTuple
 from spout.tuples.places import ordinals_of
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Delivery, Tuple
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 0, 1)

@@ -18,8 +18,8 @@ from spout.bolts.keyed_bolt import KeyedTuple
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_rows import Field, KeyedTask
 from spout.topology.chain import Chain, Step
-from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, ran, record, schema_of
 
 SCHEMA = schema_of("it", "word string, n int")

@@ -11,7 +11,7 @@ from spout.bolts.bolts import ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
-from spout.tuples.collector import Tuple
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 LINES = [b"a", b"b", b"c", b"d"]

@@ -21,9 +21,9 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Delivery, StreamId, Tuple
 from spout.tuples.counts import Counted, What
 from spout.tuples.messages import MessageRows
+from spout.tuples.tuple import Delivery, StreamId, Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of, stages_of
 
 

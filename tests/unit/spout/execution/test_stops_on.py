@@ -24,9 +24,10 @@ from spout.planning.order import Gate, LineUp
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import FailTuple, RejectTuple, Tuple
 from spout.tuples.culprits import WORKER_DIED
+from spout.tuples.failures import FailTuple, RejectTuple
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import TOPICS, Begin, run
 
 VALUE = pa.schema([("value", pa.string())])

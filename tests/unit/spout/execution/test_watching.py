@@ -16,14 +16,10 @@ from spout.publishing.blob import decode, encode
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import (
-    SPARK,
-    Cause,
-    StreamId,
-    Tuple,
-)
 from spout.tuples.counts import Counted, Counts, Measure, What, count_of
+from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows, Rows
+from spout.tuples.tuple import SPARK, StreamId, Tuple
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 2, 9)

@@ -14,8 +14,8 @@ from spout.held.conditions import FLAG, FailWhen
 from spout.streaming.application import Application, refuse_connect
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Cause
 from spout.tuples.columns import ANCHOR
+from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from tests.support.worlds.topology_world import TOPICS
 

@@ -34,10 +34,11 @@ from spout.held.keyed_exit import ACKED, REPORT, RESET, ExitTask, lone_stage, re
 from spout.held.keyed_rows import TUPLE, Field, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchor_columns import HELD_TYPE
-from spout.tuples.collector import SPARK, Cause, StreamId, Tuple
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, What, count_of
+from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
+from spout.tuples.tuple import SPARK, StreamId, Tuple
 from tests.support.fake_ledger import FakeLedger
 from tests.support.fake_state import FakeState
 

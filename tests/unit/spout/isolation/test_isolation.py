@@ -30,9 +30,9 @@ from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Tuple
 from spout.tuples.culprits import HUNG, WORKER_DIED, Search
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 0, 1)

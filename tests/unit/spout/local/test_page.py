@@ -10,7 +10,7 @@ import pytest
 
 from acker.errors import UsageError
 from spout.cli.main import run
-from spout.local.page import announce_page, start_page
+from spout.local.up import announce_page, start_page
 from spout.ui.serve import listening
 
 

@@ -26,7 +26,7 @@ from spout.publishing.settle import settle
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.streaming.stream import _source_options
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 
 A, B = line_of_key(b"a"), line_of_key(b"b")
 JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))

@@ -14,7 +14,8 @@ from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.failures import Cause
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 INPUTS: tuple[Input, ...] = (TOPICS.input("lines"),)

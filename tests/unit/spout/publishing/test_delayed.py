@@ -16,7 +16,7 @@ from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
-from spout.tuples.collector import Cause
+from spout.tuples.failures import Cause
 from tests.support.worlds.held_batches import (
     A,
     B,

@@ -16,7 +16,8 @@ from spout.publishing.fold import Evaluated, TaskReport, failures_of, outstandin
 from spout.publishing.settle import settle
 from spout.streaming.query_plan import label, refuse_namesakes
 from spout.tuples.anchors import Fingerprint, fingerprint
-from spout.tuples.collector import Cause, Delivery
+from spout.tuples.failures import Cause
+from spout.tuples.tuple import Delivery
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))

@@ -29,7 +29,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
-from spout.tuples.collector import MESSAGE_BYTES_MAX, Cause
+from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause
 from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
 

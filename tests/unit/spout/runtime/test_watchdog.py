@@ -20,9 +20,9 @@ from spout.runtime.pulse import OverdueCalls, Pulse, Work
 from spout.runtime.watchdog import EXIT_HUNG, Watchdog
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import Tuple
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 from tests.support.waiting import eventually
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, schema_of, stages_of
 

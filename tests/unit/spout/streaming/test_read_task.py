@@ -23,7 +23,8 @@ from spout.streaming.consume import Share
 from spout.streaming.map_task import Received
 from spout.streaming.options import SourceOptions
 from spout.streaming.read_task import no_garbage_collection
-from spout.tuples.collector import Cause, Tuple
+from spout.tuples.failures import Cause
+from spout.tuples.tuple import Tuple
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 

@@ -11,10 +11,10 @@ from confluent_kafka import Message
 
 from acker.identity import Root, position_at, source_of
 from replay.records import headers
-from spout.tuples.collector import Tuple
 from spout.tuples.columns import SOURCE_COLUMNS
 from spout.tuples.messages import ARROW_TYPES, MessageRows
 from spout.tuples.rows import ArrowRows
+from spout.tuples.tuple import Tuple
 
 WALL = (1, 1_700_000_000_123)
 SOURCE = source_of(3, 2)

@@ -27,7 +27,7 @@ from spout.inspect.tables import cut_message
 from spout.isolation.isolation import IsolatedRun
 from spout.publishing.blob import VERSION, decode, encode
 from spout.publishing.fold import TaskReport, merged
-from spout.publishing.ledger import LedgerParam, Reports, add, is_local
+from spout.publishing.ledger import LedgerParam, Reports, TracebackLog, add, is_local
 from spout.publishing.publish import BatchLane, merge_causes
 from spout.runtime.recurring import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
@@ -36,15 +36,7 @@ from spout.streaming.read_task import no_garbage_collection
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.collector import (
-    MESSAGE_BYTES_MAX,
-    Cause,
-    FailTuple,
-    RejectTuple,
-    Tuple,
-    cause_of,
-    values_in_order,
-)
+from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, RejectTuple, cause_of
 from spout.tuples.raised import (
     KINDS_MAX,
     TRACEBACK_CHARACTERS_MAX,
@@ -54,7 +46,7 @@ from spout.tuples.raised import (
     place_of,
 )
 from spout.tuples.rows import ArrowRows
-from spout.tuples.traceback_log import TracebackLog
+from spout.tuples.tuple import Tuple, values_in_order
 from tests.support.worlds import topology_world
 
 WORD = pa.schema([("word", pa.string())])

@@ -11,20 +11,10 @@ import pytest
 
 from acker.errors import TupleError
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
-from spout.tuples.collector import (
-    MESSAGE_BYTES_MAX,
-    AnchoredTuple,
-    Cause,
-    Delivery,
-    FailTuple,
-    Rows,
-    StreamId,
-    Tuple,
-    cause_of,
-    cut_text,
-)
+from spout.tuples.failures import MESSAGE_BYTES_MAX, Cause, FailTuple, cause_of, cut_text
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows, ListRows
+from spout.tuples.tuple import AnchoredTuple, Delivery, Rows, StreamId, Tuple
 from tests.support.worlds.topology_world import SOURCE, record
 
 

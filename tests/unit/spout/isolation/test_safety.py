@@ -11,15 +11,15 @@ from acker.config.topics import Topics, parse
 from acker.identity import position_at, source_of
 from acker.wire.events import SourceRun
 from replay.policy.disposition import Action, Rule, action_of
-from spout.bolts.work_done import WorkDone
 from spout.builder.submitted import TopologyStatus, topology_metrics
-from spout.execution.safety import Safety, limit_ms, tried_once
+from spout.isolation.task_runs import Safety, limit_ms, tried_once
 from spout.planner.mailbox import Mailbox
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
 from spout.publishing.fold import BatchOutcome
-from spout.tuples.collector import Cause
+from spout.streaming.application import WorkDone
 from spout.tuples.culprits import HUNG, WORKER_DIED
+from spout.tuples.failures import Cause
 
 TOPICS: Topics = parse(
     """

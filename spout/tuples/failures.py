@@ -1,0 +1,99 @@
+"""Why a tuple failed: what a bolt raises to fail it, and the cause that is published; pure.
+
+Source: docs/design/protocol.md, section 3 rule 11.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from acker.wire.causes import clipped, error_text, with_place, without_place
+from spout.tuples.culprits import Isolated
+from spout.tuples.raised import Tracebacks, place_of
+
+MESSAGE_BYTES_MAX = 500
+"""A cause's message is cut here (UTF-8), so that 256 of them fit a record of the wire."""
+
+ERRORS_MAX = 20
+"""Errors that the bolts of one task may report with their text; more are counted only."""
+
+
+class FailTuple(Exception):
+    """Raise it in a bolt to fail the input tuple; its text is the cause's message.
+
+    >>> class LookUp(spout.BasicBolt):
+    ...     def execute(self, tuple, collector):
+    ...         raise spout.FailTuple("the service is busy")
+    >>> LookUp().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.failures.FailTuple: the service is busy
+    """
+
+
+class RejectTuple(FailTuple):
+    """Raise it, or fail with it, when no replay can help: the record becomes a dead letter at once.
+
+    >>> class Order(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         if not tuple["value"].isdigit():
+    ...             raise spout.RejectTuple(f"{tuple['value']!r} is no order")
+    ...         collector.emit((int(tuple["value"]),))
+    >>> Order().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.failures.RejectTuple: b'the hawk waits' is no order
+    """
+
+
+class Undecodable(RejectTuple):
+    """Raise it when a bolt cannot decode a record: it becomes a dead letter at once, which keeps the bytes.
+
+    >>> import json
+    >>> class Parse(spout.BasicBolt):
+    ...     output = "id int"
+    ...     def execute(self, tuple, collector):
+    ...         try:
+    ...             collector.emit((json.loads(tuple["value"])["id"],))
+    ...         except ValueError as error:
+    ...             raise spout.Undecodable("no JSON") from error
+    >>> Parse().execute(line, spout.BasicCollector(print))
+    Traceback (most recent call last):
+    ...
+    spout.tuples.failures.Undecodable: no JSON
+    """
+
+
+class Cause(NamedTuple):
+    """Why a tuple failed. `error` is the exception's class (`acker.wire.causes`), empty for an explicit fail.
+
+    The message of an exception ends with the file and line where it was raised: ``no words (split.py:12)``.
+    """
+
+    operator: str
+    error: str
+    message: str
+
+
+def cut_text(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
+    """Cut a text to at most `limit` bytes of UTF-8, never inside a character; a place at its end stays."""
+    if len(text.encode("utf-8", "replace")) <= limit:
+        return text
+    message, place = without_place(text)
+    return clipped(message, limit - len(place.encode("utf-8", "replace"))) + place
+
+
+def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
+    """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
+
+    `tracebacks` keeps the traceback of an exception that was raised in the author's code.
+    """
+    if isinstance(why, Isolated):
+        return Cause(operator, why.error, cut_text(str(why)))
+    if why is None or isinstance(why, str) or type(why) is FailTuple:
+        return Cause(operator, "", cut_text(str(why or "")))
+    error, place = cut_text(error_text(type(why))), place_of(why)
+    if place and tracebacks is not None:
+        tracebacks.keep(operator, error, place, why)
+    return Cause(operator, error, cut_text(with_place(str(why), place)))

@@ -362,13 +362,16 @@ def ui(
 ) -> int:
     """Serve the page: every input, every partition and every record, live and read-only."""
     from acker.kafka.cluster import KafkaLog
+    from spout.runtime.endpoints import SystemdNotifier
     from spout.ui.serve import UI_PORT, serve_pages
 
     topics, log_event = loaded(config), _logger(context)
+    systemd = SystemdNotifier(os.environ)
 
     def say(address: str) -> None:
         typer.echo(address)
         log_event("ui.ready", address=address)
+        systemd.notify("READY=1")
 
     return serve_pages(
         lambda: KafkaLog(topics.kafka, client_id="windhover-ui"),
@@ -377,6 +380,7 @@ def ui(
         UI_PORT if port is None else port,
         wall_ms,
         say,
+        systemd.alive,
     )
 
 

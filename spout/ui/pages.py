@@ -19,7 +19,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -82,10 +82,24 @@ class Pages:
         ]
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
-            routes=[*(Route(path, self._endpoint(build)) for path, build in pages), Mount("/static", static)],
+            routes=[
+                Route("/livez", self._livez),
+                Route("/readyz", self._readyz),
+                *(Route(path, self._endpoint(build)) for path, build in pages),
+                Mount("/static", static),
+            ],
             middleware=[Middleware(HostGuard, hosts)],
             exception_handlers={404: self._endpoint(_not_found)},
         )
+
+    async def _livez(self, _request: Request) -> Response:
+        """Say that the loop goes on, which an answer proves; nothing is read for it."""
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        if self._watch.latest.number:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("nothing was read yet\n", 503)
 
     def _overview(self, _request: Request, now: LatestState) -> PageContent:
         rows = now.snapshot.rows()

@@ -13,6 +13,7 @@ from acker.config.topics import Topics
 from acker.errors import UsageError
 from acker.kafka.port import Log
 from spout.inspect.overview import Overview
+from spout.runtime.endpoints import NOTIFY_EVERY_S
 from spout.ui.watch import Watch
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ def serve_pages(
     port: int,
     now_ms: Callable[[], int],
     say: Callable[[str], None],
+    alive: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until SIGINT or SIGTERM; `say` gets the address as soon as it answers. Port 0: a free one.
+
+    `alive` is called every second while requests are served.
 
     Raises:
         UsageError: the address is in use, or is none of this machine; or a library is missing.
@@ -55,6 +59,10 @@ def serve_pages(
         overview = stack.enter_context(closing(Overview(watched, topics)))
         watch = Watch(overview.snapshot, topics, now_ms)
         bare = host if ":" not in host else f"[{host}]"
+
+        async def note_that_it_serves() -> None:
+            alive()
+
         hosts = LOOPBACK | {bare} if host in ("127.0.0.1", "localhost", "::1") else frozenset[str]()
         pages = Pages(topics, watch, LogPages(topics, requested, now_ms))
         config = uvicorn.Config(
@@ -63,6 +71,8 @@ def serve_pages(
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=STOP_S,
+            callback_notify=note_that_it_serves,
+            timeout_notify=int(NOTIFY_EVERY_S),
         )
         say(f"http://{bare}:{listener.getsockname()[1]}/")
         asyncio.run(serve_watched(uvicorn.Server(config), watch, listener))

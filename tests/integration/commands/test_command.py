@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,3 +125,20 @@ def test_a_part_says_that_it_is_ready_serves_metrics_and_ends_cleanly_on_a_signa
         assert started.wait(30) == exit_code
     assert ready["partitions"] == [0]
     assert f"windhover_{part}_partitions 1.0" in metrics
+
+
+def test_the_page_tells_systemd_that_it_is_ready_and_goes_on_while_no_broker_answers(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(NOBODY)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    port = free_port()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        with process("ui", "--config", str(file), "--port", str(port)) as started:
+            assert [systemd.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+            with urlopen(f"http://127.0.0.1:{port}/livez", timeout=10) as answer:
+                assert answer.read() == b"ok\n"
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(30) == -signal.SIGTERM

@@ -75,9 +75,7 @@ def test_the_overview_says_of_each_input_in_a_sentence_what_is_pending(
     assert 'href="/partition/sentences/0"' in page.text
 
 
-def test_the_page_is_live_at_once_and_ready_after_its_first_reading(
-    watch: Watch, client: TestClient
-) -> None:
+def test_the_page_is_live_at_once_and_ready_after_its_first_reading(watch: Watch, client: TestClient) -> None:
     assert client.get("/livez").text == "ok\n"
     assert (client.get("/readyz").status_code, client.get("/readyz").text) == (503, "nothing was read yet\n")
     watch.read()

@@ -32,10 +32,6 @@ TOOLS = ("benchmarks", "tests/simulation", "tests/torture", "tests/mutants", "te
 TOOL_FILES = sorted(path for tool in TOOLS for path in (PROJECT / tool).rglob("*.py"))
 TOOL_ROOMS = sorted({path.parent.relative_to(PROJECT).as_posix() for path in TOOL_FILES})
 
-RINGS = ("unit", "property", "contract", "limits", "containers", "integration", "e2e")
-"""Folders of tests alone; what two of them share lies in `tests/support`."""
-TEST_FILES = sorted((PROJECT / "tests").rglob("*.py"))
-
 FILES_MAX = 15
 """Nobody reads more files of one folder through; `__init__.py` says what it is for, and is not counted."""
 
@@ -217,19 +213,6 @@ def test_a_public_name_lives_in_one_module() -> None:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(path.relative_to(PROJECT).as_posix())
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
-
-
-def test_no_test_imports_from_another_test_or_from_another_ring() -> None:
-    a_test = re.compile(r"tests\.(\w+\.)*(test_\w+|conftest)\b")
-    a_ring = re.compile(rf"tests\.({'|'.join(RINGS)})\b")
-    wrong = [
-        f"{short(path)} imports {name}"
-        for path in TEST_FILES
-        for name in sorted({name for node in ast.walk(tree_of(path)) for name in _names(node)})
-        if a_test.match(name)
-        or ((ring := a_ring.match(name)) and ring[1] != path.relative_to(PROJECT).parts[1])
-    ]
-    assert wrong == []
 
 
 @pytest.mark.parametrize("room", [*PACKAGES, *ROOMS, *TOOL_ROOMS])

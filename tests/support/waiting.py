@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import select
 import threading
@@ -17,14 +18,26 @@ TIMEOUT_S = 60.0
 def eventually(
     condition: Callable[[], object], timeout_s: float = TIMEOUT_S, *, told: Callable[[], object] | None = None
 ) -> None:
-    """Return as soon as a condition is true; fail with `told` if it is not within `timeout_s`."""
+    """Return as soon as a condition is true; fail with it and `told` if it is not within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
             found = "" if told is None else f": {told()}"
-            raise AssertionError(f"{condition} does not hold after {timeout_s} s{found}")
+            raise AssertionError(f"not within {timeout_s:g} s: {_text_of(condition)}{found}")
         pause.wait(0.02)
+
+
+def _text_of(condition: Callable[[], object]) -> str:
+    """Return a condition as its file has it: the name of a function, or the line of a lambda."""
+    name = getattr(condition, "__name__", "<lambda>")
+    if name != "<lambda>":
+        return name.replace("_", " ")
+    try:
+        lines, number = inspect.getsourcelines(condition)
+    except OSError:
+        return repr(condition)
+    return f"line {number}: {' '.join(' '.join(lines).split())[:200]}"
 
 
 def settled(log: Log, places: Iterable[TopicPartition]) -> None:

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from replay.records.headers import ORIGIN
 from replay.records.letters import LETTER, Filter
 from replay.records.redrives import redrive_of
 from tests.support.brokers import Broker
+from tests.support.waiting import eventually
 
 LETTERS = 300
 DEADLINE_S = 60.0
@@ -36,15 +35,6 @@ def committed(log: Log, topic: str) -> list[Record]:
     place = TopicPartition(topic, 0)
     end = log.stable_ends([place])[place]
     return list(read_piece(log, place, 0, end, committed=True, wait_ms=WAIT_MS))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {DEADLINE_S} s")
-        time.sleep(0.02)
 
 
 def test_a_redrive_that_is_killed_three_times_replays_each_letter_once(
@@ -76,7 +66,7 @@ inputs:
         for kills in range(1, KILLS + 1):
             before = len(committed(log, one.replay_topic))
             running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            until(lambda before=before: len(committed(log, one.replay_topic)) > before)  # type: ignore[misc]
+            eventually(lambda before=before: len(committed(log, one.replay_topic)) > before)  # type: ignore[misc]
             os.kill(running.pid, signal.SIGKILL)
             running.wait()
             assert len(find_redrives(log, one, wait_ms=WAIT_MS)) == kills

@@ -32,6 +32,7 @@ from spout.runtime.child import Child
 from spout.streaming.consume import Kept, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split
 from tests.support.leaks import leaks, processes
+from tests.support.refusals import not_refused
 from tests.support.servers.secured import Secured, secured
 from tests.support.waiting import eventually
 from tests.support.worlds import command_plays, plays
@@ -204,15 +205,16 @@ def stagehands(locked: Secured, house: Stagehand) -> Iterator[Mapping[str, Stage
 def test_a_role_works_with_exactly_its_rights(
     role: Role, locked: Secured, stagehands: Mapping[str, Stagehand]
 ) -> None:
-    """A play raises what it is refused; each of its rights is taken away in a test below."""
+    """Each of its rights is taken away in a test below."""
     play, prefix = PLAYS[role]
 
-    play(topics_for(locked.settings(f"{prefix}{role}"), prefix), stagehands[prefix])
+    with not_refused(f"a {role} with its rights"):
+        play(topics_for(locked.settings(f"{prefix}{role}"), prefix), stagehands[prefix])
 
 
 def test_an_operator_works_with_exactly_its_rights(locked: Secured, house: Stagehand) -> None:
-    """As above: the play raises what it is refused."""
-    plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
+    with not_refused("an operator with its rights"):
+        plays.play_reset(topics_for(locked.settings(f"{HOUSE}operator"), HOUSE), house)
 
 
 def test_a_query_without_tracking_works_with_the_right_to_read_and_commit(
@@ -221,7 +223,8 @@ def test_a_query_without_tracking_works_with_the_right_to_read_and_commit(
     untracked = {"group": "untracked", "ackers": 0}
     locked.add({"untracked": rights(topics_for({}, HOUSE, **untracked), Role.SPOUT)})
 
-    plays.play_untracked(topics_for(locked.settings("untracked"), HOUSE, **untracked), house)
+    with not_refused("a query without tracking"):
+        plays.play_untracked(topics_for(locked.settings("untracked"), HOUSE, **untracked), house)
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=str)

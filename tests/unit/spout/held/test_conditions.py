@@ -17,6 +17,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
+from tests.support.refusals import not_refused
 from tests.support.worlds.topology_world import TOPICS
 
 
@@ -74,7 +75,7 @@ def test_what_would_start_one_is_refused_before(
 
 
 def test_what_starts_a_classic_session_is_left_alone() -> None:
-    """What is refused raises, as above."""
-    refuse_connect({}, {})
-    refuse_connect({"spark.master": "local"}, {"SPARK_API_MODE": "classic"})
-    refuse_connect({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"})
+    with not_refused("a classic session"):
+        refuse_connect({}, {})
+        refuse_connect({"spark.master": "local"}, {"SPARK_API_MODE": "classic"})
+        refuse_connect({"spark.api.mode": "classic"}, {"SPARK_API_MODE": "connect"})

@@ -11,6 +11,7 @@ from acker.errors import UsageError
 from spout.cli import main as cli
 from spout.local.spark_session import local_settings
 from spout.streaming.application import refuse_workers
+from tests.support.refusals import not_refused
 
 
 def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_path: Path) -> None:
@@ -21,9 +22,10 @@ def test_the_settings_of_a_topology_file_go_before_those_of_a_local_session(tmp_
 
 @pytest.mark.parametrize("python", [sys.executable, "python3", ""])
 def test_workers_that_can_start_are_left_alone(python: str) -> None:
-    """A name without a folder is looked for on each machine; what is refused raises, as below."""
-    refuse_workers(python, "")
-    refuse_workers(python, "bolts.zip,more.py")
+    """A name without a folder is looked for on each machine."""
+    with not_refused(python):
+        refuse_workers(python, "")
+        refuse_workers(python, "bolts.zip,more.py")
 
 
 def test_a_wheel_is_refused_with_what_spark_puts_on_the_path() -> None:

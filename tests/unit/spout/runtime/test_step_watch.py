@@ -7,6 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import urlopen
@@ -206,9 +208,15 @@ def test_a_loop_is_watched_in_a_process_with_more_files_than_select_takes() -> N
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    checking = set()
+
+    def clock() -> float:
+        checking.add(threading.current_thread().name)
+        return time.monotonic()
+
     try:
-        with StepWatch("acker", 60_000, 60_000, lambda event, **fields: None):
-            pass
+        with StepWatch("acker", 60_000, 60_000, lambda event, **fields: None, clock=clock):
+            eventually(lambda: "windhover-steps" in checking, 10)
     finally:
         for descriptor in opened:
             os.close(descriptor)

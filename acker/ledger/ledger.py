@@ -132,7 +132,7 @@ class Ledger:
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
             counted, hits = contribution.complete(cohort)
             for each in hits:
-                self.settled.acked.add(source, cohort.start, each)
+                self.settled.ack(cohort.emission, source, cohort.start, each)
                 self.counts.acked += len(each)
             self._settle(cohort, sum(map(len, hits)))
             folded += counted

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from acker.kafka.port import Record
+from acker.ledger.tally import VerdictTally
+from acker.ledger.verdicts import VerdictSet
 from acker.wire.checks import LogOnce
 from acker.wire.codec import Codec
 from acker.wire.events import Event
@@ -68,6 +70,9 @@ class AckerStatus:
         never_expiring: open roots without a timeout.
         sessions: sessions that own a group, as ``group/session``.
         pending: ticks and takes that were read and do not count yet.
+        restored: partitions that were restored, and `restored_ms` how long they took together, from their
+            assignment on.
+        verdicts: verdicts by input; a copy, for metrics alone.
     """
 
     partitions: tuple[int, ...]
@@ -78,6 +83,9 @@ class AckerStatus:
     sessions: tuple[str, ...]
     pending: int
     counts: Counts
+    restored: int = 0
+    restored_ms: int = 0
+    verdicts: VerdictTally = field(default_factory=VerdictTally, repr=False)
 
 
 class AckerEventKind(StrEnum):
@@ -109,9 +117,13 @@ class AckerEvent:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports."""
+    """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports.
+
+    `settled` are its verdicts as values.
+    """
 
     verdicts: list[bytes] = field(default_factory=list)
+    settled: list[VerdictSet] = field(default_factory=list)
     quarantined: list[tuple[Record, str]] = field(default_factory=list)
     events: list[AckerEvent] = field(default_factory=list)
 
@@ -130,6 +142,12 @@ class OutputBuilder:
 
     def write(self, events: Iterable[Event]) -> None:
         self._output.verdicts += [self._codec.encode(event) for event in events]
+
+    def settle(self, settled: VerdictSet) -> None:
+        """Write verdicts."""
+        if settled:
+            self.write(settled.records())
+            self._output.settled.append(settled)
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
         self._output.events.append(AckerEvent(kind, self._partition, detail))

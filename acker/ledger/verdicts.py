@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from acker.hot_paths import Hits, as_array
-from acker.identity import I64
+from acker.identity import I64, Position
 from acker.ledger.cohort import InitEmission
 from acker.wire.causes import clipped
 from acker.wire.events import Lost, Reason, SourceRun, Verdicts, joined_bounds, pack_positions
@@ -88,15 +88,31 @@ class RunSet:
 
 
 class VerdictSet:
-    """The verdicts of one step."""
+    """The verdicts of one step.
+
+    Attributes:
+        completed: of acked roots their emission, source, the first of them, and how many there are.
+    """
 
     def __init__(self) -> None:
         self.acked = RunSet()
         self.absent = RunSet()
+        self.completed: list[tuple[InitEmission, int, Position, int]] = []
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.acked or self.absent or self._lost)
+
+    def ack(self, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
+        """Record that the roots at ``start + i``, for each i of `hits`, are acked."""
+        if len(hits):
+            self.acked.add(source, start, hits)
+            self.completed.append((emission, source, Position(start + int(hits[0])), len(hits)))
+
+    def lost_counts(self) -> Iterator[tuple[LossCause, int, int]]:
+        """Yield the causes of losses, each with a source and how many roots of it were lost."""
+        for (cause, _, source), parts in self._lost.items():
+            yield cause, source, sum(map(len, parts))
 
     def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
         """Record that the roots at ``start + i``, for each i of `hits`, are lost for a cause."""

@@ -331,7 +331,7 @@ class PartitionCore:
         self.outbox.pass_over(record, why)
 
     def _flush_verdicts(self) -> None:
-        self.outbox.write(self.ledger.take_settled().records())
+        self.outbox.settle(self.ledger.take_settled())
 
     def _answer_question(self, take: Take) -> None:
         self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")

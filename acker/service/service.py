@@ -24,6 +24,7 @@ from acker.config.settings import VERDICT_RETENTION_MS, AckTopics
 from acker.errors import Aborted, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, TopicPartition
 from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
+from acker.ledger.tally import VerdictTally
 from acker.service.partition import PartitionAcker
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
@@ -122,6 +123,9 @@ class AckerService:
         self._fenced_ms: dict[int, int] = {}
         self._restores: dict[int, int] = {}
         self._past = Counts()
+        self._tally = VerdictTally()
+        self._waiting_since_ms: dict[int, int] = {}
+        self._restored = self._restored_ms = 0
         self._away_since_ms: int | None = None
         self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
@@ -185,6 +189,9 @@ class AckerService:
             sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
             pending=sum(len(core.sessions.line) for core in cores),
             counts=counts,
+            restored=self._restored,
+            restored_ms=self._restored_ms,
+            verdicts=self._tally.copy(),
         )
 
     # -- the round
@@ -239,6 +246,7 @@ class AckerService:
         else:
             self._membership.commit_soon(acker.done)
             self._restores.pop(number, None)
+            self._tally.add(output.settled, now_ms)
             for event in output.events:
                 self._report(event)
 
@@ -249,6 +257,7 @@ class AckerService:
         ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
         self._counts.require(ours)
         self._assigned = len(ours)
+        self._time_restores(ours, now_ms)
         gone = [number for number in self._owned if number not in ours]
         for number in gone:
             self._give_up(number)
@@ -266,6 +275,16 @@ class AckerService:
         if new or gone:
             self._assign()
         return bool(new or gone)
+
+    def _time_restores(self, ours: frozenset[int], now_ms: int) -> None:
+        """Note how long partitions that were restored in the last step had waited, and which wait now."""
+        for number in [each for each in self._waiting_since_ms if each in self._owned or each not in ours]:
+            since_ms = self._waiting_since_ms.pop(number)
+            if number in self._owned:
+                self._restored += 1
+                self._restored_ms += max(0, now_ms - since_ms)
+        for number in ours - self._owned.keys():
+            self._waiting_since_ms.setdefault(number, now_ms)
 
     def _own(self, number: int) -> None:
         self._at(f"taking over partition {number}")

@@ -44,7 +44,8 @@ class OpenRange:
         emitted_ms: wall time of the emission.
         ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
         carried: whether State carries them by value; then their contributions may no longer be in the log.
-        left_ms: time until they time out, by their session's clock; None: never. Touched roots have more.
+        left_ms: time until the first of them times out, by their session's clock; None: never.
+        deadline_ms: wall time at which it does, if that clock goes on; None: never.
     """
 
     source: int
@@ -57,6 +58,7 @@ class OpenRange:
     ack_from: int
     carried: bool
     left_ms: int | None
+    deadline_ms: int | None
 
     @property
     def first(self) -> int:
@@ -110,7 +112,9 @@ class AckerView:
     def _range(self, cohort: RootCohort) -> OpenRange:
         emission = cohort.emission
         clock = self._core.sessions.clock(emission.session)
-        left_ms = None if cohort.deadline_ms == NEVER else max(0, cohort.deadline_ms - clock.read_ms)
+        touched, later_ms = cohort.touched()
+        deadline_ms = int(later_ms.min()) if len(touched) == cohort.roots.open else cohort.deadline_ms
+        left_ms = None if deadline_ms == NEVER else max(0, deadline_ms - clock.read_ms)
         return OpenRange(
             cohort.roots.source,
             cohort.start,
@@ -122,6 +126,7 @@ class AckerView:
             cohort.ack_from,
             cohort.bin is not None,
             left_ms,
+            None if left_ms is None else self.at_ms + left_ms,
         )
 
 

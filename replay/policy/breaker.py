@@ -50,14 +50,8 @@ class Breaker:
 
     def room(self, now_ms: int) -> int:
         """Return how many more records may become dead letters now. At 0 it is open, and `why` is set."""
-        in_a_row = self._max_consecutive - self._consecutive
-        self._bucket(now_ms)
-        acked = sum(bucket[1] for bucket in self._buckets)
-        dead = sum(bucket[2] for bucket in self._buckets)
-        by_share = in_a_row
-        if self._max_ratio < 1:
-            by_share = int((self._max_ratio * (acked + dead) - dead) / (1 - self._max_ratio))
-        in_window = max(by_share, self._dead_min - dead, self._settled_min - acked - dead)
+        acked, dead = self._window(now_ms)
+        in_a_row, in_window = self._rooms(acked, dead)
         if in_a_row <= 0:
             self.why = (
                 f"{self._consecutive} records in a row became dead letters and none was acked between them"
@@ -70,11 +64,31 @@ class Breaker:
             )
         return max(0, min(in_a_row, in_window))
 
+    def used(self, now_ms: int) -> float:
+        """Return which share it has seen of the dead letters that it allows, 0 to 1; at 1 it opens."""
+        acked, dead = self._window(now_ms)
+        in_a_row, in_window = (max(0, room) for room in self._rooms(acked, dead))
+        seen = (self._consecutive, in_a_row), (dead, in_window)
+        return max(count / (count + room) if count else 0.0 for count, room in seen)
+
     def close(self) -> None:
         """Close the breaker and start to count again: a person has resumed the input."""
         self._consecutive = 0
         self._buckets.clear()
         self.why = ""
+
+    def _window(self, now_ms: int) -> tuple[int, int]:
+        """Return the acked roots and the dead letters of the window."""
+        self._bucket(now_ms)
+        return sum(bucket[1] for bucket in self._buckets), sum(bucket[2] for bucket in self._buckets)
+
+    def _rooms(self, acked: int, dead: int) -> tuple[int, int]:
+        """Return how many more may die by each of the two rules."""
+        in_a_row = self._max_consecutive - self._consecutive
+        by_share = in_a_row
+        if self._max_ratio < 1:
+            by_share = int((self._max_ratio * (acked + dead) - dead) / (1 - self._max_ratio))
+        return in_a_row, max(by_share, self._dead_min - dead, self._settled_min - acked - dead)
 
     def _bucket(self, now_ms: int) -> list[int]:
         begin_ms = now_ms - now_ms % _BUCKET_MS

@@ -173,6 +173,7 @@ class VerdictPartition:
         """Run the first transaction: take lost roots, decide, write them to `_ack_due` with the progress."""
         room = self._room
         if room <= 0:
+            self._worker.counters.waiting_full += 1
             return False
         batch = self.intake.peek(room)
         interval_ms = self._worker.limits.position_interval_ms

@@ -41,6 +41,7 @@ class Counters:
         undecodable: records of the verdict topic and of `_ack_due` that cannot be read.
         aborted: transactions that were aborted, whose work is done again.
         fenced: partitions that were lost since another worker became their owner.
+        waiting_full: steps in which nothing was taken over, since as many roots wait as `waiting_max`.
     """
 
     lost: int = 0
@@ -53,6 +54,7 @@ class Counters:
     undecodable: int = 0
     aborted: int = 0
     fenced: int = 0
+    waiting_full: int = 0
     replayed_by_input: Counter[str] = field(default_factory=Counter)
     dead_lettered_by_input: Counter[str] = field(default_factory=Counter)
     dropped_by_input: Counter[str] = field(default_factory=Counter)
@@ -71,6 +73,8 @@ class ReplayStatus(Counters):
         aside: those of `waiting` whose input cannot go on: topics.yaml does not have it, it is paused, or one
             of its topics is missing or forbidden. In `aside_by_input` an input without name is ``id 7``.
         paused: names of inputs that their breaker has paused in some partition, ascending.
+        breaker_used: by an input's name the share of dead letters that its breaker has seen of those that it
+            allows; 1: it is open.
     """
 
     partitions: tuple[int, ...]
@@ -83,3 +87,4 @@ class ReplayStatus(Counters):
     aside: int
     aside_by_input: Mapping[str, int]
     paused: tuple[str, ...]
+    breaker_used: Mapping[str, float]

@@ -170,6 +170,7 @@ class ReplayService:
             aside=aside.total(),
             aside_by_input=dict(aside),
             paused=tuple(sorted({worker.name_of(of) for each in owned for of in each.pauses})),
+            breaker_used=worker.breakers_used(self._status_ms),
             **{each.name: copy(getattr(worker.counters, each.name)) for each in fields(Counters)},
         )
 

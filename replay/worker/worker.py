@@ -210,6 +210,10 @@ class Worker:
     def breaker_of(self, found: Input) -> Breaker:
         return self._breakers[found.id]
 
+    def breakers_used(self, now_ms: int) -> dict[str, float]:
+        """Return how near each breaker is to opening, by the name of its input; wall time now."""
+        return {found.name: self._breakers[found.id].used(now_ms) for found in self._inputs.values()}
+
     def close_breakers(self, but: Collection[int]) -> None:
         """Close the open breakers of inputs that were resumed, `but` not of those that are still paused."""
         for input_id, breaker in self._breakers.items():

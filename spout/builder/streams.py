@@ -5,6 +5,7 @@ Source: docs/design/protocol.md, section 5.2; Storm's metrics of a bolt.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -62,13 +63,13 @@ class StreamStatus:
 _PREFIX: Final = "windhover_stream"
 
 
-def stream_metrics(statuses: Iterable[StreamStatus]) -> Iterator[Metric]:
-    """Yield the metrics of streams, one status for each group."""
+def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Metric]:
+    """Yield the metrics of streams, one status for each group; wall time now."""
     every: dict[Labels, StreamStatus] = {(each.group,): each for each in statuses}
     late = CounterMetricFamily(f"{_PREFIX}_late", "tuples that a watermark dropped", labels=["group"])
     for of, each in every.items():
         late.add_metric(of, each.late)
-    yield from status_metrics(_PREFIX, every, late, ["group"])
+    yield from status_metrics(_PREFIX, every, late, ["group"], now_ms)
 
 
 def stream_status(rows: DataFrame) -> StreamStatus:
@@ -108,7 +109,7 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
     ...     "windhover_stream_executed" in answer.read().decode()
     True
 
-    Counters of tuples have the labels group, component and stream; those of received tuples also have the
+    Counters of tuples have the labels group, operator and stream; those of received tuples also have the
     component that emitted them. If a group is read again, its counters go on.
 
     Args:
@@ -120,7 +121,7 @@ def serve_metrics(spark: SparkSession, port: int | str) -> None:
             Connect.
     """
     application = Application.of(spark)
-    serve(Scraped(lambda: stream_metrics(statuses(application))), port)
+    serve(Scraped(lambda: stream_metrics(statuses(application), time.time_ns() // 1_000_000)), port)
 
 
 def statuses(application: Application) -> list[StreamStatus]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import Metric
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -21,7 +21,7 @@ from spout.builder.stage_frames import TopologyFrame, frame_of
 from spout.builder.tuple_metrics import status_metrics
 from spout.planner.mailbox import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
-from spout.runtime.metrics import Scraped
+from spout.runtime.metrics import Scraped, counter
 from spout.sinks.foreach_batch import sink as publishing
 from spout.spark.private import arrow_schema_of
 from spout.streaming.application import classic
@@ -82,12 +82,12 @@ class TopologyStatus:
 _PREFIX: Final = "windhover_topology"
 
 
-def topology_metrics(status: TopologyStatus) -> Iterator[Metric]:
-    """Yield the metrics of a topology."""
-    isolated = CounterMetricFamily(f"{_PREFIX}_isolated", "records that ended a worker", labels=["error"])
-    for error, records in status.isolated.items():
-        isolated.add_metric([error], records)
-    yield from status_metrics(_PREFIX, {(): status}, isolated)
+def topology_metrics(status: TopologyStatus, group: str, now_ms: int) -> Iterator[Metric]:
+    """Yield the metrics of a topology that reads a group; wall time now."""
+    records = {(group, error): float(count) for error, count in status.isolated.items()}
+    labels = ["group", "cause"]
+    isolated = counter(f"{_PREFIX}_isolated", "records that ended or hung a worker", records, labels)
+    yield from status_metrics(_PREFIX, {(group,): status}, isolated, ["group"], now_ms)
 
 
 class SubmittedTopology:
@@ -271,10 +271,12 @@ def submit(
     cores = classic(spark).sparkContext.defaultParallelism
     compiled = compiled_for(lambda bolt, output: arrow_schema_of(parse_output(bolt, output)), cores=cores)
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
-    submitted = SubmittedTopology(spark, compiled, frame_of(spark, compiled), options)
+    frame = frame_of(spark, compiled)
+    submitted = SubmittedTopology(spark, compiled, frame, options)
     port = options.get("metrics_port")
     if port is not None:
-        serve(Scraped(lambda: topology_metrics(submitted.status())), port)
+        group = frame.mailbox.group
+        serve(Scraped(lambda: topology_metrics(submitted.status(), group, time.time_ns() // 1_000_000)), port)
     if options.get("active", True):
         submitted.resume()
     return submitted

@@ -1,29 +1,47 @@
-"""Counts of tuples and of roots as metrics of Prometheus, for topologies and for streams; pure.
+"""Counts of tuples and of roots as metrics of Prometheus, for topologies, streams and `KafkaSpout`; pure.
 
-Counters of tuples have the labels component and stream; those of received tuples also have the component that
+Counters of tuples have the labels operator and stream; those of received tuples also have the component that
 emitted them.
+
+Source: docs/reference/metrics.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final, Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
 
 from spout.planner.mailbox import PlannerStatus
+from spout.runtime.metrics import counter, gauge
 from spout.tuples.counts import Counts, What
 
 Labels = tuple[str, ...]
-"""Values of the labels that identify a topology or stream; empty if there is only one."""
+"""Values of the labels that identify a topology or stream."""
+
+STALE_MS: Final = 30_000
+"""A planning process writes its status four times a second; an older one says nothing about now."""
 
 _TIMED: Final = {What.EXECUTED: "execute", What.ACKED: "process", What.FAILED: "fail"}
 """The kinds of work that are timed, with the names of their time metrics."""
 
-_RISING: Final = ("batches", "emitted", "replayed", "acked", "absent", "failed", "timed_out", "abandoned",
-                  "late", "held")  # fmt: skip
-_LEVELS: Final = ("pending", "oldest_pending_ms")
+ROOT_COUNTERS: Final = {
+    "batches": "micro-batches planned",
+    "emitted": "roots emitted, copies included",
+    "replayed": "copies emitted",
+    "acked": "roots acked",
+    "absent": "positions without a record",
+    "failed": "roots failed",
+    "timed_out": "roots timed out",
+    "abandoned": "roots abandoned by a takeover",
+    "late": "verdicts for roots that were settled before",
+    "held": "roots blocked behind a record that waits (ordering)",
+    "lost_from_log": "records that left the log before they were read",
+    "commit_failures": "commits of the group that failed",
+}
+"""What a planning process counts, with the help of each."""
 
 
 class WorkStatus(Protocol):
@@ -39,36 +57,37 @@ class WorkStatus(Protocol):
 
 
 def status_metrics(
-    prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str] = ()
+    prefix: str, every: Mapping[Labels, WorkStatus], own: Metric, names: Sequence[str], now_ms: int
 ) -> Iterator[Metric]:
-    """Yield the counters of tuples by component and stream, then those of roots.
+    """Yield the counters of tuples by operator and stream, then those of roots.
 
     Args:
         prefix: of all names of metrics.
         every: the statuses, by the values of the labels.
         own: a metric that only topologies have, or only streams.
         names: the names of the labels.
+        now_ms: wall time.
     """
     yield from _tuple_metrics(prefix, {of: each.counts for of, each in every.items()}, names)
     yield own
     spouts = {of: each.spout for of, each in every.items() if each.spout is not None}
-    yield from root_metrics(prefix, spouts, names)
+    yield from root_metrics(prefix, spouts, names, now_ms)
 
 
 def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[str]) -> Iterator[Metric]:
     """Yield a counter for each kind of work, and a counter of time for the kinds that are timed."""
     for what in What:
         sent = what in (What.EMITTED, What.TRANSFERRED)
-        labels = [*names, "component", "stream"] if sent else [*names, "component", "source", "stream"]
+        labels = [*names, "operator", "stream"] if sent else [*names, "operator", "source", "stream"]
         tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
         timed = _TIMED.get(what, "")
         seconds = CounterMetricFamily(f"{prefix}_{timed}_seconds", f"time of tuples {what}", labels=labels)
         for of, counts in every.items():
-            for (kind, component, stream), measure in counts.items():
+            for (kind, operator, stream), measure in counts.items():
                 if kind is not what:
                     continue
                 origin = () if sent else (stream.component,)
-                values = [*of, component, *origin, stream.stream]
+                values = [*of, operator, *origin, stream.stream]
                 tuples.add_metric(values, measure.tuples)
                 seconds.add_metric(values, measure.total_ns / 1_000_000_000)
         yield tuples
@@ -77,30 +96,38 @@ def _tuple_metrics(prefix: str, every: Mapping[Labels, Counts], names: Sequence[
 
 
 def root_metrics(
-    prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str] = ()
+    prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str], now_ms: int
 ) -> Iterator[Metric]:
-    """Yield the planning processes' counts of roots, by the values of the labels."""
-    statuses = {of: asdict(status) for of, status in every.items()}
-    for kind, fields in ((GaugeMetricFamily, _LEVELS), (CounterMetricFamily, _RISING)):
-        for field in fields:
-            metric = kind(f"{prefix}_roots_{field}", f"{field} of the spout", labels=list(names))
-            for of, status in statuses.items():
-                metric.add_metric(list(of), status[field])
-            if statuses:
-                yield metric
-    yield from _order_metrics(prefix, every, names)
+    """Yield the planning processes' counts of roots, of those that took their group and are alive.
 
-
-def _order_metrics(
-    prefix: str, every: Mapping[Labels, PlannerStatus], names: Sequence[str]
-) -> Iterator[Metric]:
-    """Yield how many records of each ordered partition are blocked now, and which partitions wait."""
-    labels = [*names, "partition"]
-    held = GaugeMetricFamily(f"{prefix}_held_now", "records held by partition", labels=labels)
-    waits = GaugeMetricFamily(f"{prefix}_waits", "1: the partition waits", labels=labels)
-    for of, status in every.items():
-        for partition, count in status.held_now.items():
-            held.add_metric([*of, partition], count)
-            waits.add_metric([*of, partition], partition in status.waits)
-    if every:
-        yield from (held, waits)
+    Args:
+        prefix: of all names of metrics.
+        every: the statuses, by the values of the labels.
+        names: the names of the labels.
+        now_ms: wall time.
+    """
+    alive = {
+        of: each
+        for of, each in every.items()
+        if (each.session or each.state == "running") and now_ms - each.wall < STALE_MS
+    }
+    pending = {of: float(each.pending) for of, each in alive.items()}
+    yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, names)
+    oldest = {of: each.oldest_pending_ms / 1_000 for of, each in alive.items()}
+    text = "age of the oldest root without a verdict; 0: there is none"
+    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest, names)
+    for field, text in ROOT_COUNTERS.items():
+        counts = {of: float(getattr(each, field)) for of, each in alive.items()}
+        yield counter(f"{prefix}_roots_{field}", text, counts, names)
+    hits = {(*of, "max_spout_pending"): float(each.limit_hits) for of, each in alive.items()}
+    text = "batches that were chosen while a limit held them back"
+    yield counter(f"{prefix}_limit_hits", text, hits, [*names, "limit"])
+    labels = [*names, "topic", "partition"]
+    blocked, waits = dict[Labels, float](), dict[Labels, float]()
+    for of, each in alive.items():
+        for place, count in each.held_now.items():
+            topic, _, partition = place.rpartition("/")
+            blocked[*of, topic, partition] = count
+            waits[*of, topic, partition] = place in each.waits
+    yield gauge(f"{prefix}_held_now", "records that wait behind another one (ordering)", blocked, labels)
+    yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", waits, labels)

@@ -24,7 +24,8 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -39,6 +40,8 @@ from spout.cli.operate import offsets_app, release
 from spout.cli.submit import MetricsPort, submit_topology
 
 if TYPE_CHECKING:
+    from prometheus_client import Metric
+
     from acker.config.limits import AckerLimits, ReplayLimits
     from spout.runtime.process import Service
 
@@ -249,6 +252,7 @@ def acker_run(
 ) -> int:
     """Run an acker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from acker.service.service import AckerService
+    from spout.runtime.metrics import acker_metrics
 
     log_event = _logger(context)
     with opened(config, "acker") as (topics, log):
@@ -268,7 +272,8 @@ def acker_run(
                 at=at,
             )
 
-        return _serve("acker", make, log_event, metrics_port, topics.acker.limits)
+        series = partial(acker_metrics, topics=topics)
+        return _serve("acker", make, series, log_event, metrics_port, topics.acker.limits)
 
 
 @replay_app.command("run")
@@ -277,6 +282,7 @@ def replay_run(
 ) -> int:
     """Run a replay worker until SIGTERM or Ctrl-C. Any number of them share the partitions."""
     from replay.worker.service import ReplayService
+    from spout.runtime.metrics import replay_metrics
 
     log_event = _logger(context)
     with opened(config, "replay") as (topics, log):
@@ -293,7 +299,7 @@ def replay_run(
         def reload(service: ReplayService) -> None:
             service.take_topics(loaded(config))
 
-        return _serve("replay", make, log_event, metrics_port, topics.replay.limits, reload)
+        return _serve("replay", make, replay_metrics, log_event, metrics_port, topics.replay.limits, reload)
 
 
 @replay_app.command("resume")
@@ -395,6 +401,7 @@ def _logger(context: typer.Context) -> Callable[..., Any]:
 def _serve(
     part: str,
     make: Callable[[Callable[[str], None]], Service],
+    series: Callable[[Any], Iterable[Metric]],
     log_event: Callable[..., Any],
     metrics_port: str | None,
     limits: AckerLimits | ReplayLimits,
@@ -405,7 +412,7 @@ def _serve(
 
     systemd = endpoints.SystemdNotifier(os.environ)
     steps = StepWatch(part, limits.hung_ms, limits.stop_ms, log_event, alive=systemd.alive)
-    collector = metrics.StatusCollector(part, lambda: steps.age_s)
+    collector = metrics.StatusCollector(part, series, lambda: steps.age_s)
     health = endpoints.Health(lambda: steps.quiet_s)
 
     def publish(status: Any) -> None:

@@ -20,6 +20,7 @@ from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, source_of
 from acker.kafka.follow import READ_MAX, Follower
 from acker.kafka.port import Log, Record, TopicPartition
+from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.checks import read_verdicts
@@ -33,8 +34,6 @@ from spout.inspect.tables import Column, count, cut_to
 
 GROUPS_MAX: Final = 1_000
 """Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
-
-OTHERS: Final = "(others)"
 
 SHARE_ATTEMPTS: Final = (2, 3)
 """The attempts of which the share that succeeds is shown."""

@@ -42,6 +42,7 @@ class Batches:
         self.count = 0
         self.replayed = 0
         self.lost_from_log = 0
+        self.limit_hits = 0
         self.took_ms = 0
         self._reach = context.reach
         self._spec = context.spec
@@ -205,6 +206,7 @@ class Batches:
         for run in copies:
             pending[input_ids[run.source]] += run.end - run.start
         by_input = {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}
+        self.limit_hits += not all(by_input.values())
         if total == 0 or not any(by_input.values()):
             return copies, most
         ends = self._readable(list(self._specs))

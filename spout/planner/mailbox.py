@@ -229,6 +229,7 @@ class PlannerStatus:
         batch_ms: how long the last batch took whose end was seen, ms; 0: none yet.
         batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
             timeout; 0: any number.
+        limit_hits: how often a batch was chosen while an input had `max_spout_pending` roots pending.
         committed: offset committed last, by ``topic/partition``.
         held: roots that were blocked behind a record that waits (`ordering`); they are among `failed`.
         held_now: of each partition of an ordered input how many of its records wait behind another, by
@@ -258,6 +259,7 @@ class PlannerStatus:
     oldest_pending_ms: int = 0
     batch_ms: int = 0
     batch_records_max: int = 0
+    limit_hits: int = 0
     clock: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
     commit_failures: int = 0

@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from acker.errors import UsageError
+from spout.runtime.metrics import Scraped, build_info
 
 EVERY_ADDRESS: Final = "0.0.0.0"
 PORT_MAX: Final = 65_535
@@ -157,13 +158,19 @@ def serve(collector: Collector, address: int | str, probes: Mapping[str, Probe] 
     Thread(target=server.serve_forever, name="windhover-metrics", daemon=True).start()
 
 
+def registry_of(collector: Collector) -> CollectorRegistry:
+    """Return a registry of a collector's metrics, and of those that every process has."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    registry.register(Scraped(lambda: [build_info()]))
+    ProcessCollector(registry=registry)
+    return registry
+
+
 def _application(
     collector: Collector, probes: Mapping[str, Probe]
 ) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
-    registry = CollectorRegistry()
-    registry.register(collector)
-    ProcessCollector(registry=registry)
-    metrics: Callable[[dict[str, Any], Any], Iterable[bytes]] = make_wsgi_app(registry)
+    metrics: Callable[[dict[str, Any], Any], Iterable[bytes]] = make_wsgi_app(registry_of(collector))
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

@@ -1,28 +1,133 @@
-"""The status of a service as metrics of Prometheus."""
+"""Ackers and replay workers as metrics of Prometheus, and what the metrics of all parts share.
+
+Names have base units and Prometheus' suffixes. A value that is unknown, or of something that is not there, is
+no sample: never 0. No label is a root, a key or a message, so the number of samples is bounded.
+
+Source: docs/reference/metrics.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Final
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
+from typing import Any, Final, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-GAUGES: Final = frozenset(
-    {"partitions", "assigned", "open_roots", "ranges", "never_expiring", "sessions", "pending", "waiting",
-     "waiting_bytes", "next_due_ms", "aside", "aside_by_input", "paused"}
-)  # fmt: skip
-"""Fields that rise and fall; all others only rise."""
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.identity import is_replay, offset_of, partition_of
+from acker.ledger.output import AckerStatus
+from acker.ledger.tally import BOUNDS_MS, InputTally, SlowRoot
+from replay.worker.report import ReplayStatus
+
+Key = TypeVar("Key", bound=tuple[str, ...])
+"""Values of labels, in the order of the labels."""
+
+ACKER_GAUGES: Final = {
+    "partitions": "acker partitions that this process owns",
+    "assigned": "partitions that the group has assigned to it; those above partitions are being restored",
+    "open_roots": "roots without a verdict",
+    "ranges": "emitted ranges that have them",
+    "never_expiring": "open roots whose timeout is 0",
+    "sessions": "sessions that own a group",
+    "pending": "ticks and takes that do not count yet",
+}
+"""Fields of an acker's status that rise and fall, with their help; of a collection its size is the value."""
+
+ACKER_COUNTERS: Final = {
+    "initialised": "roots that were announced",
+    "ignored": "announced positions that were announced before",
+    "refused": "positions and ticks of a session that does not own its group",
+    "folded": "contributions that counted",
+    "late": "contributions and fails for roots that had their verdict already",
+    "above": "contributions and fails for positions that were never announced",
+    "repeated_records": "records that came again",
+    "nondeterministic_records": "records that came again with another content",
+    "quarantined_records": "records that no acker can apply",
+    "undecodable_records": "records of the verdict topic that a restart passed over",
+    "refused_takes": "sessions that did not get their group",
+    "carried": "ranges that were moved into State with their values",
+    "transactions": "transactions committed",
+}
+"""The counts of an acker that have no label, with their help."""
+
+REPLAY_GAUGES: Final = {
+    "partitions": "verdict partitions that this process owns",
+    "assigned": "partitions that the group has assigned to it",
+    "waiting": "roots that wait for their replay",
+    "waiting_bytes": "their memory, estimated",
+}
+
+REPLAY_COUNTERS: Final = {
+    "lost": "lost roots that were taken over",
+    "held": "roots that waited behind another one (ordering)",
+    "without_payload": "dead letters without payload",
+    "absent": "positions without a record",
+    "undecodable": "unreadable records of the verdict and due topics",
+    "aborted": "aborted transactions, whose work is done again",
+    "fenced": "partitions that another worker took",
+    "fetched_records": "records read for copies and dead letters",
+    "fetched_bytes": "bytes of these records",
+}
+
+REPLAY_BY_INPUT: Final = {
+    "replayed": "copies written",
+    "dead_lettered": "dead letters written",
+    "dropped": "records that a rule dropped",
+}
+"""Counters of a replay worker that have the label input."""
+
+EXEMPLAR_CHARACTERS_MAX: Final = 120
+"""OpenMetrics allows 128, those of the label's name included."""
 
 
 def flatten(status: Any) -> dict[str, Any]:
-    """Return the fields of a status, with those of nested values, as one flat mapping."""
+    """Return the fields of a status, with those of nested values, as one flat mapping, for a line of a log.
+
+    A field with ``repr=False`` is left out.
+    """
     flat: dict[str, Any] = {}
     for field in fields(status):
         value = getattr(status, field.name)
-        flat.update(flatten(value) if is_dataclass(value) else {field.name: value})
+        if field.repr:
+            flat.update(flatten(value) if is_dataclass(value) else {field.name: value})
     return flat
+
+
+def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
+    """Return a gauge with samples by the values of its labels."""
+    metric = GaugeMetricFamily(name, text, labels=list(labels))
+    for values, number in samples.items():
+        metric.add_metric(list(values), number)
+    return metric
+
+
+def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
+    """Return a counter with samples by the values of its labels; its name gets the suffix ``_total``."""
+    metric = CounterMetricFamily(name, text, labels=list(labels))
+    for values, number in samples.items():
+        metric.add_metric(list(values), number)
+    return metric
+
+
+def build_info() -> Metric:
+    """Return the version of Windhover, as a label of a 1."""
+    try:
+        installed = version("windhover")
+    except PackageNotFoundError:  # a checkout on the path, which nobody has installed
+        installed = ""
+    return gauge("windhover_build_info", "the version of Windhover; always 1", {(installed,): 1}, ["version"])
 
 
 class Scraped(Collector):
@@ -38,34 +143,128 @@ class Scraped(Collector):
 class StatusCollector(Collector):
     """Serves the latest status; the loop updates it, so that no scrape touches a service."""
 
-    def __init__(self, part: str, age_s: Callable[[], float] | None = None) -> None:
-        """Begin without a status; `part`, acker or replay, is a part of every metric's name.
+    def __init__(
+        self,
+        part: str,
+        metrics: Callable[[Any], Iterable[Metric]],
+        age_s: Callable[[], float] | None = None,
+    ) -> None:
+        """Begin without a status.
 
-        `age_s` returns the seconds since the last step ended, on the serving thread: it grows in a step.
+        Args:
+            part: acker or replay.
+            metrics: returns the metrics of a status.
+            age_s: returns the seconds since the last step ended, on the serving thread: it grows in a step.
         """
         self._part = part
+        self._metrics = metrics
         self._age_s = age_s
-        self._flat: Mapping[str, Any] = {}
+        self._status: Any = None
 
     def update(self, status: Any) -> None:
-        """Keep a status, a dataclass, for the next scrapes."""
-        self._flat = flatten(status)
+        """Keep a status for the next scrapes."""
+        self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Yield a metric for each number of the status; for a collection, the number of its members."""
         if self._age_s is not None:
             name = f"windhover_{self._part}_last_step_age_seconds"
-            yield GaugeMetricFamily(name, "seconds since the last step ended", value=self._age_s())
-        for name, value in self._flat.items():
-            kind = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
-            full = f"windhover_{self._part}_{name}"
-            text = f"{name} of the {self._part}'s status"
-            if isinstance(value, Mapping):
-                metric = kind(full, text, labels=["input"])
-                for label, number in value.items():
-                    metric.add_metric([str(label)], number)
-                yield metric
-            elif isinstance(value, tuple | list | frozenset):
-                yield kind(full, text, value=len(value))
-            elif isinstance(value, int | float):
-                yield kind(full, text, value=value)
+            yield gauge(name, "seconds since the last step ended", {(): self._age_s()}, ())
+        if self._status is not None:
+            yield from self._metrics(self._status)
+
+
+def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
+    """Yield the metrics of an acker; `topics` has the names of its inputs."""
+    flat = flatten(status)
+    yield from _plain("windhover_acker", flat, ACKER_GAUGES, ACKER_COUNTERS)
+    yield SummaryMetricFamily(
+        "windhover_acker_restore_seconds",
+        "how long partitions waited to be restored, from their assignment on",
+        status.restored,
+        status.restored_ms / 1_000,
+    )
+    inputs = {each.id: each for each in topics.inputs.values()}
+    by_input = {_names(number, inputs): each for number, each in status.verdicts.inputs.items()}
+    verdicts = {
+        (*names, reason.lower()): float(count)
+        for names, each in by_input.items()
+        for reason, count in each.verdicts.items()
+    }
+    labels = ["input", "group"]
+    yield counter("windhover_acker_verdicts", "roots by verdict", verdicts, [*labels, "reason"])
+    failures = {
+        (*names, *cause): float(count)
+        for names, each in by_input.items()
+        for cause, count in each.failures.items()
+    }
+    text = "failed roots by operator and error class"
+    yield counter("windhover_acker_failures", text, failures, [*labels, "operator", "cause"])
+    times = HistogramMetricFamily(
+        "windhover_acker_completion_seconds",
+        "from the emission of acked roots to their verdict",
+        labels=labels,
+    )
+    for number, each in status.verdicts.inputs.items():
+        classes = _classes(each, inputs.get(number))
+        times.add_metric(list(_names(number, inputs)), classes, each.took_ms / 1_000)
+    yield times
+
+
+def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
+    """Yield the metrics of a replay worker."""
+    flat = flatten(status)
+    yield from _plain("windhover_replay", flat, REPLAY_GAUGES, REPLAY_COUNTERS)
+    if status.next_due_ms is not None:
+        name = "windhover_replay_next_due_timestamp_seconds"
+        yield gauge(name, "wall time of the next replay", {(): status.next_due_ms / 1_000}, ())
+    for name, text in REPLAY_BY_INPUT.items():
+        yield counter(f"windhover_replay_{name}", text, _by_input(flat[f"{name}_by_input"]), ["input"])
+    text = "waiting roots whose input cannot go on"
+    yield gauge("windhover_replay_aside", text, _by_input(status.aside_by_input), ["input"])
+    paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
+    yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])
+    text = "share of its dead letters in a row, or in its window, that the breaker has seen; 1 opens it"
+    used = _by_input(status.breaker_used)
+    yield gauge("windhover_replay_breaker_used_ratio", text, used, ["input"])
+    hits = {("waiting_max",): float(status.waiting_full)}
+    yield counter("windhover_replay_limit_hits", "steps that a limit held up", hits, ["limit"])
+
+
+def _plain(
+    prefix: str, flat: Mapping[str, Any], gauges: Mapping[str, str], counters: Mapping[str, str]
+) -> Iterator[Metric]:
+    for name, text in gauges.items():
+        value = flat[name]
+        number = value if isinstance(value, int | float) else len(value)
+        yield gauge(f"{prefix}_{name}", text, {(): number}, ())
+    for name, text in counters.items():
+        yield counter(f"{prefix}_{name}", text, {(): flat[name]}, ())
+
+
+def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): number for name, number in numbers.items()}
+
+
+def _names(number: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
+    """Return the name of an input and its group; the acker's topics.yaml need not have it."""
+    found = inputs.get(number)
+    return (f"id {number}", "") if found is None else (found.name, found.group)
+
+
+def _classes(tally: InputTally, of: Input | None) -> list[Any]:
+    """Return the cumulated classes of a histogram, each with its last root as the exemplar."""
+    bounds = [*(str(each / 1_000) for each in BOUNDS_MS), "+Inf"]
+    return [
+        (bound, total, None if last is None or of is None else _exemplar(last, of))
+        for bound, total, last in zip(bounds, accumulate(tally.took), tally.last, strict=True)
+    ]
+
+
+def _exemplar(slow: SlowRoot, of: Input) -> Exemplar | None:
+    """Return the place of a root, as `windhover inspect` takes it; None where it is too long."""
+    source, position = slow.root
+    topic = of.replay_topic if is_replay(source) else of.name
+    place = f"{topic}/{partition_of(source)}@{offset_of(position)}"
+    if len(place) > EXEMPLAR_CHARACTERS_MAX:
+        return None
+    return Exemplar({"root": place}, slow.took_ms / 1_000, slow.at_ms / 1_000)

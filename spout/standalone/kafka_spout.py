@@ -22,11 +22,14 @@ from acker.errors import UsageError
 from acker.identity import Root
 from acker.kafka.cluster import KafkaLog
 from spout.group.presence import Who
+from spout.runtime.endpoints import serve
+from spout.runtime.metrics import Scraped
 from spout.standalone.client import Client
 from spout.standalone.engine import Engine
 from spout.standalone.items import Item, shortened
 from spout.standalone.queues import ClientLimits, SpoutStatus
 from spout.standalone.service import SpoutService
+from spout.standalone.spout_metrics import spout_metrics
 from spout.tuples.tuple import MessageId
 
 OPEN_MS: Final = 90_000
@@ -195,6 +198,17 @@ class KafkaSpout:
     def status(self) -> SpoutStatus:
         """Return the current status: pending roots, verdicts, waiting and open items."""
         return self._runner.status()
+
+    def serve_metrics(self, port: int | str) -> None:
+        """Serve the metrics of this spout to Prometheus, until the process ends.
+
+        Args:
+            port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach
+                it.
+
+        Raises `UsageError`: the port is in use, or the address is not of this machine.
+        """
+        serve(Scraped(lambda: spout_metrics(self.status(), self._runner.now_ms())), port)
 
     def __enter__(self) -> Self:
         return self.open()

@@ -91,7 +91,7 @@ def _of_partition(state: PartitionState, one: InputSummary, now_ms: int) -> Iter
             f"; see `windhover roots --group {one.group}`"
         )
         yield Flag(f"stuck: {state.source}", text, now_ms, link)
-    start, end, needed = state.start.value, state.end.value, _needed(state)
+    start, end, needed = state.start.value, state.end.value, needed_offset(state)
     if start and end is not None and needed is not None and needed < end:
         if needed < start:
             text = f"retention has deleted records of {state.source} from offset {needed:,} that are not done"
@@ -105,7 +105,7 @@ def _of_partition(state: PartitionState, one: InputSummary, now_ms: int) -> Iter
         yield Flag(f"retention: {state.source}", text, now_ms, link)
 
 
-def _needed(state: PartitionState) -> int | None:
+def needed_offset(state: PartitionState) -> int | None:
     """Return the lowest offset that somebody has to read yet; None: it is unknown, or there is none."""
     if state.progress.value is None or not state.progress.value.was_emitted or state.due_at.value is None:
         return None

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
+from prometheus_client.exposition import choose_encoder
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -28,11 +29,14 @@ from spout.inspect.letter_rows import moment
 from spout.inspect.overview import notes_on, unknown_values
 from spout.inspect.readings import Reading
 from spout.inspect.tables import UNKNOWN, Column, Row, count, span
+from spout.runtime.endpoints import registry_of
+from spout.runtime.metrics import Scraped
 from spout.ui.content import Build, PageContent
 from spout.ui.drawing import band_rectangle, sparkline_path, strip_paths
 from spout.ui.guard import HostGuard
 from spout.ui.log_pages import LogPages
 from spout.ui.machinery import machinery_of
+from spout.ui.metrics import view_metrics
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
 from spout.ui.summary import DRAWN, summaries
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
@@ -85,6 +89,7 @@ class Pages:
             routes=[
                 Route("/livez", self._livez),
                 Route("/readyz", self._readyz),
+                Route("/metrics", self._metrics(), methods=["GET"]),
                 *(Route(path, self._endpoint(build)) for path, build in pages),
                 Mount("/static", static),
             ],
@@ -150,6 +155,18 @@ class Pages:
             if "application/json" in accepts:
                 return JSONResponse(content.json, content.status)
             return HTMLResponse(self._render("page.html", request, content, now), content.status)
+
+        return answer
+
+    def _metrics(self) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of Prometheus."""
+        registry = registry_of(
+            Scraped(lambda: view_metrics(self._watch.latest, self._topics, self._watch.now_ms()))
+        )
+
+        async def answer(request: Request) -> Response:
+            encode, kind = choose_encoder(request.headers.get("accept", ""))
+            return Response(await asyncio.to_thread(encode, registry), headers={"content-type": kind})
 
         return answer
 

@@ -47,7 +47,7 @@ class Watch:
         self._topics = topics
         self._attention = Attention(topics)
         self._history = History()
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self.tabs = 0
         self.is_over: Callable[[], bool] = lambda: False
         self.latest = LatestState(0, Snapshot(now_ms(), ()))
@@ -63,7 +63,7 @@ class Watch:
 
     def read(self) -> None:
         """Read once."""
-        snapshot = self._read(self._now_ms())
+        snapshot = self._read(self.now_ms())
         flags, series = self._attention.check(snapshot), self._history.put(snapshot, self._topics)
         self.latest = LatestState(self.latest.number + 1, snapshot, flags, series)
 

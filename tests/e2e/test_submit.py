@@ -96,10 +96,12 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
         serving(config, "acker", "replay"),
         running(arguments, tmp_path / "log", environ={GATE: str(gate)}) as topology,
     ):
-        acked = "windhover_topology_roots_acked_total"
+        group = f'group="{topics.input("sentences").group}"'
+        acked = f"windhover_topology_roots_acked_total{{{group}}}"
         topology.until(lambda: scraped(port).get(acked) == 2)
         assert "bolt count" in topology.said, "the plan is printed"
-        executed = 'windhover_topology_executed_total{component="split",source="lines",stream="default"}'
+        of = f'{group},operator="split",source="lines",stream="default"'
+        executed = f"windhover_topology_executed_total{{{of}}}"
         topology.until(lambda: scraped(port).get(executed) == 3)
         assert (tmp_path / "mark-of-workers").exists(), "the file's setting goes before the local session's"
 
@@ -108,7 +110,7 @@ def test_a_submitted_topology_counts_until_a_signal_lets_it_finish_what_runs(
         topology.until(lambda: "the sink waits" in topology.said)
         topology.send(signal.SIGTERM)
         topology.until(lambda: "stopping: no new tuples are emitted" in topology.said)
-        topology.until(lambda: scraped(port).get("windhover_topology_roots_pending") == 1)
+        topology.until(lambda: scraped(port).get(f"windhover_topology_roots_pending{{{group}}}") == 1)
         produce(b"too late")
         gate.touch()
         assert topology.ended() == 128 + signal.SIGTERM, topology.said

@@ -15,7 +15,6 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,10 +27,9 @@ import yaml
 import spout
 from acker import errors
 from acker.config.topics import parse
-from acker.ledger.output import AckerStatus, Counts
-from replay.worker.report import ReplayStatus
 from spout.cli import main as cli
 from tests.support.documented import ROOT, kestrel_names, plain_names
+from tests.support.metric_families import every_family
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -237,18 +235,25 @@ def test_each_example_of_topics_yaml_is_accepted(page: Path) -> None:
         assert parse(block, file="topics.yaml", environ=environ).inputs
 
 
-def test_the_page_of_metrics_names_every_field_of_a_replay_workers_status_and_no_other() -> None:
+def test_the_page_of_metrics_names_every_metric_with_its_labels_and_no_other() -> None:
     text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`windhover_replay_([a-z_]+?)(?:_total)?`", text)) - {"last_step_age_seconds", ""}
-    assert named == {field.name for field in fields(ReplayStatus)}
-
-
-def test_the_page_of_metrics_names_only_metrics_of_ackers_that_exist() -> None:
-    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`windhover_acker_([a-z_]+?)(?:_total)?`", text)) - {"last_step_age_seconds", ""}
-    there = {field.name for kind in (AckerStatus, Counts) for field in fields(kind)} - {"counts"}
-    assert named <= there
-    assert {field.name for field in fields(AckerStatus)} - {"counts"} <= named
+    found: dict[str, set[str]] = {"windhover_build_info": {"version"}}
+    for section in text.split("\n## ")[1:]:
+        for names, *parts, labels in re.findall(
+            r"^\| (`[^|]*`) \| (?:([a-z, ]+) \| )?(?:counter|gauge|summary|histogram) \| ([^|]*?)\|",
+            section,
+            re.M,
+        ):
+            of = [f"windhover_{part}_" for part in parts[0].split(", ") if part] or [""]
+            shared = {"group"} if of != [""] else set()
+            for name in re.findall(r"`(\w+)`", names):
+                found |= {f"{prefix}{name}": {*re.findall(r"`(\w+)`", labels), *shared} for prefix in of}
+    there = {
+        f"{each.name}_total" if each.type == "counter" else each.name: set(each._labelnames)  # type: ignore[attr-defined]
+        for families in every_family().values()
+        for each in families
+    }
+    assert found == there
 
 
 def test_the_page_of_errors_has_every_error_with_its_exit_code() -> None:

@@ -305,7 +305,7 @@ def test_what_bolts_do_is_counted_shown_to_hooks_and_told_to_prometheus(world: S
     spout.serve_metrics(world.spark, port)
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode().splitlines()
-    labels = f'component="keep",group="{status.group}",source="spark",stream="default"'
+    labels = f'group="{status.group}",operator="keep",source="spark",stream="default"'
     assert f"windhover_stream_acked_total{{{labels}}} 3.0" in metrics
     assert f'windhover_stream_late_total{{group="{status.group}"}} 0.0' in metrics
     assert f'windhover_stream_roots_emitted_total{{group="{status.group}"}} 3.0' in metrics

@@ -125,8 +125,10 @@ def test_streams_go_their_own_ways_and_all_that_is_done_is_counted(world: Submit
     assert (status.count("acked", "gather"), status.count("executed", "gather")) == (7, 9)
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         metrics = answer.read().decode().splitlines()
-    measured = 'windhover_topology_executed_total{component="measure",source="sort",stream="long"} 4.0'
-    assert {measured, "windhover_topology_roots_acked_total 3.0"} <= set(metrics)
+    group = f'group="{found.group}"'
+    labels = f'{group},operator="measure",source="sort",stream="long"'
+    acked = f"windhover_topology_roots_acked_total{{{group}}} 3.0"
+    assert {f"windhover_topology_executed_total{{{labels}}} 4.0", acked} <= set(metrics)
 
 
 def test_a_topology_is_submitted_inactive_paused_resumed_and_drained(world: SubmittedWorld) -> None:

@@ -75,3 +75,20 @@ def test_a_clock_that_steps_back_does_no_harm() -> None:
     one.acked(90, 10_000)
     one.dead(1, 2_000)
     assert one.room(1_000) == 9
+
+
+def test_how_near_it_is_to_open_follows_the_nearer_of_its_two_rules() -> None:
+    one = breaker(max_consecutive=4, dead_min=400)
+    assert one.used(0) == 0
+    one.dead(1, 0)
+    assert one.used(0) == 0.25
+    one.dead(3, 0)
+    assert (one.used(0), one.why) == (1, ""), "nothing is paused before a record is to die"
+    one.acked(1, 0)
+    assert one.used(0) == 0.01, "4 of the 400 that may die in a window whatever their share"
+
+    one = breaker(max_ratio=0.1)
+    one.acked(900, 0)
+    one.dead(80, 0)
+    assert 0.7 < one.used(0) < 0.9
+    assert one.used(60_001) < 0.1, "they have left the window"

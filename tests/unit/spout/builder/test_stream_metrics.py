@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from spout.builder.streams import StreamStatus, stream_metrics
@@ -11,12 +12,13 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.tuple import StreamId
 
 SPLIT = StreamId("spout")
+NOW_MS = 1_800_000_000_000
 
 
 def registry(*statuses: StreamStatus) -> CollectorRegistry:
     """Collect what streams say."""
     found = CollectorRegistry()
-    found.register(Scraped(lambda: stream_metrics(statuses)))
+    found.register(Scraped(lambda: stream_metrics(statuses, NOW_MS)))
     return found
 
 
@@ -26,7 +28,7 @@ def test_tuples_are_counted_by_group_component_and_source() -> None:
         Counted(What.EMITTED, "split", StreamId("split")): Measure(20),
     }
     found = registry(StreamStatus("words", None, counts), StreamStatus("others", None, {}))
-    labels = {"group": "words", "component": "split", "source": "spout", "stream": "default"}
+    labels = {"group": "words", "operator": "split", "source": "spout", "stream": "default"}
     assert found.get_sample_value("windhover_stream_executed_total", labels) == 7
     assert found.get_sample_value("windhover_stream_execute_seconds_total", labels) == 0.014
     del labels["source"]
@@ -40,8 +42,31 @@ def test_tuples_that_came_too_late_are_counted_by_group() -> None:
 
 
 def test_roots_are_told_as_the_planning_process_has_them() -> None:
-    planner = PlannerStatus("running", "words", pending=5, acked=11)
+    planner = PlannerStatus(
+        "running", "words", pending=5, acked=11, oldest_pending_ms=1_500, wall=NOW_MS - 29_999
+    )
     found = registry(StreamStatus("words", planner, {}), StreamStatus("others", None, {}))
     assert found.get_sample_value("windhover_stream_roots_pending", {"group": "words"}) == 5
     assert found.get_sample_value("windhover_stream_roots_acked_total", {"group": "words"}) == 11
+    assert (
+        found.get_sample_value("windhover_stream_roots_oldest_pending_age_seconds", {"group": "words"}) == 1.5
+    )
     assert found.get_sample_value("windhover_stream_roots_acked_total", {"group": "others"}) is None
+
+
+@pytest.mark.parametrize(
+    "planner",
+    [
+        PlannerStatus("running", "words", "s1", 1, pending=5, wall=NOW_MS - 30_000),
+        PlannerStatus("taking", "words", wall=NOW_MS),
+        PlannerStatus("failed", "words", wall=NOW_MS),
+    ],
+)
+def test_of_a_planning_process_that_is_gone_or_owns_nothing_no_root_is_counted(
+    planner: PlannerStatus,
+) -> None:
+    """Spark kills it at the end of a query, and its last status stays behind."""
+    found = registry(StreamStatus("words", planner, {}))
+    assert found.get_sample_value("windhover_stream_roots_pending", {"group": "words"}) is None
+    assert found.get_sample_value("windhover_stream_roots_acked_total", {"group": "words"}) is None
+    assert found.get_sample_value("windhover_stream_late_total", {"group": "words"}) == 0

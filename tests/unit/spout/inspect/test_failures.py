@@ -8,9 +8,10 @@ import pytest
 
 from acker.errors import TopicError
 from acker.kafka.port import TopicPartition
+from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.events import Reason
-from spout.inspect.failures import GROUPS_MAX, OTHERS, FailureLog, share_text
+from spout.inspect.failures import GROUPS_MAX, FailureLog, share_text
 from tests.support.worlds.replay_world import LETTERS, World, topics
 
 THRICE = topics(attempts=3, waits="initial: 0s")

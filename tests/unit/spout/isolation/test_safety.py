@@ -100,11 +100,11 @@ def test_isolated_records_stand_in_a_topology_s_metrics() -> None:
     status = TopologyStatus("active", None, {}, isolated={HUNG: 2})
     samples = [
         (sample.labels, sample.value)
-        for metric in topology_metrics(status)
+        for metric in topology_metrics(status, "g", 0)
         for sample in metric.samples
         if sample.name == "windhover_topology_isolated_total"
     ]
-    assert samples == [({"error": HUNG}, 2)]
+    assert samples == [({"group": "g", "cause": HUNG}, 2)]
 
 
 @pytest.mark.parametrize("error", [WORKER_DIED, HUNG])

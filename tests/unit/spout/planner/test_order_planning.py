@@ -369,13 +369,11 @@ def test_held_records_and_waiting_partitions_are_metrics() -> None:
     world.live(300)
     status = world.spout.status(world.now_ms)
     assert status.held == 2
-    found = {metric.name: metric.samples for metric in root_metrics("windhover_topology", {(): status})}
+    found = {
+        metric.name: metric.samples
+        for metric in root_metrics("windhover_topology", {("g",): status}, ["group"], world.now_ms)
+    }
     held, waits = found["windhover_topology_held_now"], found["windhover_topology_waits"]
-    assert {sample.labels["partition"]: sample.value for sample in held} == {
-        "sentences/0": 2,
-        "sentences/1": 0,
-    }
-    assert {sample.labels["partition"]: sample.value for sample in waits} == {
-        "sentences/0": 1,
-        "sentences/1": 0,
-    }
+    assert {sample.labels["partition"]: sample.value for sample in held} == {"0": 2, "1": 0}
+    assert {sample.labels["partition"]: sample.value for sample in waits} == {"0": 1, "1": 0}
+    assert {sample.labels["topic"] for sample in held} == {"sentences"}

@@ -24,7 +24,10 @@ class Status:
 
 def collector() -> metrics.StatusCollector:
     """An acker's metrics, of one status."""
-    made = metrics.StatusCollector("acker")
+    made = metrics.StatusCollector(
+        "acker",
+        lambda status: [metrics.gauge("windhover_acker_open_roots", "roots", {(): status.open_roots}, ())],
+    )
     made.update(Status())
     return made
 

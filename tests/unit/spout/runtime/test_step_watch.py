@@ -60,7 +60,7 @@ def tell(event, **fields):
     print(json.dumps({"event": event, **fields}, default=str), file=sys.stderr, flush=True)
 
 steps = StepWatch("acker", limit_ms, grace_ms, tell)
-collector = metrics.StatusCollector("acker", lambda: steps.age_s)
+collector = metrics.StatusCollector("acker", lambda _: (), lambda: steps.age_s)
 if port:
     endpoints.serve(collector, port)
 around = process.Surroundings("acker", lambda: 0, tell, collector.update, steps)
@@ -200,7 +200,7 @@ def test_a_loop_goes_on_where_it_begins_an_operation_though_its_step_is_long() -
 
 
 def test_who_does_not_know_the_age_of_a_step_serves_none() -> None:
-    assert not list(StatusCollector("acker").collect())
+    assert not list(StatusCollector("acker", lambda _: ()).collect())
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.request import urlopen
 
 import pytest
 
 from acker.errors import DataLoss, SessionSuperseded, TupleError, Unreachable, UsageError
 from acker.kafka.port import Outgoing, TopicPartition
+from spout.local.embedded import free_port
 from spout.standalone.client import Client
 from spout.standalone.items import Item, Items
 from spout.standalone.kafka_spout import KafkaSpout
@@ -605,3 +607,18 @@ def test_a_client_that_waits_on_a_deactivated_spout_makes_it_plan_nothing() -> N
     assert queues.lacking(0) == {"sentences": 5}
     spout_.deactivate()
     assert queues.lacking(0) == {}
+
+
+def test_a_spout_serves_its_roots_and_its_records_by_input() -> None:
+    world, spout_ = world_of(5)
+    client = spout_.client("client-0815")
+    items = opened(world, client, 3)
+    world.run(300)
+    port = free_port()
+    spout_.serve_metrics(f"127.0.0.1:{port}")
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'windhover_spout_open_records{group="g",input="sentences"} 3.0' in text
+    assert "client-0815" not in text
+    assert "windhover_build_info{" in text
+    assert len(items) == 3

@@ -266,7 +266,7 @@ def test_a_million_pending_records_are_a_small_snapshot_in_time(world: World, wa
     watch.read()
     at = np.arange(0, 100_000, 2)
     ranges = [
-        OpenRange(1 << 16, start, at, "g", "s", 1, world.now_ms, 0, False, 1_000)
+        OpenRange(1 << 16, start, at, "g", "s", 1, world.now_ms, 0, False, 1_000, world.now_ms)
         for start in range(0, 2_000_000, 200_000)
     ] * 2
     cell = 2_000_000 // 240

@@ -187,7 +187,7 @@ def test_a_million_pending_records_are_drawn_in_time() -> None:
     world.run(1_000)
     at = np.arange(0, 2_000_000, 2)
     ranges = [
-        OpenRange(1 << 16, start, at[:50_000], "g", "s", 1, 0, 0, False, 1_000)
+        OpenRange(1 << 16, start, at[:50_000], "g", "s", 1, 0, 0, False, 1_000, 1_000)
         for start in range(0, 2_000_000, 100_000)
     ]
     progress = SourceProgress(True, 0, 2_000_000, ranges)

@@ -1,0 +1,76 @@
+"""What an acker counts of its verdicts, and that it stays small."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.identity import Root, Source, source_of
+from acker.ledger.cohort import InitEmission, Session
+from acker.ledger.tally import BOUNDS_MS, CAUSES_MAX, OTHERS, VerdictTally
+from acker.ledger.verdicts import LossCause, VerdictSet
+from acker.wire.causes import EXPLICIT, HELD
+from acker.wire.events import Reason
+
+NOW_MS = 1_800_000_000_000
+EMISSION = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, NOW_MS, 4_000)
+SOURCE = source_of(1, 3)
+
+
+def lost(reason: Reason = Reason.FAILED, operator: str = "split", error: str = "ValueError") -> VerdictSet:
+    """Lose two roots for a cause."""
+    found = VerdictSet()
+    found.lose(
+        LossCause(reason, operator, error, "order-4711 has no words", 0), EMISSION, SOURCE, 7, range(2)
+    )
+    return found
+
+
+def test_roots_count_by_their_verdict_and_failures_by_operator_and_class() -> None:
+    tally = VerdictTally()
+    tally.add(
+        [
+            lost(),
+            lost(error="NoSuchOrder(OrderError, LookupError)"),
+            lost(error=""),
+            lost(Reason.TIMED_OUT, "", ""),
+            lost(Reason.ABANDONED, "", ""),
+            lost(error=HELD),
+        ],
+        NOW_MS,
+    )
+    found = tally.inputs[1]
+    assert found.verdicts == {"FAILED": 6, "TIMED_OUT": 2, "ABANDONED": 2, "BLOCKED": 2}
+    assert found.failures == {("split", "ValueError"): 2, ("split", "NoSuchOrder"): 2, ("split", EXPLICIT): 2}
+
+
+@pytest.mark.parametrize("varies", ["operator", "error"])
+def test_ten_thousand_causes_are_a_hundred_and_the_others_together(varies: str) -> None:
+    tally = VerdictTally()
+    for number in range(10_000):
+        tally.add([lost(**{varies: f"Error{number}"})], NOW_MS)  # type: ignore[arg-type]
+    failures = tally.inputs[1].failures
+    assert len(failures) == CAUSES_MAX + 1
+    assert failures[OTHERS, OTHERS] == 2 * (10_000 - CAUSES_MAX)
+    assert failures.total() == tally.inputs[1].verdicts["FAILED"] == 20_000
+
+
+def test_acked_roots_count_in_the_class_of_their_time_with_the_last_as_an_example() -> None:
+    tally = VerdictTally()
+    for took_ms, start in ((10, 0), (11, 5), (BOUNDS_MS[-1] + 1, 9)):
+        settled = VerdictSet()
+        settled.ack(EMISSION, SOURCE, start, range(1, 4))
+        tally.add([settled], NOW_MS + took_ms)
+    found = tally.inputs[1]
+    assert found.verdicts == {"ACKED": 9}
+    assert (found.took[:2], found.took[-1], sum(found.took)) == ([3, 3], 3, 9)
+    assert found.took_ms == 3 * (10 + 11 + BOUNDS_MS[-1] + 1)
+    assert found.last[1] == (Root(Source(SOURCE), 6), 11, NOW_MS + 11)  # type: ignore[arg-type]
+
+
+def test_a_copy_does_not_change_any_more() -> None:
+    tally = VerdictTally()
+    tally.add([lost()], NOW_MS)
+    copied = tally.copy()
+    tally.add([lost()], NOW_MS)
+    assert copied.inputs[1].verdicts == {"FAILED": 2}
+    assert tally.inputs[1].verdicts == {"FAILED": 4}
